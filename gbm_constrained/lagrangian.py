@@ -1,0 +1,300 @@
+r"""The Lagrangian of a constrained problem as a function of the scores of the training rows.
+
+.. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
+
+with :math:`f = \frac{1}{W} \sum_i w_i \ell(F_i, b_i)`, :math:`g` a linear map of cell statistics
+and :math:`D(F, \bar F) = \frac{1}{2W} \sum_i w_i \|F_i - \bar F_i\|^2` the Bregman distance between
+score matrices (Lin and Deng, section 5: W = F~(A)). Gradients and Hessians are given per row and
+multiplied by W, so that a booster's ``min_child_weight`` and ``reg_lambda`` keep their meaning:
+
+    grad_i = w_i [ l'(F_i) + coef_c k'(F_i) + (F_i - anchor_i) / tau ],  coef = (W / W_c) (A' y)_c
+    hess_i = w_i [ l''(F_i) + |coef_c| k''(F_i) + 1 / tau ]
+
+Rows are visited in blocks that stay in cache; nothing of size n x m is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from gbm_constrained.cells import (
+    CellStatistics,
+    Cells,
+    CompiledConstraints,
+    Float,
+    ReduceSum,
+    local_sum,
+)
+from gbm_constrained.losses import (
+    Array,
+    BinaryKernel,
+    KernelTables,
+    Proxy,
+    SoftmaxKernel,
+    clip_cap,
+    loss_lipschitz,
+    proxy_lipschitz,
+    proxy_tables,
+)
+
+# Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
+# call to vanish.
+BLOCK = 32_768
+
+
+class Lagrangian:
+    """Objective, constraints and proximal term over one set of rows.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,), intp
+        Class index of each row.
+    cells : Cells
+        The rows' partition.
+    constraints : CompiledConstraints
+        What binds the model.
+    weight : ndarray of shape (n_samples,), default=None
+        Sample weights; ones by default.
+    class_factor : ndarray of shape (n_classes,), default=None
+        Multiplies the objective, not the constraints, of each class (``class_weight``,
+        ``scale_pos_weight``).
+    proxy : {"sigmoid", "logistic"}, default="sigmoid"
+        Smooth proxy of 0-1 rates in gradients. Values of 0-1 rates are always exact.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
+    dtype : dtype, default=float64
+        Precision of the kernels.
+    gradient_dtype : dtype, default=None
+        Type of the returned gradients and Hessians; that of the kernels by default.
+    order : {"C", "F"}, default="C"
+        Memory order of multiclass scores and gradients.
+    majoriser_factor : float, default=1
+        Multiplies the Hessian of softmax scores: 2 in XGBoost, K / (K - 1) in LightGBM, which
+        makes the diagonal an upper bound of the full Hessian.
+    hessian_floor : float, default=0
+        Added to the Hessian of a row of weight one; below its rounding unless it is nearly zero.
+    reduce_sum : callable, default=identity
+        Sums a table of cell sums over machines.
+    """
+
+    def __init__(
+        self,
+        y: Array,
+        cells: Cells,
+        constraints: CompiledConstraints,
+        *,
+        weight: Array | None = None,
+        class_factor: Float | None = None,
+        proxy: Proxy = "sigmoid",
+        outlier_clip: float | None = None,
+        dtype: Any = np.float64,
+        gradient_dtype: Any = None,
+        order: Literal["C", "F"] = "C",
+        majoriser_factor: float = 1.0,
+        hessian_floor: float = 0.0,
+        reduce_sum: ReduceSum = local_sum,
+    ) -> None:
+        self.cells = cells
+        self.constraints = constraints
+        self.proxy = proxy
+        self.reduce_sum = reduce_sum
+        self.dtype = np.dtype(dtype)
+        self.n_samples = int(y.size)
+        self.n_classes = int(cells.classes.size)
+        self.kernel: BinaryKernel | SoftmaxKernel = (
+            BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(majoriser_factor)
+        )
+        self.cap = clip_cap(outlier_clip)
+        self.hessian_floor = hessian_floor
+        self.total_weight = float(cells.weight.sum())
+        factor = np.ones(self.n_classes) if class_factor is None else class_factor
+        self._objective_coefficient = np.asarray(factor, dtype=np.float64)[cells.labels]
+        self._labels = self.kernel.encode(y, self.dtype)
+        self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
+        shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
+        self._probability = np.empty(shape, dtype=self.dtype, order=order)
+        self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
+        self._hessian = np.empty_like(self._gradient)
+
+    def _blocks(self) -> Iterator[slice]:
+        for start in range(0, self.n_samples, BLOCK):
+            yield slice(start, min(start + BLOCK, self.n_samples))
+
+    def _weighted(self, x: Array, rows: slice) -> Array:
+        """Multiply per-row values of a block by the rows' weights, in place."""
+        if self._weight is not None:
+            weight = self._weight[rows]
+            x *= weight if x.ndim == 1 else weight[:, None]
+        return x
+
+    @property
+    def lipschitz(self) -> float:
+        """L_g, the Lipschitz constant of the constraints relative to the Bregman distance."""
+        return self.constraints.lipschitz(
+            self.cells.weight,
+            proxy_lipschitz(self.proxy, self.n_classes),
+            loss_lipschitz(self.n_classes),
+        )
+
+    def at(self, margin: Array) -> Point:
+        """Fix the scores at which the Lagrangian is looked at.
+
+        Parameters
+        ----------
+        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores of the rows the object was built on.
+
+        Returns
+        -------
+        Point
+            Valid until the next call: its probabilities live in a buffer of the Lagrangian.
+
+        Raises
+        ------
+        ValueError
+            If `margin` has another shape.
+        """
+        if margin.shape != self._probability.shape:
+            raise ValueError(
+                f"The Lagrangian was built on scores of shape {self._probability.shape}, got "
+                f"{margin.shape}: the learner must pass every training row, in order."
+            )
+        margin = margin.astype(self.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            for rows in self._blocks():
+                self.kernel.link(margin[rows], self._labels[rows], self._probability[rows])
+        return Point(self, margin)
+
+    def objective(self, statistics: CellStatistics) -> float:
+        """``f``: weighted mean cross-entropy of all rows."""
+        coefficient = self._objective_coefficient * self.cells.weight / self.total_weight
+        return float(coefficient @ statistics.loss)
+
+    def tables(self, multipliers: Float) -> KernelTables:
+        """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
+        weight = self.cells.weight
+        density = np.divide(
+            self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0
+        )
+        cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
+        loss = density * (multipliers @ self.constraints.B)
+        target, expected_cost = proxy_tables(cost, self.proxy)
+        cells = np.arange(len(self.cells))
+        clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
+        target[cells, self.cells.labels] += self._objective_coefficient + loss - clipped
+        return KernelTables(target, expected_cost, clipped, self.cells.labels, self.dtype)
+
+    def bregman(self, margin: Array, other: Array) -> float:
+        """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
+        total = 0.0
+        for rows in self._blocks():
+            difference = margin[rows] - other[rows]
+            difference *= difference
+            square = difference if difference.ndim == 1 else difference.sum(axis=1)
+            total += float(self._weighted(square, rows).sum())
+        return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
+
+
+class Point:
+    """A Lagrangian at fixed scores; made by :meth:`Lagrangian.at`."""
+
+    def __init__(self, lagrangian: Lagrangian, margin: Array) -> None:
+        self.lagrangian = lagrangian
+        self.margin = margin
+
+    def statistics(self) -> CellStatistics:
+        """Cell statistics: exact 0-1 fractions and mean losses."""
+        lag = self.lagrangian
+        n_cells, n_classes = len(lag.cells), lag.n_classes
+        sums = np.zeros((n_cells, n_classes + 2))
+        clips = np.isfinite(lag.cap)
+        for rows in lag._blocks():
+            margin, codes = self.margin[rows], lag.cells.codes[rows]
+            loss = lag.kernel.loss(lag._probability[rows], margin, lag._labels[rows])
+            if clips:
+                clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
+                sums[:, n_classes + 1] += lag.cells.sum_by_cell(clipped, rows)
+            sums[:, n_classes] += lag.cells.sum_by_cell(lag._weighted(loss, rows), rows)
+            predicted = lag.kernel.predicted(margin)
+            for k in range(1, n_classes):
+                chosen = (predicted == k).astype(lag.dtype)
+                sums[:, k] += lag.cells.sum_by_cell(lag._weighted(chosen, rows), rows)
+        sums = lag.reduce_sum(sums)
+        weights = lag.cells.weight[:, None]
+        means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+        predicted_share = means[:, :n_classes]
+        predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
+        loss = means[:, n_classes]
+        return CellStatistics(predicted_share, loss, means[:, n_classes + 1] if clips else loss)
+
+    def value(
+        self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
+    ) -> float:
+        """The Lagrangian with 0-1 rates replaced by their proxies, up to a constant.
+
+        It is the function that :meth:`gradient` (divided by W) is the gradient of.
+        """
+        lag = self.lagrangian
+        t = lag.tables(multipliers)
+        total = 0.0
+        for rows in lag._blocks():
+            row_value = lag.kernel.value(
+                lag._probability[rows], self.margin[rows], lag._labels[rows],
+                lag.cells.codes[rows], t, lag.cap,
+            )  # fmt: skip
+            total += float(lag._weighted(row_value, rows).sum())
+        total = float(lag.reduce_sum(np.array([total]))[0]) / lag.total_weight
+        if anchor is not None and inverse_tau > 0:
+            total += inverse_tau * lag.bregman(self.margin, anchor)
+        return total
+
+    def gradient(
+        self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
+    ) -> tuple[Array, Array]:
+        """Gradient and Hessian majoriser of each row, multiplied by W.
+
+        Parameters
+        ----------
+        multipliers : ndarray of shape (m,)
+            Multipliers y.
+        anchor : ndarray like the margin, default=None
+            Centre of the proximal term; the margin itself by default.
+        inverse_tau : float, default=0
+            1 / tau.
+
+        Returns
+        -------
+        grad, hess : ndarray like the margin
+            Buffers that the next call overwrites.
+        """
+        lag = self.lagrangian
+        t = lag.tables(multipliers)
+        for rows in lag._blocks():
+            grad, hess = lag._gradient[rows], lag._hessian[rows]
+            lag.kernel.gradient(
+                lag._probability[rows], lag._labels[rows], lag.cells.codes[rows], t, lag.cap,
+                grad, hess,
+            )  # fmt: skip
+            if inverse_tau > 0 and anchor is not None:
+                grad += inverse_tau * (self.margin[rows] - anchor[rows])
+            if inverse_tau + lag.hessian_floor > 0:
+                hess += inverse_tau + lag.hessian_floor
+            lag._weighted(grad, rows)
+            lag._weighted(hess, rows)
+        return lag._gradient, lag._hessian
+
+    def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
+        """Exact Hessian of the Lagrangian (proxies for 0-1 rates) times `u`, multiplied by W."""
+        lag = self.lagrangian
+        t = lag.tables(multipliers)
+        product = np.empty_like(u)
+        for rows in lag._blocks():
+            block = lag.kernel.hessian_product(
+                lag._probability[rows], self.margin[rows], lag._labels[rows],
+                lag.cells.codes[rows], t, lag.cap, u[rows],
+            )  # fmt: skip
+            product[rows] = lag._weighted(block + inverse_tau * u[rows], rows)
+        return product

@@ -1,0 +1,325 @@
+r"""Per-row kernels of a Lagrangian: value, gradient, Hessian.
+
+Whatever the constraints, a row of cell c contributes one kernel with two tables of coefficients,
+
+.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} p_k(F),
+
+a cross-entropy with soft targets ``T >= 0`` (convex) and an expected cost ``Q`` (bounded, not
+convex). ``p = softmax(F)``; a binary margin m stands for F = (0, m). The parts are
+
+- the objective: T = one-hot of the label;
+- a mean-loss constraint: the same, times its coefficient;
+- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy:
+
+  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by its probability p_k; bounded, so a
+    hopeless row pulls little; Lipschitz constant 1/4 (binary).
+  - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
+    convex upper bound of the cost, up to a constant.
+
+With S = sum_k T_k and qbar = sum_k Q_k p_k,
+
+- gradient: ``S p - T + p (Q - qbar)``;
+- Hessian, diagonal majoriser: ``(S + range(Q)) p (1 - p)``. The curvature of the expected cost
+  changes sign, but is at most ``range(Q) p (1 - p)``; taking that bound keeps ``|gradient| /
+  Hessian`` of the proxy below ``1 / (1 - p)``, where its positive part would let leaves blow up.
+
+A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
+share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Proxy: TypeAlias = Literal["sigmoid", "logistic"]
+PROXIES: tuple[Proxy, ...] = ("sigmoid", "logistic")
+LOG2 = float(np.log(2.0))
+
+
+def proxy_tables(cost: Array, proxy: Proxy) -> tuple[Array, Array]:
+    """Tables (T, Q) of the smooth proxy of predicting with costs `cost` (n_cells, n_classes)."""
+    if proxy == "sigmoid":
+        return np.zeros_like(cost), cost
+    return (cost.max(axis=1, keepdims=True) - cost) / LOG2, np.zeros_like(cost)
+
+
+def proxy_lipschitz(proxy: Proxy, n_classes: int) -> float:
+    """Lipschitz constant in the score of the proxy of a unit cost, Euclidean norm.
+
+    Sigmoid: the gradient of p_k is p_k (e_k - p), of norm at most 1/4 for a binary margin and
+    sqrt(2)/4 for softmax scores. Logistic: (p - e_k) / log 2, at most 1 and sqrt(2) over log 2.
+    """
+    return loss_lipschitz(n_classes) * (0.25 if proxy == "sigmoid" else 1.0 / LOG2)
+
+
+def loss_lipschitz(n_classes: int) -> float:
+    """Lipschitz constant of the cross-entropy in the score: 1 for a binary margin, else sqrt 2."""
+    return 1.0 if n_classes == 2 else float(np.sqrt(2.0))
+
+
+def clip_cap(outlier_clip: float | None) -> float:
+    """Cross-entropy of a binary row whose margin is `outlier_clip` on the wrong side."""
+    return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
+
+
+@dataclass(frozen=True)
+class KernelTables:
+    """Coefficients of the row kernel of every cell, ready to be looked up.
+
+    Parameters
+    ----------
+    target : ndarray of shape (n_cells, n_classes)
+        Soft targets T, non-negative.
+    cost : ndarray of shape (n_cells, n_classes)
+        Expected-cost coefficients Q.
+    clipped : ndarray of shape (n_cells,)
+        Coefficients of the clipped cross-entropy min(-log p_label, cap), whose gradient is zero
+        beyond the cap.
+    cell_labels : ndarray of shape (n_cells,), intp
+        The class index of each cell.
+    dtype : dtype
+        Precision of what :meth:`rows` returns.
+    """
+
+    target: Array
+    cost: Array
+    clipped: Array
+    cell_labels: Array
+    dtype: np.dtype[Any]
+
+    @cached_property
+    def label_target(self) -> Array:
+        """T at the cell's own label, (n_cells,)."""
+        return np.asarray(self.target[np.arange(self.cell_labels.size), self.cell_labels])
+
+    @cached_property
+    def other_target(self) -> Array:
+        """T with zeros at the cell's own label, (n_cells, n_classes)."""
+        other = self.target.copy()
+        other[np.arange(self.cell_labels.size), self.cell_labels] = 0.0
+        return other
+
+    @cached_property
+    def margin_cost(self) -> Array:
+        """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
+        return np.asarray(self.cost[:, 1] - self.cost[:, 0])
+
+    def rows(self, table: Array, codes: Array) -> Array:
+        """Look up a table of cells for each row; one entry stands for all when cells agree.
+
+        The result broadcasts against (n,) or (n, n_classes) blocks, as the table is one- or
+        two-dimensional; a one-dimensional table becomes shape (n,) or ().
+        """
+        if table.ndim == 1 and (table == table[0]).all():
+            return np.asarray(table[0], dtype=self.dtype)
+        return np.take(table.astype(self.dtype), codes, axis=0)
+
+
+def _column(x: Array) -> Array:
+    """Per-row factors as a column against (n, n_classes) blocks."""
+    return x[:, None] if x.ndim else x
+
+
+class BinaryKernel:
+    """The row kernel on a binary margin of shape (n,).
+
+    Probabilities are ``a = sigmoid(-s m)``, of the *wrong* class, with s = +1 for a positive and
+    -1 for a negative row: exact to the last digit where the model is right. Labels are the s.
+    """
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Labels as all other methods take them, from class indices."""
+        return (2 * y - 1).astype(dtype)
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the probability of the wrong class of each row."""
+        np.multiply(margin, labels, out=out)
+        np.exp(out, out=out)
+        out += 1.0
+        np.divide(1.0, out, out=out)
+
+    @staticmethod
+    def predicted(margin: Array) -> Array:
+        """Class index predicted for each row: 1 where the margin is positive."""
+        return margin > 0
+
+    @staticmethod
+    def loss(a: Array, margin: Array, labels: Array) -> Array:
+        """Cross-entropy of each row: ``-log(1 - a) = -s m - log a``, exact for wrong rows."""
+        log_a = np.maximum(a, np.finfo(a.dtype).tiny)
+        np.log(log_a, out=log_a)
+        log_a += labels * margin
+        return np.negative(log_a, out=log_a)
+
+    @classmethod
+    def value(
+        cls, a: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+    ) -> Array:
+        """Kernel value of each row."""
+        loss = cls.loss(a, margin, labels)
+        p = np.where(labels > 0, 1.0 - a, a)
+        return np.asarray(
+            t.rows(t.label_target, codes) * loss
+            + t.rows(t.other_target.sum(axis=1), codes) * (loss + labels * margin)
+            + t.rows(t.cost[:, 0], codes) * (1.0 - p)
+            + t.rows(t.cost[:, 1], codes) * p
+            + t.rows(t.clipped, codes) * np.minimum(loss, cap)
+        )
+
+    @staticmethod
+    def gradient(
+        a: Array, labels: Array, codes: Array, t: KernelTables, cap: float, grad: Array, hess: Array
+    ) -> None:
+        """Write the gradient and the Hessian majoriser of each row."""
+        np.multiply(a, a, out=hess)
+        np.subtract(a, hess, out=hess)
+        np.multiply(a, labels, out=grad)
+        np.negative(grad, out=grad)
+        same = t.rows(t.label_target, codes)
+        if t.clipped.any():
+            same = same + t.rows(t.clipped, codes) * (a < -np.expm1(-cap))
+        total = same
+        if same.ndim or same != 1.0:
+            grad *= same
+        if t.other_target.any():
+            other = t.rows(t.other_target.sum(axis=1), codes)
+            grad += other * labels * (1.0 - a)
+            total = total + other
+        if t.margin_cost.any():
+            cost = t.rows(t.margin_cost, codes)
+            grad += cost * hess
+            total = np.abs(cost) + total
+        if total.ndim or total != 1.0:
+            hess *= total
+
+    @classmethod
+    def hessian_product(
+        cls,
+        a: Array,
+        margin: Array,
+        labels: Array,
+        codes: Array,
+        t: KernelTables,
+        cap: float,
+        u: Array,
+    ) -> Array:
+        """Exact Hessian of each row's kernel times `u`."""
+        curvature = (
+            t.rows(t.target.sum(axis=1), codes)
+            + t.rows(t.margin_cost, codes) * labels * (2.0 * a - 1.0)
+            + t.rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
+        )
+        return np.asarray(curvature * a * (1.0 - a) * u)
+
+
+class SoftmaxKernel:
+    """The row kernel on scores of shape (n, K), in C or Fortran order.
+
+    Probabilities are the softmax; labels are class indices.
+
+    Parameters
+    ----------
+    majoriser_factor : float
+        Multiplies the Hessian: 2 in XGBoost, K / (K - 1) in LightGBM, which makes the diagonal
+        an upper bound of the full Hessian.
+    """
+
+    def __init__(self, majoriser_factor: float = 1.0) -> None:
+        self.majoriser_factor = majoriser_factor
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Labels as all other methods take them, from class indices."""
+        return y
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the softmax of each row."""
+        np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
+        np.exp(out, out=out)
+        out /= out.sum(axis=1, keepdims=True)
+
+    @staticmethod
+    def predicted(margin: Array) -> Array:
+        """Class index predicted for each row: the first largest score."""
+        return np.asarray(margin.argmax(axis=1))
+
+    @staticmethod
+    def _losses(margin: Array) -> Array:
+        shifted = margin - margin.max(axis=1, keepdims=True)
+        return np.asarray(np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted)
+
+    @staticmethod
+    def loss(p: Array, margin: Array, labels: Array) -> Array:
+        """Cross-entropy of each row; through the scores where the probability underflows."""
+        rows = np.arange(labels.size)
+        top = margin.argmax(axis=1)
+        return np.asarray(margin[rows, top] - np.log(p[rows, top]) - margin[rows, labels])
+
+    def value(
+        self, p: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+    ) -> Array:
+        """Kernel value of each row."""
+        return np.asarray(
+            (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
+            + (t.rows(t.cost, codes) * p).sum(axis=1)
+            + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
+        )
+
+    def gradient(
+        self,
+        p: Array,
+        labels: Array,
+        codes: Array,
+        t: KernelTables,
+        cap: float,
+        grad: Array,
+        hess: Array,
+    ) -> None:
+        """Write the gradient and the Hessian majoriser of each row."""
+        rows = np.arange(labels.size)
+        np.subtract(1.0, p, out=hess)
+        hess *= p
+        same = t.rows(t.label_target, codes)
+        if t.clipped.any():
+            same = same + t.rows(t.clipped, codes) * (p[rows, labels] > np.exp(-cap))
+        total = same
+        if t.other_target.any():
+            total = total + t.rows(t.other_target.sum(axis=1), codes)
+        np.multiply(p, _column(total), out=grad)
+        grad[rows, labels] -= same
+        if t.other_target.any():
+            grad -= t.rows(t.other_target, codes)
+        if t.cost.any():
+            cost = t.rows(t.cost, codes)
+            grad += p * (cost - np.einsum("ik,ik->i", cost, p)[:, None])
+            total = total + t.rows(np.ptp(t.cost, axis=1), codes)
+        hess *= _column(total * self.majoriser_factor)
+
+    def hessian_product(
+        self,
+        p: Array,
+        margin: Array,
+        labels: Array,
+        codes: Array,
+        t: KernelTables,
+        cap: float,
+        u: Array,
+    ) -> Array:
+        """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
+        pu = p * u
+        dp = pu - p * pu.sum(axis=1, keepdims=True)
+        total = t.rows(t.target.sum(axis=1), codes)
+        total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+        cost = t.rows(t.cost, codes)
+        curved = dp * (cost - (cost * p).sum(axis=1, keepdims=True))
+        curved -= p * (cost * dp).sum(axis=1, keepdims=True)
+        return np.asarray(_column(total) * dp + curved)

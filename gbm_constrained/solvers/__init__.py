@@ -1,0 +1,5 @@
+"""Outer loops: primal-dual methods that drive any learner through gradients and Hessians."""
+
+from gbm_constrained.solvers.abpp import ABPP
+
+__all__ = ["ABPP"]
