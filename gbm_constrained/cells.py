@@ -6,9 +6,9 @@ membership in each mask. Every constraint is a linear map of two tables of cell 
 - ``predicted`` (n_cells, n_classes): weighted fraction of the cell predicted as each class;
 - ``clipped_loss`` (n_cells,): weighted mean cross-entropy of the cell,
 
-so ``g = A . predicted + B . clipped_loss - b`` with ``A`` of shape (m, n_cells, n_classes) and ``B`` of
-shape (m, n_cells), compiled once. The gradient of a Lagrangian is then a cell's coefficient times
-a row's kernel, whatever the number of constraints.
+so ``g = A . predicted + B . clipped_loss - b`` with ``A`` of shape (m, n_cells, n_classes) and
+``B`` of shape (m, n_cells), compiled once. The gradient of a Lagrangian is then a cell's
+coefficient times a row's kernel, whatever the number of constraints.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Cells:
         """Sum per-row values `x` of a block of rows by cell; shape (n_cells,)."""
         codes = self._small_codes[rows]
         if len(self) > MASKED_SUM_CELLS:
-            return np.bincount(codes, x, len(self))
+            return np.bincount(codes, x, len(self)).astype(np.float64)
         # A product with an indicator beats bincount, which waits on its own last addition; einsum
         # beats dot, whose BLAS threads would fight with the booster's.
         return np.array(
@@ -146,7 +146,7 @@ class Cells:
                     f"{rate} is a rate of binary classifiers, but y has {self.classes.size} "
                     f"classes: use class_error(k) for the error rate of class k."
                 )
-            return self.labels == selector.index
+            return np.asarray(self.labels == selector.index)
         assert isinstance(selector, Label)
         match = [i for i, known in enumerate(self.classes.tolist()) if known == selector.value]
         if not match:
@@ -154,7 +154,7 @@ class Cells:
                 f"{rate} names class {selector.value!r}, which is not in y: its classes are "
                 f"{self.classes.tolist()}."
             )
-        return self.labels == match[0]
+        return np.asarray(self.labels == match[0])
 
 
 def masks_of(constraints: Sequence[Constraint]) -> list[Mask]:
@@ -196,14 +196,14 @@ class CompiledConstraints:
         """``g``: rate minus bound, shape (m,)."""
         return self.rates(statistics) - self.b
 
-    def lipschitz(self, weight: Float, kappa_rate: float, kappa_loss: float) -> float:
-        r"""Lipschitz constant of ``g`` relative to the score-space Bregman distance.
+    def sensitivities(self, weight: Float, kappa_rate: float, kappa_loss: float) -> Float:
+        r"""How strongly each constraint reacts to each cell, shape (m, n_cells).
 
         With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
         :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
-        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with
-        :math:`L_g = \| |A| \mathrm{diag}(\kappa_c / \sqrt{\pi_c}) \|_2`, :math:`\pi_c` the cell's
-        fraction of the weight.
+        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
+        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
+        weight. This is that matrix; the norms of its rows are the constraints' own constants.
 
         Parameters
         ----------
@@ -215,9 +215,7 @@ class CompiledConstraints:
         # A common shift of a cell's costs changes nothing: predicted fractions sum to one.
         spread = np.ptp(self.A, axis=2)
         pi = np.where(weight > 0, weight / weight.sum(), np.inf)
-        return float(
-            np.linalg.norm((kappa_rate * spread + kappa_loss * np.abs(self.B)) / np.sqrt(pi), 2)
-        )
+        return np.asarray((kappa_rate * spread + kappa_loss * np.abs(self.B)) / np.sqrt(pi))
 
 
 def compile_constraints(constraints: Sequence[Constraint], cells: Cells) -> CompiledConstraints:

@@ -3,9 +3,9 @@ r"""The Lagrangian of a constrained problem as a function of the scores of the t
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
 
 with :math:`f = \frac{1}{W} \sum_i w_i \ell(F_i, b_i)`, :math:`g` a linear map of cell statistics
-and :math:`D(F, \bar F) = \frac{1}{2W} \sum_i w_i \|F_i - \bar F_i\|^2` the Bregman distance between
-score matrices (Lin and Deng, section 5: W = F~(A)). Gradients and Hessians are given per row and
-multiplied by W, so that a booster's ``min_child_weight`` and ``reg_lambda`` keep their meaning:
+and :math:`D(F, \bar F) = \frac{1}{2W} \sum_i w_i \|F_i - \bar F_i\|^2` the Bregman distance
+between score matrices (Lin and Deng, section 5: W = F~(A)). Gradients and Hessians are given per
+row and multiplied by W, so that a booster's ``min_child_weight`` and ``reg_lambda`` keep their meaning:
 
     grad_i = w_i [ l'(F_i) + coef_c k'(F_i) + (F_i - anchor_i) / tau ],  coef = (W / W_c) (A' y)_c
     hess_i = w_i [ l''(F_i) + |coef_c| k''(F_i) + 1 / tau ]
@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gbm_constrained.cells import (
-    CellStatistics,
     Cells,
+    CellStatistics,
     CompiledConstraints,
     Float,
     ReduceSum,
@@ -36,8 +36,8 @@ from gbm_constrained.losses import (
     SoftmaxKernel,
     clip_cap,
     loss_lipschitz,
-    proxy_lipschitz,
     proxy_tables,
+    rate_lipschitz,
 )
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
@@ -61,7 +61,7 @@ class Lagrangian:
     class_factor : ndarray of shape (n_classes,), default=None
         Multiplies the objective, not the constraints, of each class (``class_weight``,
         ``scale_pos_weight``).
-    proxy : {"sigmoid", "logistic"}, default="sigmoid"
+    proxy : {"logistic", "sigmoid"}, default="logistic"
         Smooth proxy of 0-1 rates in gradients. Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
@@ -88,7 +88,7 @@ class Lagrangian:
         *,
         weight: Array | None = None,
         class_factor: Float | None = None,
-        proxy: Proxy = "sigmoid",
+        proxy: Proxy = "logistic",
         outlier_clip: float | None = None,
         dtype: Any = np.float64,
         gradient_dtype: Any = None,
@@ -131,11 +131,11 @@ class Lagrangian:
         return x
 
     @property
-    def lipschitz(self) -> float:
-        """L_g, the Lipschitz constant of the constraints relative to the Bregman distance."""
-        return self.constraints.lipschitz(
+    def sensitivities(self) -> Float:
+        """Reaction of each constraint to each cell; the row norms are Lipschitz constants."""
+        return self.constraints.sensitivities(
             self.cells.weight,
-            proxy_lipschitz(self.proxy, self.n_classes),
+            rate_lipschitz(self.n_classes),
             loss_lipschitz(self.n_classes),
         )
 
@@ -176,9 +176,7 @@ class Lagrangian:
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
         weight = self.cells.weight
-        density = np.divide(
-            self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0
-        )
+        density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
         cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
         loss = density * (multipliers @ self.constraints.B)
         target, expected_cost = proxy_tables(cost, self.proxy)
@@ -212,7 +210,7 @@ class Point:
         sums = np.zeros((n_cells, n_classes + 2))
         clips = np.isfinite(lag.cap)
         for rows in lag._blocks():
-            margin, codes = self.margin[rows], lag.cells.codes[rows]
+            margin = self.margin[rows]
             loss = lag.kernel.loss(lag._probability[rows], margin, lag._labels[rows])
             if clips:
                 clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
@@ -233,7 +231,7 @@ class Point:
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
     ) -> float:
-        """The Lagrangian with 0-1 rates replaced by their proxies, up to a constant.
+        """Value of the Lagrangian with 0-1 rates replaced by their proxies, up to a constant.
 
         It is the function that :meth:`gradient` (divided by W) is the gradient of.
         """

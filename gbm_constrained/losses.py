@@ -12,7 +12,7 @@ convex). ``p = softmax(F)``; a binary margin m stands for F = (0, m). The parts 
 - a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy:
 
   - ``"sigmoid"``: Q = a. It replaces "k is predicted" by its probability p_k; bounded, so a
-    hopeless row pulls little; Lipschitz constant 1/4 (binary).
+    hopeless row pulls little.
   - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
     convex upper bound of the cost, up to a constant.
 
@@ -49,18 +49,18 @@ def proxy_tables(cost: Array, proxy: Proxy) -> tuple[Array, Array]:
     return (cost.max(axis=1, keepdims=True) - cost) / LOG2, np.zeros_like(cost)
 
 
-def proxy_lipschitz(proxy: Proxy, n_classes: int) -> float:
-    """Lipschitz constant in the score of the proxy of a unit cost, Euclidean norm.
-
-    Sigmoid: the gradient of p_k is p_k (e_k - p), of norm at most 1/4 for a binary margin and
-    sqrt(2)/4 for softmax scores. Logistic: (p - e_k) / log 2, at most 1 and sqrt(2) over log 2.
-    """
-    return loss_lipschitz(n_classes) * (0.25 if proxy == "sigmoid" else 1.0 / LOG2)
-
-
 def loss_lipschitz(n_classes: int) -> float:
     """Lipschitz constant of the cross-entropy in the score: 1 for a binary margin, else sqrt 2."""
     return 1.0 if n_classes == 2 else float(np.sqrt(2.0))
+
+
+def rate_lipschitz(n_classes: int) -> float:
+    """Lipschitz constant that step sizes assume of a unit-cost 0-1 rate.
+
+    The rate itself is a step function. Its sigmoid proxy has gradient p_k (e_k - p), of norm at
+    most 1/4 for a binary margin and sqrt(2)/4 for softmax scores.
+    """
+    return loss_lipschitz(n_classes) / 4.0
 
 
 def clip_cap(outlier_clip: float | None) -> float:
@@ -176,7 +176,13 @@ class BinaryKernel:
 
     @staticmethod
     def gradient(
-        a: Array, labels: Array, codes: Array, t: KernelTables, cap: float, grad: Array, hess: Array
+        a: Array,
+        labels: Array,
+        codes: Array,
+        t: KernelTables,
+        cap: float,
+        grad: Array,
+        hess: Array,
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row."""
         np.multiply(a, a, out=hess)

@@ -4,7 +4,7 @@ Algorithm 1 (= 3) of Lin and Deng, "GBM-based Bregman Proximal Algorithms for Co
 Learning" (2023), for ``min f(x) s.t. g(x) <= 0`` with f, g convex in the scores. Iteration k:
 
 1. ``sigma_k = gamma_k tau_k``, ``theta_k = sigma_{k-1} / sigma_k``
-2. ``z_k = (1 + theta_k) g(x_k) - theta_k g(x_{k-1})``
+2. ``z_k = g(x_k) + theta_k (g(x_k) - g(x_{k-1}))``
 3. ``y_{k+1} = max(y_k + sigma_k z_k, 0)``
 4. ``x_{k+1} ~ argmin f + <y_{k+1}, g> + D(., x_k) / tau_k``
 5. ``gamma_{k+1} = gamma_k (1 + mu tau_k)``, ``tau_{k+1} = tau_k sqrt(gamma_k / gamma_{k+1})``
@@ -24,10 +24,21 @@ The first part is paid by the proximal term left over from iteration k-1 (its we
 
 .. math:: \tau_0 \sigma_0 L_g^2 \le 1,
 
-and step 5 keeps :math:`\tau_k \sigma_k` constant. Corollary 1 of the paper prints
-:math:`\tau_0 \sigma_0 \le \delta / L_g`. The units decide: tau is distance over objective, sigma is
-objective over squared constraint, L_g is constraint over square root of distance, so only the
-square is free of units. For L_g > 1 the printed rule permits steps that diverge (tested).
+and step 5 keeps :math:`\tau_k^2 \gamma_k = \tau_k \sigma_k` constant. Corollary 1 of the paper
+prints :math:`\tau_0 \sigma_0 \le \delta / L_g`. The units decide: tau is distance over objective,
+sigma is objective over squared constraint, L_g is constraint over square root of distance, so only
+the square is free of units. For L_g > 1 the printed rule permits steps that diverge (tested).
+
+**One dual step per constraint.** Constraints of small cells react far more strongly than those of
+large ones. ABPP is run on ``g_j / L_j``, with L_j the constraint's own Lipschitz constant, which
+is the same problem; in the units of g the dual step is ``sigma / L_j^2`` (the diagonal
+preconditioning of Pock and Chambolle, 2011), and the condition reads ``tau sigma L^2 <= 1`` with L
+the norm of the scaled map: 1 when no two constraints share a cell.
+
+**Inexact subproblems.** R boosting rounds with learning rate eta go only the fraction ``p = 1 -
+(1 - eta)^R`` of the way to the solution of step 4. The observed change of g is then p times the
+change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
+a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
@@ -49,14 +60,14 @@ from gbm_constrained.losses import Array
 
 @dataclass(frozen=True)
 class Record:
-    """One outer iteration, as it stood before its dual step.
+    """One outer iteration: the state x_k it started from, and its dual step.
 
     Parameters
     ----------
     iteration : int
         k, from 0.
     rounds : int
-        Calls answered so far: boosting rounds, for a booster.
+        Calls answered before this iteration: boosting rounds, for a booster.
     objective : float
         f(x_k), weighted mean cross-entropy in nats.
     rates : ndarray of shape (m,)
@@ -64,11 +75,11 @@ class Record:
     bounds : ndarray of shape (m,)
         The bounds in force.
     multipliers : ndarray of shape (m,)
-        y_{k+1}, the multipliers of the next subproblem.
+        y_{k+1}, the multipliers of the subproblem that follows.
     bregman : float
         D(x_k, x_{k-1}).
     seconds : float
-        Since the first call.
+        Since the solver was made.
     """
 
     iteration: int
@@ -83,22 +94,37 @@ class Record:
 
 @dataclass
 class ABPP:
-    """The outer loop, called with scores, answering with gradients.
+    """The outer loop: called with scores, answers with gradients and Hessians.
 
     Parameters
     ----------
     lagrangian : Lagrangian
         The problem on the training rows.
-    tau, sigma : float, default=None
-        Primal and dual step sizes tau_0, sigma_0. By default ``tau = tau_scale / L_g`` and
-        ``sigma = 1 / (tau L_g^2)``: the largest product that the theory allows.
+    tau : float, default=None
+        Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
+        score, 4 for a binary margin and 2 for softmax scores: the proximal term is then as curved
+        as the loss itself at most is.
+    sigma : float, default=None
+        Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default the
+        largest that the theory allows, ``1 / (tau L^2)``.
     mu : float, default=0
-        Relative strong convexity of the objective; above zero the method accelerates.
+        Strong convexity of the objective relative to the Bregman distance; above zero the method
+        accelerates.
     rounds_per_iteration : int, default=1
-        Calls answered in each outer iteration, R: the inexact solution of a subproblem is R
-        boosting rounds.
+        R: calls answered in each outer iteration.
+    progress : float, default=1
+        Fraction p of the way to the solution of a subproblem that one outer iteration goes.
+    idle_proximal : bool, default=True
+        Whether the proximal term is kept while every multiplier is zero. Boosters drop it: with no
+        multiplier at work there is no dual step to keep in step with, and a constraint that never
+        binds leaves the library's own fit untouched.
     initial_multipliers : ndarray of shape (m,), default=None
-        Warm start; zeros by default.
+        Warm start y_0; zeros by default.
+    level_update : int, default=None
+        Number of calls after which bounds on losses are re-estimated as ``factor * current loss``
+        (the half-way heuristic of the paper, section 6); never by default.
+    level_factors : ndarray of shape (m,), default=None
+        Those factors: the wanted error rates.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -106,9 +132,12 @@ class ABPP:
     ----------
     multipliers : ndarray of shape (m,)
         y, those of the current subproblem.
+    bounds : ndarray of shape (m,)
+        The bounds in force.
     history : list of Record
+        One entry per outer iteration.
     ergodic_weights : list of float
-        t_k = sigma_k / sigma_0 of every iteration so far.
+        t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
     """
 
     lagrangian: Lagrangian
@@ -116,27 +145,33 @@ class ABPP:
     sigma: float | None = None
     mu: float = 0.0
     rounds_per_iteration: int = 1
+    progress: float = 1.0
+    idle_proximal: bool = True
     initial_multipliers: Float | None = None
     level_update: int | None = None
+    level_factors: Float | None = None
     callback: Callable[[Record], object] | None = None
-    history: list[Record] = field(default_factory=list, init=False)
-    ergodic_weights: list[float] = field(default_factory=list, init=False)
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
+    history: list[Record] = field(default_factory=list, init=False)
+    ergodic_weights: list[float] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
-        lipschitz = self.lagrangian.lipschitz
+        reaction = self.lagrangian.sensitivities
+        self._lipschitz = np.linalg.norm(reaction, axis=1)
         if self.tau is None:
-            self.tau = 1.0 / lipschitz if self.sigma is None else 1.0 / (self.sigma * lipschitz**2)
+            self.tau = 4.0 if self.lagrangian.n_classes == 2 else 2.0
         if self.sigma is None:
-            self.sigma = 1.0 / (self.tau * lipschitz**2)
+            scaled = float(np.linalg.norm(reaction / self._lipschitz[:, None], 2))
+            self.sigma = 1.0 / (self.tau * scaled**2)
         start = self.initial_multipliers
         self.multipliers = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
         self.bounds = self.lagrangian.constraints.b.copy()
-        self._tau, self._sigma, self._gamma = self.tau, self.sigma, self.sigma / self.tau
+        self._tau, self._sigma, self._sigma_0 = self.tau, self.sigma, self.sigma
+        self._gamma = self.sigma / self.tau
         self._rounds = 0
-        self._previous: Float | None = None
+        self._previous_rates: Float | None = None
         self._anchor: Array | None = None
         self._started = time.perf_counter()
 
@@ -149,8 +184,8 @@ class ABPP:
         return self.gradient(point)
 
     def begin_iteration(self, point: Point) -> None:
-        """Lines 3 to 5 of Algorithm 1 at x_k = `point`; line 7 of the iteration before."""
-        k = len(self.ergodic_weights)
+        """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5."""
+        k = len(self.history)
         sigma_before = self._sigma
         if k > 0:
             gamma_before = self._gamma
@@ -160,28 +195,51 @@ class ABPP:
         theta = sigma_before / self._sigma
         statistics = point.statistics()
         rates = self.lagrangian.constraints.rates(statistics)
-        g = rates - self.bounds
-        before = g if self._previous is None else self._previous
-        self.multipliers = np.maximum(
-            self.multipliers + self._sigma * ((1.0 + theta) * g - theta * before), 0.0
-        )
-        self._previous = g
-        self.ergodic_weights.append(self._sigma / self.sigma)
-        bregman = 0.0
-        if self._anchor is None:
-            self._anchor = point.margin.copy()
-        else:
-            bregman = self.lagrangian.bregman(point.margin, self._anchor)
-            self._anchor[...] = point.margin
-        record = Record(
-            k, self._rounds, self.lagrangian.objective(statistics), rates, self.bounds.copy(),
-            self.multipliers, bregman, time.perf_counter() - self._started,
+        if self.level_update == self._rounds and self.level_factors is not None:
+            self.bounds = self.level_factors * rates
+        change = np.zeros_like(rates) if self._previous_rates is None else (
+            rates - self._previous_rates
         )  # fmt: skip
+        z = rates - self.bounds + theta / self.progress * change
+        step = self._sigma / self._lipschitz**2
+        self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
+        self._previous_rates = rates
+        self.ergodic_weights.append(self._sigma / self._sigma_0)
+        record = Record(
+            iteration=k,
+            rounds=self._rounds,
+            objective=self.lagrangian.objective(statistics),
+            rates=rates,
+            bounds=self.bounds,
+            multipliers=self.multipliers,
+            bregman=self._move_anchor(point.margin),
+            seconds=time.perf_counter() - self._started,
+        )
         self.history.append(record)
         if self.callback is not None:
             self.callback(record)
 
+    def _move_anchor(self, margin: Array) -> float:
+        """Make x_k the proximal centre; return its distance to the centre before."""
+        if self._anchor is None:
+            self._anchor = margin.copy()
+            return 0.0
+        distance = self.lagrangian.bregman(margin, self._anchor)
+        self._anchor[...] = margin
+        return distance
+
+    @property
+    def inverse_tau(self) -> float:
+        """Weight of the proximal term of the current subproblem."""
+        return 1.0 / self._tau if self.idle_proximal or self.multipliers.any() else 0.0
+
+    @property
+    def anchor(self) -> Array | None:
+        """Proximal centre: the scores at which the current iteration began."""
+        return self._anchor
+
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
-        inv=1.0 / self._tau if self.multipliers.any() else 0.0
-        return point.gradient(self.multipliers, self._anchor, inv)
+        # The centre of a one-round iteration is the point itself: its pull there is zero.
+        anchor = None if self.rounds_per_iteration == 1 else self._anchor
+        return point.gradient(self.multipliers, anchor, self.inverse_tau)
