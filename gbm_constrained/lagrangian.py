@@ -5,7 +5,8 @@ r"""The Lagrangian of a constrained problem as a function of the scores of the t
 with :math:`f = \frac{1}{W} \sum_i w_i \ell(F_i, b_i)`, :math:`g` a linear map of cell statistics
 and :math:`D(F, \bar F) = \frac{1}{2W} \sum_i w_i \|F_i - \bar F_i\|^2` the Bregman distance
 between score matrices (Lin and Deng, section 5: W = F~(A)). Gradients and Hessians are given per
-row and multiplied by W, so that a booster's ``min_child_weight`` and ``reg_lambda`` keep their meaning:
+row and multiplied by W, so that a booster's ``min_child_weight`` and ``reg_lambda`` keep their
+meaning:
 
     grad_i = w_i [ l'(F_i) + coef_c k'(F_i) + (F_i - anchor_i) / tau ],  coef = (W / W_c) (A' y)_c
     hess_i = w_i [ l''(F_i) + |coef_c| k''(F_i) + 1 / tau ]

@@ -149,7 +149,7 @@ class BinaryKernel:
     @staticmethod
     def predicted(margin: Array) -> Array:
         """Class index predicted for each row: 1 where the margin is positive."""
-        return margin > 0
+        return np.asarray(margin > 0)
 
     @staticmethod
     def loss(a: Array, margin: Array, labels: Array) -> Array:

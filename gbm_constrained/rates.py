@@ -211,7 +211,7 @@ def class_error(k: Hashable, *, on: ArrayLike | None = None) -> Rate:
 
 
 def fpr(*, on: ArrayLike | None = None) -> Rate:
-    """False positive rate of a binary classifier, ``P(prediction = 1 | y = 0)``.
+    """Make the false positive rate of a binary classifier, ``P(prediction = 1 | y = 0)``.
 
     The negative class is the first of the sorted labels (``classes_[0]``).
 
@@ -225,7 +225,7 @@ def fpr(*, on: ArrayLike | None = None) -> Rate:
 
 
 def fnr(*, on: ArrayLike | None = None) -> Rate:
-    """False negative rate (miss rate) of a binary classifier, ``P(prediction = 0 | y = 1)``.
+    """Make the miss rate (false negative rate), ``P(prediction = 0 | y = 1)``, binary.
 
     The positive class is the last of the sorted labels (``classes_[1]``).
 

@@ -19,8 +19,8 @@ Learning" (2023), for ``min f(x) s.t. g(x) <= 0`` with f, g convex in the scores
        + \frac{\tau_{k-1} L_g^2}{2} \|y_{k+1} - y_k\|^2 \right)
 
 The first part is paid by the proximal term left over from iteration k-1 (its weight is
-:math:`t_k \theta_k = t_{k-1}`), the second by :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)`, which needs
-:math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
+:math:`t_k \theta_k = t_{k-1}`), the second by :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)`, which
+needs :math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
 
 .. math:: \tau_0 \sigma_0 L_g^2 \le 1,
 
