@@ -58,10 +58,9 @@ class Lagrangian:
     constraints : CompiledConstraints
         What binds the model.
     weight : ndarray of shape (n_samples,), default=None
-        Sample weights; ones by default.
-    class_factor : ndarray of shape (n_classes,), default=None
-        Multiplies the objective, not the constraints, of each class (``class_weight``,
-        ``scale_pos_weight``).
+        Weight of each row in the objective and the Bregman distance; ones by default. It may
+        differ from the sample weights of `cells` by a factor of each label (``class_weight``,
+        ``scale_pos_weight``): constraints are about sample weights alone.
     proxy : {"logistic", "sigmoid"}, default="logistic"
         Smooth proxy of 0-1 rates in gradients. Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
@@ -73,8 +72,8 @@ class Lagrangian:
     order : {"C", "F"}, default="C"
         Memory order of multiclass scores and gradients.
     majoriser_factor : float, default=1
-        Multiplies the Hessian of softmax scores: 2 in XGBoost, K / (K - 1) in LightGBM, which
-        makes the diagonal an upper bound of the full Hessian.
+        Multiplies the Hessian of softmax scores: 2 in XGBoost, which makes the diagonal an upper
+        bound of the full Hessian, K / (K - 1) in LightGBM.
     hessian_floor : float, default=0
         Added to the Hessian of a row of weight one; below its rounding unless it is nearly zero.
     reduce_sum : callable, default=identity
@@ -88,7 +87,6 @@ class Lagrangian:
         constraints: CompiledConstraints,
         *,
         weight: Array | None = None,
-        class_factor: Float | None = None,
         proxy: Proxy = "logistic",
         outlier_clip: float | None = None,
         dtype: Any = np.float64,
@@ -110,11 +108,11 @@ class Lagrangian:
         )
         self.cap = clip_cap(outlier_clip)
         self.hessian_floor = hessian_floor
-        self.total_weight = float(cells.weight.sum())
-        factor = np.ones(self.n_classes) if class_factor is None else class_factor
-        self._objective_coefficient = np.asarray(factor, dtype=np.float64)[cells.labels]
         self._labels = self.kernel.encode(y, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
+        mass = np.bincount(cells.codes, self._weight, len(cells)).astype(np.float64)
+        self.cell_weight = reduce_sum(mass)
+        self.total_weight = float(self.cell_weight.sum())
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
         self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
@@ -135,7 +133,7 @@ class Lagrangian:
     def sensitivities(self) -> Float:
         """Reaction of each constraint to each cell; the row norms are Lipschitz constants."""
         return self.constraints.sensitivities(
-            self.cells.weight,
+            self.cell_weight,
             rate_lipschitz(self.n_classes),
             loss_lipschitz(self.n_classes),
         )
@@ -171,19 +169,18 @@ class Lagrangian:
 
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""
-        coefficient = self._objective_coefficient * self.cells.weight / self.total_weight
-        return float(coefficient @ statistics.loss)
+        return float(self.cell_weight @ statistics.loss) / self.total_weight
 
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
-        weight = self.cells.weight
+        weight = self.cell_weight
         density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
         cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
         loss = density * (multipliers @ self.constraints.B)
         target, expected_cost = proxy_tables(cost, self.proxy)
         cells = np.arange(len(self.cells))
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
-        target[cells, self.cells.labels] += self._objective_coefficient + loss - clipped
+        target[cells, self.cells.labels] += 1.0 + loss - clipped
         return KernelTables(target, expected_cost, clipped, self.cells.labels, self.dtype)
 
     def bregman(self, margin: Array, other: Array) -> float:
@@ -222,7 +219,7 @@ class Point:
                 chosen = (predicted == k).astype(lag.dtype)
                 sums[:, k] += lag.cells.sum_by_cell(lag._weighted(chosen, rows), rows)
         sums = lag.reduce_sum(sums)
-        weights = lag.cells.weight[:, None]
+        weights = lag.cell_weight[:, None]
         means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
         predicted_share = means[:, :n_classes]
         predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
@@ -273,9 +270,11 @@ class Point:
         t = lag.tables(multipliers)
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
+            if grad.dtype != lag.dtype:  # round once, at the end
+                grad, hess = np.empty_like(grad, lag.dtype), np.empty_like(hess, lag.dtype)
             lag.kernel.gradient(
-                lag._probability[rows], lag._labels[rows], lag.cells.codes[rows], t, lag.cap,
-                grad, hess,
+                lag._probability[rows], self.margin[rows], lag._labels[rows],
+                lag.cells.codes[rows], t, lag.cap, grad, hess,
             )  # fmt: skip
             if inverse_tau > 0 and anchor is not None:
                 grad += inverse_tau * (self.margin[rows] - anchor[rows])
@@ -283,6 +282,8 @@ class Point:
                 hess += inverse_tau + lag.hessian_floor
             lag._weighted(grad, rows)
             lag._weighted(hess, rows)
+            if grad.dtype != lag._gradient.dtype:
+                lag._gradient[rows], lag._hessian[rows] = grad, hess
         return lag._gradient, lag._hessian
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:

@@ -153,11 +153,12 @@ class BinaryKernel:
 
     @staticmethod
     def loss(a: Array, margin: Array, labels: Array) -> Array:
-        """Cross-entropy of each row: ``-log(1 - a) = -s m - log a``, exact for wrong rows."""
-        log_a = np.maximum(a, np.finfo(a.dtype).tiny)
-        np.log(log_a, out=log_a)
-        log_a += labels * margin
-        return np.negative(log_a, out=log_a)
+        """Cross-entropy of each row: ``-log(1 - a)``, or ``-s m - log a`` where that is exact."""
+        log_larger = np.subtract(1.0, a)
+        np.maximum(log_larger, a, out=log_larger)
+        np.log(log_larger, out=log_larger)
+        log_larger += np.minimum(labels * margin, 0.0)
+        return np.negative(log_larger, out=log_larger)
 
     @classmethod
     def value(
@@ -174,9 +175,11 @@ class BinaryKernel:
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
 
-    @staticmethod
+    @classmethod
     def gradient(
+        cls,
         a: Array,
+        margin: Array,
         labels: Array,
         codes: Array,
         t: KernelTables,
@@ -191,7 +194,7 @@ class BinaryKernel:
         np.negative(grad, out=grad)
         same = t.rows(t.label_target, codes)
         if t.clipped.any():
-            same = same + t.rows(t.clipped, codes) * (a < -np.expm1(-cap))
+            same = same + t.rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
         total = same
         if same.ndim or same != 1.0:
             grad *= same
@@ -234,8 +237,8 @@ class SoftmaxKernel:
     Parameters
     ----------
     majoriser_factor : float
-        Multiplies the Hessian: 2 in XGBoost, K / (K - 1) in LightGBM, which makes the diagonal
-        an upper bound of the full Hessian.
+        Multiplies the Hessian: 2 in XGBoost, which makes the diagonal an upper bound of the full
+        Hessian; K / (K - 1) in LightGBM, enough for that where p is uniform.
     """
 
     def __init__(self, majoriser_factor: float = 1.0) -> None:
@@ -268,7 +271,7 @@ class SoftmaxKernel:
         """Cross-entropy of each row; through the scores where the probability underflows."""
         rows = np.arange(labels.size)
         top = margin.argmax(axis=1)
-        return np.asarray(margin[rows, top] - np.log(p[rows, top]) - margin[rows, labels])
+        return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
 
     def value(
         self, p: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
@@ -283,6 +286,7 @@ class SoftmaxKernel:
     def gradient(
         self,
         p: Array,
+        margin: Array,
         labels: Array,
         codes: Array,
         t: KernelTables,
@@ -296,7 +300,7 @@ class SoftmaxKernel:
         hess *= p
         same = t.rows(t.label_target, codes)
         if t.clipped.any():
-            same = same + t.rows(t.clipped, codes) * (p[rows, labels] > np.exp(-cap))
+            same = same + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
         total = same
         if t.other_target.any():
             total = total + t.rows(t.other_target.sum(axis=1), codes)

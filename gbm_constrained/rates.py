@@ -147,7 +147,7 @@ class Constraint:
         ):
             raise TypeError(
                 f"The bound of {self.rate} must be a number, got {self.bound!r}. "
-                f"Write it as `{self.rate.name.partition('(')[0]}(...) <= 0.05`."
+                f"Write it as `{self.rate.name.partition('(')[0].partition('[')[0]}(...) <= 0.05`."
             )
         bound = float(self.bound)
         if self.rate.statistic == "error" and not 0.0 <= bound <= 1.0:

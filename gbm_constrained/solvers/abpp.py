@@ -107,6 +107,9 @@ class ABPP:
     sigma : float, default=None
         Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default the
         largest that the theory allows, ``1 / (tau L^2)``.
+    lipschitz : ndarray of shape (m,), default=None
+        Lipschitz constant L_j of each constraint, for a learner that has its own; by default those
+        of the cells. When it is given, the default of `sigma` takes ``L^2 = m``: always safe.
     mu : float, default=0
         Strong convexity of the objective relative to the Bregman distance; above zero the method
         accelerates.
@@ -124,7 +127,7 @@ class ABPP:
         Number of calls after which bounds on losses are re-estimated as ``factor * current loss``
         (the half-way heuristic of the paper, section 6); never by default.
     level_factors : ndarray of shape (m,), default=None
-        Those factors: the wanted error rates.
+        Those factors: the wanted error rates; NaN leaves a bound as it is.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -143,6 +146,7 @@ class ABPP:
     lagrangian: Lagrangian
     tau: float | None = None
     sigma: float | None = None
+    lipschitz: Float | None = None
     mu: float = 0.0
     rounds_per_iteration: int = 1
     progress: float = 1.0
@@ -159,12 +163,15 @@ class ABPP:
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
         reaction = self.lagrangian.sensitivities
-        self._lipschitz = np.linalg.norm(reaction, axis=1)
+        if self.lipschitz is None:
+            self.lipschitz = np.linalg.norm(reaction, axis=1)
+        else:
+            reaction = np.asarray(self.lipschitz)[:, None]  # parallel rows: the worst coupling
         if self.tau is None:
             self.tau = 4.0 if self.lagrangian.n_classes == 2 else 2.0
         if self.sigma is None:
-            scaled = float(np.linalg.norm(reaction / self._lipschitz[:, None], 2))
-            self.sigma = 1.0 / (self.tau * scaled**2)
+            scaled = float(np.linalg.norm(reaction / self.lipschitz[:, None], 2))
+            self.sigma = 1.0 / (self.tau * max(scaled, 1.0) ** 2)  # 0 without constraints
         start = self.initial_multipliers
         self.multipliers = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
         self.bounds = self.lagrangian.constraints.b.copy()
@@ -186,6 +193,7 @@ class ABPP:
     def begin_iteration(self, point: Point) -> None:
         """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5."""
         k = len(self.history)
+        rounds = k * self.rounds_per_iteration
         sigma_before = self._sigma
         if k > 0:
             gamma_before = self._gamma
@@ -195,25 +203,27 @@ class ABPP:
         theta = sigma_before / self._sigma
         statistics = point.statistics()
         rates = self.lagrangian.constraints.rates(statistics)
-        if self.level_update == self._rounds and self.level_factors is not None:
-            self.bounds = self.level_factors * rates
+        if self.level_update == rounds and self.level_factors is not None:
+            levels = self.level_factors * rates
+            self.bounds = np.where(np.isnan(levels), self.bounds, levels)
         change = np.zeros_like(rates) if self._previous_rates is None else (
             rates - self._previous_rates
         )  # fmt: skip
         z = rates - self.bounds + theta / self.progress * change
-        step = self._sigma / self._lipschitz**2
+        assert self.lipschitz is not None
+        step = self._sigma / self.lipschitz**2
         self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
         self._previous_rates = rates
         self.ergodic_weights.append(self._sigma / self._sigma_0)
         record = Record(
             iteration=k,
-            rounds=self._rounds,
+            rounds=rounds,
             objective=self.lagrangian.objective(statistics),
             rates=rates,
             bounds=self.bounds,
             multipliers=self.multipliers,
             bregman=self._move_anchor(point.margin),
-            seconds=time.perf_counter() - self._started,
+            seconds=self.elapsed,
         )
         self.history.append(record)
         if self.callback is not None:
@@ -227,6 +237,27 @@ class ABPP:
         distance = self.lagrangian.bregman(margin, self._anchor)
         self._anchor[...] = margin
         return distance
+
+    @property
+    def rounds(self) -> int:
+        """Calls answered so far."""
+        return self._rounds
+
+    def ergodic_scale(self) -> Float:
+        r"""Weight of each round's learners in the ergodic average, shape (rounds,).
+
+        The average :math:`\bar x_K = \sum_k t_k x_{k+1} / T_K` of a growing ensemble is that same
+        ensemble: a learner added in iteration j is in every x_{k+1} with k >= j, hence its weight
+        is :math:`\sum_{k \ge j} t_k / T_K`.
+        """
+        t = np.array(self.ergodic_weights)
+        remaining = np.cumsum(t[::-1])[::-1] / t.sum()
+        return np.repeat(remaining, self.rounds_per_iteration)[: self._rounds]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the solver was made."""
+        return time.perf_counter() - self._started
 
     @property
     def inverse_tau(self) -> float:

@@ -1,0 +1,98 @@
+"""Seconds per round and peak memory of a constrained fit over the unconstrained one.
+
+Same library, parameters and rounds; 2 constraints. Each fit runs in a process of its own, pairs
+alternate, and the ratio reported is the median over pairs.
+
+    python benchmarks/overhead.py [--rows 300000] [--rounds 200] [--pairs 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+LIBRARIES = ("xgboost", "lightgbm")
+
+
+def fit_once(library: str, constrained: bool, rows: int, columns: int, rounds: int) -> None:
+    """Fit one model and print seconds, peak memory in MiB and the number of active rounds."""
+    import numpy as np  # noqa: PLC0415
+
+    from gbm_constrained import (  # noqa: PLC0415
+        ConstrainedLGBMClassifier,
+        ConstrainedXGBClassifier,
+        fnr,
+        fpr,
+    )
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, columns)).astype(np.float32)
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 + rng.normal(size=rows)
+    y = (score > np.quantile(score, 0.7)).astype(int)
+    classes = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+    extra = {"verbosity": 0} if library == "xgboost" else {"verbose": -1}
+    model = classes[library](
+        constraints=[fpr() <= 0.05, fnr() <= 0.6] if constrained else [],
+        n_estimators=rounds,
+        n_jobs=2,
+        **extra,
+    )
+    start = time.perf_counter()
+    model.fit(X, y)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    active = 0
+    if constrained:
+        multipliers = model.history_.filter(like="multiplier[").to_numpy()
+        active = int((multipliers > 0).any(axis=1).sum())
+    print(json.dumps({"seconds": seconds, "peak_mib": peak, "active_rounds": active}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--columns", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", choices=LIBRARIES)
+    parser.add_argument("--fit", nargs=2, metavar=("LIBRARY", "CONSTRAINED"))
+    args = parser.parse_args()
+    size = (args.rows, args.columns, args.rounds)
+    if args.fit:
+        fit_once(args.fit[0], args.fit[1] == "yes", *size)
+        return
+
+    def run(library: str, constrained: str) -> dict[str, float]:
+        command = [sys.executable, __file__, "--fit", library, constrained]
+        for name in ("rows", "columns", "rounds"):
+            command += [f"--{name}", str(getattr(args, name))]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    print(f"{args.rows} rows x {args.columns}, {args.rounds} rounds, {args.pairs} pairs")
+    for library in (args.only,) if args.only else LIBRARIES:
+        plain, constrained = [], []
+        for pair in range(args.pairs):
+            for kind in ("no", "yes") if pair % 2 == 0 else ("yes", "no"):
+                (constrained if kind == "yes" else plain).append(run(library, kind))
+        times = [c["seconds"] / p["seconds"] for c, p in zip(constrained, plain, strict=True)]
+        memory = [c["peak_mib"] / p["peak_mib"] for c, p in zip(constrained, plain, strict=True)]
+        per_round = [
+            1e3 * statistics.median(fit["seconds"] for fit in fits) / args.rounds
+            for fits in (plain, constrained)
+        ]
+        print(
+            f"{library:9s} {per_round[0]:.2f} -> {per_round[1]:.2f} ms per round, ratio "
+            f"{statistics.median(times):.3f} (pairs {min(times):.3f} to {max(times):.3f}); "
+            f"peak memory ratio {statistics.median(memory):.3f}; multipliers at work in "
+            f"{constrained[0]['active_rounds']} of {args.rounds} rounds"
+        )
+
+
+if __name__ == "__main__":
+    main()

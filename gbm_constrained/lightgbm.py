@@ -1,0 +1,603 @@
+"""LightGBM: the drop-in classifier, and everything LightGBM does in its own way.
+
+LightGBM refuses custom gradients while it has an objective, and without one it forgets the
+intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. So the
+intercept is given as a constant ``init_score``, metrics of probabilities are given as callables,
+and after training both intercept and objective are put into the model's text, which is then equal
+to what LightGBM itself would have written (:mod:`gbm_constrained.lightgbm_model`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.utils.class_weight import compute_class_weight
+
+from gbm_constrained.estimator import (
+    SOLVER_PARAMETERS,
+    SOLVER_PARAMETERS_DOC,
+    ConstrainedFit,
+    ErrorForm,
+    Iterate,
+    SolverOptions,
+)
+from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
+from gbm_constrained.losses import Array, Proxy
+
+NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
+EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
+
+
+class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
+    __doc__ = f"""LightGBM classifier trained under constraints on its error rates.
+
+    A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
+    is there, the booster is a plain LightGBM model, and ``constraints=[]`` is the parent's own
+    fit.
+
+    Parameters
+    ----------{SOLVER_PARAMETERS_DOC}
+    **kwargs
+        Every other parameter of :class:`lightgbm.LGBMClassifier`.
+
+    Attributes
+    ----------
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows, its value on the last
+        evaluation set (if any was given), its multiplier, whether it is met on the training rows
+        and whether it is satisfied on the evaluation set (missing without one: training rows
+        prove nothing).
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds.
+    multipliers_ : Series
+        Multipliers of the returned model, by constraint.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5.
+
+    Examples
+    --------
+    >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error
+    >>> rules = [class_error(0) <= 0.01, class_error(3) <= 0.03]
+    >>> clf = ConstrainedLGBMClassifier(constraints=rules)
+    """
+
+    objective: Any
+    _objective: Any
+    _Booster: Any
+
+    def __init__(
+        self,
+        *,
+        boosting_type: str = "gbdt",
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        learning_rate: float = 0.1,
+        n_estimators: int = 100,
+        subsample_for_bin: int = 200000,
+        objective: Any = None,
+        class_weight: Any = None,
+        min_split_gain: float = 0.0,
+        min_child_weight: float = 1e-3,
+        min_child_samples: int = 20,
+        subsample: float = 1.0,
+        subsample_freq: int = 0,
+        colsample_bytree: float = 1.0,
+        reg_alpha: float = 0.0,
+        reg_lambda: float = 0.0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        importance_type: str = "split",
+        constraints: Any = None,
+        proxy: Proxy = "logistic",
+        rounds_per_iteration: int = 1,
+        tau: float | None = None,
+        sigma: float | None = None,
+        mu: float = 0.0,
+        iterate: Iterate = "last",
+        error_form: ErrorForm = "rate",
+        outlier_clip: float | None = None,
+        initial_multipliers: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            boosting_type=boosting_type,
+            num_leaves=num_leaves,
+            max_depth=max_depth,
+            learning_rate=learning_rate,
+            n_estimators=n_estimators,
+            subsample_for_bin=subsample_for_bin,
+            objective=objective,
+            class_weight=class_weight,
+            min_split_gain=min_split_gain,
+            min_child_weight=min_child_weight,
+            min_child_samples=min_child_samples,
+            subsample=subsample,
+            subsample_freq=subsample_freq,
+            colsample_bytree=colsample_bytree,
+            reg_alpha=reg_alpha,
+            reg_lambda=reg_lambda,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            importance_type=importance_type,
+            **kwargs,
+        )
+        self.constraints = constraints
+        self.proxy = proxy
+        self.rounds_per_iteration = rounds_per_iteration
+        self.tau = tau
+        self.sigma = sigma
+        self.mu = mu
+        self.iterate = iterate
+        self.error_form = error_form
+        self.outlier_clip = outlier_clip
+        self.initial_multipliers = initial_multipliers
+
+    # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
+    # evaluates some metrics on raw scores; the tests would notice.
+    def _process_params(self, stage: str) -> dict[str, Any]:
+        params: dict[str, Any] = super()._process_params(stage=stage)
+        for name in SOLVER_PARAMETERS:
+            params.pop(name, None)
+        if stage == "fit":
+            params.update(self.__dict__.get("_fit_params", {}))
+        return params
+
+    def _parameter(self, default: Any, *names: str) -> Any:
+        """Value of a parameter that may have been given under one of several names."""
+        given = self.get_params()
+        found = [given[name] for name in names if given.get(name) is not None]
+        return found[0] if found else default
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        eval_set: Any = None,
+        eval_names: list[str] | None = None,
+        eval_sample_weight: list[Any] | None = None,
+        eval_class_weight: list[Any] | None = None,
+        eval_init_score: list[Any] | None = None,
+        eval_metric: Any = None,
+        feature_name: Any = "auto",
+        categorical_feature: Any = "auto",
+        callbacks: list[Callable[..., Any]] | None = None,
+        init_model: Any = None,
+        *,
+        eval_X: Any = None,
+        eval_y: Any = None,
+    ) -> ConstrainedLGBMClassifier:
+        """Fit the classifier under its constraints.
+
+        All arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are measured
+        on the training rows; their values on each evaluation set are recorded, the last one being
+        the held-out set of the report. A fit of more than a few seconds shows its progress unless
+        ``verbose`` (``verbosity``) is below 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, labels or weights do not fit together; before training starts.
+        """
+        given = {
+            "sample_weight": sample_weight,
+            "init_score": init_score,
+            "eval_set": eval_set,
+            "eval_names": eval_names,
+            "eval_sample_weight": eval_sample_weight,
+            "eval_class_weight": eval_class_weight,
+            "eval_init_score": eval_init_score,
+            "eval_metric": eval_metric,
+            "feature_name": feature_name,
+            "categorical_feature": categorical_feature,
+            "callbacks": callbacks,
+            "init_model": init_model,
+        }
+        if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
+            given.update(eval_X=eval_X, eval_y=eval_y)
+        options = SolverOptions.of(self)
+        for name in ("constraint_report_", "history_", "multipliers_"):
+            self.__dict__.pop(name, None)
+        if not options.constraints:
+            super().fit(X, y, **given)
+            return self
+        self._check_supported(options, callbacks)
+        fit = ConstrainedFit(
+            options,
+            y,
+            sample_weight,
+            learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),
+            n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
+            library_factor=self._class_weight_factor,
+            objective_factor=self._label_factor,
+            show_progress=self._parameter(1, "verbosity", "verbose") > 0,
+            softmax_hessian=lambda k: k / (k - 1),
+            dtype=np.float64,
+            gradient_dtype=np.float32,
+            order="F",
+        )
+        pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
+        held_out = [i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is X and y_i is y)]
+        for i in held_out:
+            weight = _item(eval_sample_weight, i)
+            fit.add_evaluation_set(f"eval_set[{i}]", pairs[i][1], weight)
+        intercept = np.zeros(fit.columns)
+        own_start = init_score is not None or init_model is not None
+        if not own_start and self._parameter(True, "boost_from_average"):
+            intercept = _intercept(fit)
+            given["init_score"] = _constant(intercept, fit.y.size)
+            given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
+        native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
+        # DART may drop the first tree and with it the intercept that LightGBM has put there, so
+        # that it must be there from the first round on; all others get it after training.
+        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
+        if dart and len(held_out) < len(pairs):
+            raise ValueError(
+                "eval_set holds the training rows, which boosting_type='dart' does not stand "
+                "under constraints: LightGBM drops trees whenever a metric reads the training "
+                "scores. Leave them out; history_ and constraint_report_ have their values."
+            )
+        observer = _Observer(fit, intercept if dart else None)
+        given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
+        with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
+            super().fit(X, y, **given)
+        self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
+        best = self._Booster.best_iteration
+        rounds = best - observer.begin if best > 0 else fit.solver.rounds
+        is_last = rounds == fit.solver.rounds and options.iterate == "last"
+        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
+            if not is_last or rounds not in held.values:
+                start = _item(eval_init_score, i)
+                held.values[rounds] = held.rates(self._margin(pairs[i][0], start))
+        margin = observer.train_margin if is_last else None
+        fit.finish(self._margin(X, init_score) if margin is None else margin, rounds)
+        self.constraint_report_ = fit.report()
+        self.history_ = fit.history()
+        self.multipliers_ = fit.multiplier_series()
+        return self
+
+    def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
+        objective = self._parameter(None, "application", "app", "loss", "objective_type")
+        objective = self.objective if objective is None else objective
+        if callable(objective) or objective not in NATIVE_OBJECTIVES:
+            raise ValueError(
+                f"objective={objective!r} cannot be trained under constraints: leave it at None, "
+                f"which is 'binary' or 'multiclass' as y says."
+            )
+        boosting = self._parameter("gbdt", "boosting", "boost", "boosting_type")
+        if boosting in ("rf", "random_forest"):
+            raise ValueError(
+                f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
+                f"random forest takes no custom gradients. Use 'gbdt', 'dart' or 'goss'."
+            )
+        for name, only in (
+            ("sigmoid", 1.0),
+            ("pos_bagging_fraction", 1.0),
+            ("neg_bagging_fraction", 1.0),
+        ):
+            value = self._parameter(only, name)
+            if value != only:
+                raise ValueError(
+                    f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
+                    f"under constraints: leave it at {only:g}."
+                )
+        stops_early = self._parameter(
+            None, "early_stopping_round", "early_stopping_rounds", "early_stopping"
+        ) or any(getattr(c, "stopping_rounds", None) for c in callbacks or ())
+        if options.iterate == "ergodic" and stops_early:
+            raise ValueError(
+                "iterate='ergodic' averages all iterations, so early stopping has no meaning: use "
+                "iterate='last', or no early stopping."
+            )
+
+    def _class_weight_factor(self, classes: Array, y: Array) -> Array:
+        return np.asarray(compute_class_weight(self.class_weight, classes=classes, y=classes[y]))
+
+    def _label_factor(self, classes: Array, y: Array) -> Array:
+        """``is_unbalance`` and ``scale_pos_weight`` of LightGBM's binary objective."""
+        factor = np.ones(classes.size)
+        if classes.size == 2:
+            if self._parameter(False, "is_unbalance", "unbalance", "unbalanced_sets"):
+                count = np.bincount(y)
+                factor[count.argmin()] = count.max() / count.min()
+            factor[1] *= self._parameter(1.0, "scale_pos_weight")
+        return factor
+
+    def _metrics(self, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
+        """Split metrics into those LightGBM gets right without an objective, and callables.
+
+        Ranking metrics do not mind raw scores. All others are given as functions that see
+        probabilities; the ranking metrics join them where both kinds are asked for, so that the
+        order, which early stopping may depend on, stays that of LightGBM.
+        """
+        asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
+        own = [m for m in asked if callable(m)]
+        default = "binary_logloss" if n_classes == 2 else "multi_logloss"
+        fixed = self._parameter(default, "metric", "metrics", "metric_types")
+        names = [m for m in asked if isinstance(m, str)]
+        names += [fixed] if isinstance(fixed, str) else list(fixed)
+        names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+        names = list(dict.fromkeys(_canonical(m, n_classes) for m in names))
+        names = [m for m in names if m not in NO_METRIC]
+        unknown = [m for m in names if m not in METRICS and m not in RANK_METRICS]
+        if unknown:
+            raise ValueError(
+                f"metric {unknown[0]!r} cannot be evaluated under constraints, where LightGBM "
+                f"gives metrics raw scores: use one of {sorted({*METRICS, *RANK_METRICS})}, or a "
+                f"callable eval_metric, which is given probabilities."
+            )
+        if all(m in RANK_METRICS for m in names):
+            return names, [_on_probabilities(m) for m in own]
+        native = [m for m in names if m not in METRICS]
+        ours = [_builtin_metric(m) for m in names if m in METRICS]
+        return native, [_on_probabilities(m) for m in [*ours, *own]]
+
+    @contextmanager
+    def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
+        """Let the solver be the parent's objective, and leave no trace of it afterwards."""
+
+        # A plain function: LightGBM deep-copies its parameters, and would copy a solver.
+        def objective(y_true: Array, margin: Array) -> Any:
+            return fit.solver(margin)
+
+        own = self.objective
+        self._fit_params = params
+        self.objective = self._objective = objective
+        try:
+            yield
+        finally:
+            self.objective = self._objective = own
+            del self._fit_params
+        if own is None:
+            self._objective = "binary" if fit.classes.size == 2 else "multiclass"
+
+    def _make_native(self, fit: ConstrainedFit, intercept: Array, grown_in: list[int]) -> None:
+        """Replace the booster by the one that LightGBM would have written."""
+        trained = self._Booster
+        text = trained.model_to_string(num_iteration=-1)
+        if fit.options.iterate == "ergodic":
+            scale = np.repeat(fit.solver.ergodic_scale()[grown_in], fit.columns)
+            before = trained.num_trees() - scale.size
+            text = scale_trees(text, [*np.ones(before), *scale])
+        k = fit.classes.size
+        objective = "binary sigmoid:1" if k == 2 else f"multiclass num_class:{k}"
+        native = lgb.Booster(
+            model_str=restore_objective(add_intercept(text, list(intercept)), objective)
+        )
+        native.best_iteration = trained.best_iteration
+        native.best_score = trained.best_score
+        native.params = {**trained.params, "objective": objective.partition(" ")[0]}
+        self._Booster = native
+
+    def _margin(self, X: Any, start: Any) -> Array:
+        """Scores of rows under the returned model, plus the scores they started from."""
+        margin = np.asarray(lgb.LGBMClassifier.predict(self, X, raw_score=True))
+        if start is not None:
+            start = np.asarray(start, dtype=np.float64)
+            margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
+        return margin
+
+
+class _Observer:
+    """Callbacks that measure the evaluation sets and keep the last scores of the training rows.
+
+    LightGBM adds each new tree once to the scores of every data set; it hands them to a metric,
+    and a metric that returns nothing is not recorded.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        What the values are recorded in.
+    intercept : ndarray of shape (n_classes or 1,), default=None
+        DART: added to the first trees after the first round. The scores of the training rows are
+        then not read, for every reading makes DART drop trees.
+    """
+
+    def __init__(self, fit: ConstrainedFit, intercept: Array | None) -> None:
+        self.fit = fit
+        self.intercept = intercept
+        self.begin = 0
+        self.grown_in: list[int] = []
+        self.train_margin: Array | None = None
+
+    def callbacks(self) -> list[Callable[[Any], None]]:
+        def before(env: Any) -> None:
+            self.begin = env.begin_iteration
+            if self.intercept is not None and self.fit.solver.rounds == 0:
+                self._settle_dart(env.model)
+            # Private: says that there is no objective to drop, so that update() does not reset
+            # the parameters once more and with them the stream of column samples. Without it the
+            # model is as good, but not equal to the native one.
+            env.model._Booster__set_objective_to_none = True
+
+        def after(env: Any) -> None:
+            rounds = self.fit.solver.rounds
+            if rounds == 1 and self.intercept is not None:
+                self._add_intercept(env.model)
+            if env.model.current_iteration() > self.begin + len(self.grown_in):
+                self.grown_in.append(rounds - 1)
+            if self.fit.evaluation_sets and self.fit.is_iteration_end(rounds):
+                remaining = iter(self.fit.evaluation_sets)
+
+                def measure(margin: Array, _: Any) -> list[Any]:
+                    held = next(remaining)
+                    held.values[rounds] = held.rates(margin)
+                    return []
+
+                env.model.eval_valid(feval=measure)
+            if env.iteration + 1 == env.end_iteration and self.intercept is None:
+                env.model.eval_train(feval=self._keep)
+
+        before.before_iteration = True  # type: ignore[attr-defined]
+        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
+        return [before, after]
+
+    def _settle_dart(self, booster: lgb.Booster) -> None:
+        """Bring DART into the state that its own objective would start from.
+
+        LightGBM leaves a flag of DART unset until its first update; reading scores before that,
+        as custom gradients do, draws a random number or not as memory happens to say. An update
+        that fails for want of an objective sets the flag and does nothing else.
+        """
+        with _quiet_stderr(), contextlib.suppress(lgb.basic.LightGBMError):
+            booster.update()
+
+    def _add_intercept(self, booster: lgb.Booster) -> None:
+        # Not from dump_model, which makes DART drop trees.
+        sizes = re.findall(r"^num_leaves=(\d+)$", booster.model_to_string(num_iteration=1), re.M)
+        assert self.intercept is not None
+        for tree, (shift, size) in enumerate(zip(self.intercept, sizes, strict=True)):
+            for leaf in range(int(size)):
+                booster.set_leaf_output(tree, leaf, booster.get_leaf_output(tree, leaf) + shift)
+
+    def _keep(self, margin: Array, _: Any) -> list[Any]:
+        self.train_margin = margin.copy()
+        return []
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Keep an expected failure of native code from printing; it writes to the descriptor."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> list[tuple[Any, Any]]:
+    """List the evaluation sets as (X, y), from either form of LightGBM's arguments."""
+    if eval_X is not None and eval_y is not None:
+        if not isinstance(eval_X, tuple):
+            return [(eval_X, eval_y)]
+        return list(zip(eval_X, eval_y, strict=True))
+    if eval_set is None:
+        return []
+    return [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
+
+
+def _item(collection: Any, i: int) -> Any:
+    """Get an entry of a list or dict of per-set arguments, or None."""
+    if collection is None:
+        return None
+    return collection.get(i) if isinstance(collection, dict) else collection[i]
+
+
+def _intercept(fit: ConstrainedFit) -> Array:
+    """``boost_from_average`` of LightGBM: log-odds, or the log share of each class."""
+    share = np.bincount(fit.y, fit.library_weight, fit.classes.size)
+    share = share / share.sum()
+    if share.size == 2:
+        p = min(max(share[1], EPSILON), 1.0 - EPSILON)
+        return np.array([np.log(p / (1.0 - p))])
+    return np.asarray(np.log(np.maximum(share, EPSILON)))
+
+
+def _constant(intercept: Array, n_samples: int) -> Array:
+    if intercept.size == 1:
+        return np.full(n_samples, intercept[0])
+    return np.tile(intercept, (n_samples, 1))
+
+
+def _link(margin: Array) -> Array:
+    return np.asarray(expit(margin) if margin.ndim == 1 else softmax(margin, axis=1))
+
+
+def _on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a metric of probabilities of one that is given margins."""
+
+    @functools.wraps(metric)
+    def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:
+        return metric(y_true, _link(margin), *args, **kwargs)
+
+    return on_margins
+
+
+def _logloss(y: Array, p: Array, weight: Any) -> float:
+    right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
+    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
+
+
+def _error(y: Array, p: Array, weight: Any) -> float:
+    if p.ndim == 1:
+        return float(np.average((p > 0.5) != (y > 0), weights=weight))
+    # LightGBM counts a row as right only if no other class scores as high.
+    right = p[np.arange(y.size), y.astype(int)]
+    return float(np.average((p >= right[:, None]).sum(axis=1) > 1, weights=weight))
+
+
+def _squared(y: Array, p: Array, weight: Any) -> float:
+    return float(np.average((y - p) ** 2, weights=weight))
+
+
+METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
+    "binary_logloss": (_logloss, False),
+    "multi_logloss": (_logloss, False),
+    "cross_entropy": (_logloss, False),
+    "binary_error": (_error, False),
+    "multi_error": (_error, False),
+    "l1": (lambda y, p, w: float(np.average(np.abs(y - p), weights=w)), False),
+    "l2": (_squared, False),
+    "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
+    "auc": (lambda y, p, w: float(roc_auc_score(y, p, sample_weight=w)), True),
+    "average_precision": (
+        lambda y, p, w: float(average_precision_score(y, p, sample_weight=w)),
+        True,
+    ),
+}
+RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
+NO_METRIC = ("none", "null", "custom", "na")
+METRIC_ALIASES = {
+    "binary": "binary_logloss",
+    "multiclass": "multi_logloss",
+    "softmax": "multi_logloss",
+    "xentropy": "cross_entropy",
+    "mae": "l1",
+    "mean_absolute_error": "l1",
+    "regression_l1": "l1",
+    "mse": "l2",
+    "mean_squared_error": "l2",
+    "regression": "l2",
+    "regression_l2": "l2",
+    "root_mean_squared_error": "rmse",
+    "l2_root": "rmse",
+}
+
+
+def _canonical(name: str, n_classes: int) -> str:
+    """Name under which LightGBM reports a metric."""
+    name = METRIC_ALIASES.get(name.lower(), name.lower())
+    binary = {"logloss", "multi_logloss"}, {"error", "multi_error"}
+    several = {"logloss", "binary_logloss"}, {"error", "binary_error"}
+    prefix, (losses, errors) = ("binary", binary) if n_classes == 2 else ("multi", several)
+    if name in losses:
+        return f"{prefix}_logloss"
+    return f"{prefix}_error" if name in errors else name
+
+
+def _builtin_metric(name: str) -> Callable[..., Any]:
+    """Make one of LightGBM's metrics as a function of labels, probabilities and weights."""
+    function, higher_is_better = METRICS[name]
+
+    def metric(y_true: Array, p: Array, weight: Any) -> tuple[str, float, bool]:
+        return name, function(y_true, p, weight), higher_is_better
+
+    return metric

@@ -1,0 +1,267 @@
+"""Logistic regression under constraints, on the exact linear learner."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, validate_data
+
+from gbm_constrained.cells import Float
+from gbm_constrained.estimator import (
+    SOLVER_PARAMETERS_DOC,
+    ConstrainedFit,
+    ErrorForm,
+    Iterate,
+    SolverOptions,
+)
+from gbm_constrained.learners.dictionary import Solution
+from gbm_constrained.learners.linear import LinearLearner
+from gbm_constrained.losses import Array, Proxy
+
+# scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
+_PENALTY, _L1_RATIO = (
+    inspect.signature(LogisticRegression).parameters[name].default
+    for name in ("penalty", "l1_ratio")
+)
+_FIXED = {"rounds_per_iteration", "mu"}  # parameters of the boosters that have no meaning here
+
+
+def _documented() -> str:
+    """Solver parameters as the boosters document them, without those that have no meaning here."""
+    entries = SOLVER_PARAMETERS_DOC.split("\n    ")
+    kept, keep = [], True
+    for line in entries:
+        if line and not line.startswith(" "):
+            keep = line.partition(" :")[0] not in _FIXED
+        if keep:
+            kept.append(line)
+    return "\n    ".join(kept)
+
+
+class ConstrainedLogisticRegression(LogisticRegression):
+    __doc__ = f"""Logistic regression trained under constraints on its error rates.
+
+    A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
+    own fit, and under constraints ``coef_`` and ``intercept_`` are what the parent's ``predict``
+    and ``predict_proba`` take. The problem is the parent's, with constraints,
+
+        min (1/W) sum_i w_i l(F(x_i), y_i) + ||coef||^2 / (2 C W)   s.t.   rate_j <= bound_j
+
+    with W the sum of the weights w, sample weight times class weight. It is solved by ABPP with
+    exact subproblems, from the parent's solution; with mean-loss constraints and the logistic
+    proxy it is convex, and the optimum is reached up to `tol`. A bounded 0-1 rate moves its
+    multiplier by its exact value, so that the last digit of it is the weight of a row.
+
+    Parameters
+    ----------
+    penalty, C, l1_ratio, dual, tol, fit_intercept, intercept_scaling, class_weight, \
+random_state, solver, max_iter, verbose, warm_start, n_jobs
+        As in the parent, except that constraints take an L2 penalty or none. `tol` is also the
+        residual at which ABPP stops, and `class_weight` weights the objective, not the rates.
+        `solver`, `max_iter`, `random_state` and `n_jobs` apply to the parent's solution alone.{
+        _documented()
+    }n_iterations : int, default=500
+        Most iterations of ABPP.
+
+    Attributes
+    ----------
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows, its multiplier, whether
+        it is met there.
+    history_ : DataFrame
+        One row per iteration of ABPP, and a last one for the returned model.
+    multipliers_ : Series
+        Multipliers of the returned model, by constraint.
+    n_iter_ : ndarray of shape (1,)
+        Iterations of ABPP.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gbm_constrained.logistic import ConstrainedLogisticRegression
+    >>> from gbm_constrained.rates import fpr
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = ConstrainedLogisticRegression(constraints=[fpr() <= 0.02], max_iter=5000)
+    """
+
+    # What SolverOptions reads besides the parameters: subproblems are exact, and a free intercept
+    # leaves the objective without strong convexity.
+    rounds_per_iteration = 1
+    mu = 0.0
+    multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
+
+    def __init__(
+        self,
+        penalty: Any = _PENALTY,
+        *,
+        C: float = 1.0,
+        l1_ratio: float | None = _L1_RATIO,
+        dual: bool = False,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        random_state: Any = None,
+        solver: str = "lbfgs",
+        max_iter: int = 100,
+        verbose: int = 0,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        constraints: Any = None,
+        proxy: Proxy = "logistic",
+        n_iterations: int = 500,
+        tau: float | None = None,
+        sigma: float | None = None,
+        iterate: Iterate = "last",
+        error_form: ErrorForm = "rate",
+        outlier_clip: float | None = None,
+        initial_multipliers: Any = None,
+    ) -> None:
+        super().__init__(
+            penalty=penalty,
+            C=C,
+            l1_ratio=l1_ratio,
+            dual=dual,
+            tol=tol,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            random_state=random_state,
+            solver=solver,
+            max_iter=max_iter,
+            verbose=verbose,
+            warm_start=warm_start,
+            n_jobs=n_jobs,
+        )
+        self.constraints = constraints
+        self.proxy = proxy
+        self.n_iterations = n_iterations
+        self.tau = tau
+        self.sigma = sigma
+        self.iterate = iterate
+        self.error_form = error_form
+        self.outlier_clip = outlier_clip
+        self.initial_multipliers = initial_multipliers
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ConstrainedLogisticRegression:
+        """Fit the classifier under its constraints.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, in the objective and in the rates.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is not supported under constraints, or constraints, labels and weights
+            do not fit together; before training starts.
+        """
+        options = SolverOptions.of(self)
+        for name in ("constraint_report_", "history_", "multipliers_"):
+            self.__dict__.pop(name, None)
+        if not options.constraints:
+            super().fit(X, y, sample_weight)
+            return self
+        self._check_supported(options)
+        check_consistent_length(X, y, sample_weight)
+        check_classification_targets(y)
+        fit = ConstrainedFit(
+            options,
+            y,
+            sample_weight,
+            learning_rate=1.0,
+            n_rounds=self.n_iterations,
+            objective_factor=self._class_factor,
+            show_progress=bool(self.verbose),
+        )
+        fit.solver.idle_proximal = True  # data that a line separates have no unconstrained optimum
+        start = self._unconstrained(X, y, sample_weight)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        lagrangian = fit.solver.lagrangian
+        unpenalised = self.penalty is None or np.isinf(self.C)
+        learner = LinearLearner(
+            lagrangian,
+            X,
+            fit_intercept=self.fit_intercept,
+            l2=0.0 if unpenalised else 1.0 / (self.C * lagrangian.total_weight),
+            metric="scores",
+        )
+        start = start.T.reshape(learner.shape)
+        adaptive = self.sigma is None and self.outlier_clip is None
+        for solution in learner.path(
+            self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+        ):
+            if solution.converged:
+                break
+        self._check_converged(options, solution)
+        weights = solution.weights if self.iterate == "last" else solution.average_weights
+        fit.finish(learner.margin(weights), len(solution.history))
+        self.coef_, self.intercept_ = learner.coefficients(weights)
+        self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
+        self.multipliers_ = fit.multiplier_series()
+        self.constraint_report_ = fit.report()
+        self.history_ = fit.history()
+        return self
+
+    def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
+        """Coefficients of the parent's own fit, the intercept last: where ABPP starts."""
+        with warnings.catch_warnings():  # the start need not be exact
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            super().fit(X, y, sample_weight)
+        parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
+        return np.hstack(parts, dtype=np.float64)
+
+    def _class_factor(self, classes: Array, y: Array) -> Array:
+        weights = self.class_weight
+        if isinstance(weights, dict):
+            weights = {k: weights[c] for k, c in enumerate(classes.tolist()) if c in weights}
+        return np.asarray(compute_class_weight(weights, classes=np.arange(classes.size), y=y))
+
+    def _check_supported(self, options: SolverOptions) -> None:
+        """Refuse parameters of the parent that have no meaning under constraints."""
+        n = self.n_iterations
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"n_iterations must be an integer >= 1, got {n!r}.")
+        remedies = {
+            "penalty": "constraints take an L2 penalty (C) or none (C=np.inf)",
+            "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
+            "dual": "use dual=False",
+            "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
+            "warm_start": "use warm_start=False, and initial_multipliers to start from an earlier fit",
+            "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
+        }
+        refused = {
+            "penalty": self.penalty not in (None, "l2", "deprecated"),
+            "l1_ratio": self.l1_ratio not in (None, 0),
+            "dual": self.dual,
+            "intercept_scaling": self.intercept_scaling != 1,
+            "warm_start": self.warm_start,
+            "solver": self.solver == "liblinear",
+        }
+        for name, remedy in remedies.items():
+            if refused[name]:
+                value = getattr(self, name)
+                raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
+
+    def _check_converged(self, options: SolverOptions, solution: Solution) -> None:
+        exact = all(c.rate.statistic == "log_loss" for c in options.constraints)
+        if exact and not solution.converged:
+            warnings.warn(
+                f"ABPP stopped after n_iterations={self.n_iterations} with a residual of "
+                f"{solution.residual:.1e} > tol={self.tol}: increase n_iterations, scale the "
+                f"features, or relax constraints that cannot all be met.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,292 @@
+"""Figures of a constrained fit, with matplotlib.
+
+Every function draws into the axes it is given and returns them; without axes it makes a figure of
+its own. Nothing is shown, saved or configured: that is left to the caller.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
+
+__all__ = ["plot_history", "plot_threshold_curve", "plot_trade_off"]
+
+# Okabe and Ito's palette, without its yellow: told apart with any colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "0.45"
+
+
+def _matplotlib(module: str) -> Any:
+    try:
+        return importlib.import_module(f"matplotlib.{module}")
+    except ImportError as error:
+        raise ImportError(
+            'Plots need matplotlib: pip install "gbm_constrained[plot]".'
+        ) from error
+
+
+def _one_axes(ax: Any) -> Any:
+    plt = _matplotlib("pyplot") if ax is None else None
+    return ax if plt is None else plt.subplots(figsize=(5.5, 4), layout="constrained")[1]
+
+
+def plot_history(
+    estimator: Any,
+    axes: Any = None,
+    *,
+    violation: bool = False,
+    train_name: str = "training rows",
+    held_out_name: str = "held-out rows",
+    names: Mapping[str, str] | None = None,
+) -> NDArray[Any]:
+    r"""Values of the constraints, and their multipliers, over the boosting rounds.
+
+    Above, each bounded rate on the training rows (solid), on the held-out rows if any were given
+    to ``fit`` (dashed), and its bound (dotted). Below, the multipliers. A constraint has the same
+    colour in both.
+
+    Parameters
+    ----------
+    estimator : fitted constrained estimator, or DataFrame
+        The estimator, or its ``history_``.
+    axes : sequence of two matplotlib axes, default=None
+        Where to draw; a new figure by default.
+    violation : bool, default=False
+        Draw :math:`\max(\text{value} - \text{bound}, 0)` instead of value and bound: with several
+        constraints that is easier to read.
+    train_name, held_out_name : str
+        What the legend calls the rows.
+    names : mapping from str to str, default=None
+        What the legend calls a constraint, by the constraint as it prints.
+
+    Returns
+    -------
+    ndarray of two matplotlib axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If there is no history: the estimator is not fitted or has no constraints.
+
+    Notes
+    -----
+    The vertical axis above is linear up to the smallest bound and logarithmic beyond: the first
+    rounds, where a whole class may be misclassified, would otherwise hide the last ones.
+    """
+    history = _history(estimator)
+    constraints = [
+        name.removeprefix("value[").removesuffix("]")
+        for name in history.columns
+        if name.startswith("value[")
+    ]
+    if not constraints:
+        raise ValueError("The history holds no constraint: it has no column value[...].")
+    if axes is None:
+        _, axes = _matplotlib("pyplot").subplots(
+            2, 1, figsize=(6, 6), sharex=True, layout="constrained"
+        )
+    top, bottom = np.ravel(axes)
+    lines = _matplotlib("lines")
+    rounds = history["rounds"].to_numpy()
+    kinds = {train_name: dict(linestyle="-", linewidth=1.8)}
+    for j, constraint in enumerate(constraints):
+        colour = COLOURS[j % len(COLOURS)]
+        bound = history[f"bound[{constraint}]"].to_numpy(dtype=float)
+        for column, name, style in (
+            ("value", train_name, dict(linestyle="-", linewidth=1.8)),
+            ("held_out", held_out_name, dict(linestyle="--", linewidth=1.4)),
+        ):
+            value = _column(history, f"{column}[{constraint}]")
+            if np.isnan(value).all():
+                continue
+            kinds[name] = style
+            drawn = np.maximum(value - bound, 0.0) if violation else value
+            top.plot(rounds, drawn, color=colour, **style)
+        if not violation:
+            kinds["bound"] = dict(linestyle=":", linewidth=1.4)
+            top.plot(rounds, bound, color=colour, **kinds["bound"])
+        bottom.plot(
+            rounds,
+            history[f"multiplier[{constraint}]"].to_numpy(dtype=float),
+            color=colour,
+            linewidth=1.8,
+            label=(names or {}).get(constraint, constraint),
+        )
+    _scale(top, history, constraints)
+    top.set_ylabel(_value_label(constraints, violation))
+    handles = [lines.Line2D([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
+    top.legend(handles=handles, loc="upper right", framealpha=0.9)
+    bottom.set_ylim(bottom=0.0)
+    bottom.set_ylabel("multiplier")
+    bottom.set_xlabel("boosting rounds")
+    bottom.legend(loc="best", framealpha=0.9)
+    for ax in (top, bottom):
+        _tidy(ax)
+    return np.array([top, bottom], dtype=object)
+
+
+def _history(estimator: Any) -> pd.DataFrame:
+    if isinstance(estimator, pd.DataFrame):
+        return estimator
+    history = getattr(estimator, "history_", None)
+    if isinstance(history, pd.DataFrame):
+        return history
+    raise TypeError(
+        f"{type(estimator).__name__} has no history_: give an estimator that was fitted with "
+        f"constraints, or the history_ of one."
+    )
+
+
+def _column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    if name not in frame:
+        return np.full(len(frame), np.nan)
+    return frame[name].to_numpy(dtype=np.float64)
+
+
+def _scale(ax: Any, history: pd.DataFrame, constraints: list[str]) -> None:
+    """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""
+    bounds = np.array([_column(history, f"bound[{c}]") for c in constraints])
+    positive = bounds[bounds > 0]
+    linear = float(positive.min()) if positive.size else 1e-2
+    ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
+    ax.set_ylim(bottom=0.0)
+    top = ax.get_ylim()[1]
+    first, last = int(np.floor(np.log10(linear))), int(np.ceil(np.log10(max(top, linear))))
+    digits = np.array([1, 2, 5] if last - first <= 3 else [1])
+    ticks = np.ravel(np.outer(10.0 ** np.arange(first, last + 1), digits))
+    ax.set_yticks([0.0, *ticks[(ticks >= linear * (1 - 1e-9)) & (ticks <= top)]])
+    ax.set_yticks([], minor=True)
+    ax.yaxis.set_major_formatter(_matplotlib("ticker").FormatStrFormatter("%g"))
+
+
+def _value_label(constraints: list[str], violation: bool) -> str:
+    """Name and unit of the upper vertical axis."""
+    losses = [c.startswith("log_loss") for c in constraints]
+    unit = "" if any(losses) and not all(losses) else " (nats)" if all(losses) else " (fraction)"
+    if violation:
+        return f"violation, max(value − bound, 0){unit}"
+    name = constraints[0].partition(" <= ")[0] if len(constraints) == 1 else "constrained values"
+    return name + unit
+
+
+def _tidy(ax: Any) -> None:
+    ax.grid(True, color="0.9", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def plot_threshold_curve(
+    y_true: ArrayLike,
+    score: ArrayLike,
+    ax: Any = None,
+    *,
+    label: str = "all thresholds",
+    **line: Any,
+) -> Any:
+    """False alarm rate against miss rate of every threshold on a score, binary.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels; 1 is the positive class.
+    score : array-like of shape (n_samples,)
+        Scores or probabilities of the positive class.
+    ax : matplotlib axes, default=None
+        Where to draw; a new figure by default.
+    label : str
+        What the legend calls the curve.
+    **line
+        Properties of the line, such as ``color``.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    ax = _one_axes(ax)
+    false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
+    style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-post", "zorder": 1.5, **line}
+    ax.plot(1.0 - hits, false_alarms, label=label, **style)
+    _tidy(ax)
+    return ax
+
+
+def plot_trade_off(
+    points: pd.DataFrame,
+    ax: Any = None,
+    *,
+    x: str,
+    y: str,
+    series: str | None = None,
+    label: str | None = None,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Any:
+    """Two measures of several models against each other: what a tighter bound costs.
+
+    Parameters
+    ----------
+    points : DataFrame
+        One row per model; points of a series are joined in the order of the rows.
+    ax : matplotlib axes, default=None
+        Where to draw; a new figure by default.
+    x, y : str
+        Columns for the axes, which they also name.
+    series : str, default=None
+        Column that tells which points belong to one line.
+    label : str, default=None
+        Column with the text beside each point; missing or empty for none.
+    styles : mapping from str to mapping, default=None
+        Properties of the line of a series, by its name, that replace the default ones.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    ax = _one_axes(ax)
+    groups = [("", points)] if series is None else list(points.groupby(series, sort=False))
+    for i, (name, group) in enumerate(groups):
+        style = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linewidth": 1.4,
+            "markersize": 6,
+            **dict((styles or {}).get(str(name), {})),
+        }
+        ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=str(name) or None, **style)
+        if label is None:
+            continue
+        for x_i, y_i, text in zip(group[x], group[y], group[label], strict=True):
+            if pd.isna(text) or not str(text):
+                continue
+            ax.annotate(
+                str(text),
+                (x_i, y_i),
+                xytext=(6, 5),
+                textcoords="offset points",
+                fontsize="small",
+                color=style["color"],
+            )
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if series is not None:
+        ax.legend(framealpha=0.9)
+    _tidy(ax)
+    return ax

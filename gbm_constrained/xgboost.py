@@ -1,0 +1,329 @@
+"""XGBoost: the drop-in classifier, and everything XGBoost does in its own way.
+
+With a callable objective ``XGBClassifier.fit`` still puts ``binary:logistic`` or
+``multi:softprob`` into the booster, so that the trained model is a native one. What it leaves out
+is the intercept: XGBoost fits ``base_score`` only under its own objective, hence it is set here
+as XGBoost would have set it. Callable metrics are given margins instead of probabilities under a
+callable objective; they are wrapped to get probabilities, as they would from the parent.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+from scipy.special import expit, softmax
+
+from gbm_constrained.estimator import (
+    SOLVER_PARAMETERS,
+    SOLVER_PARAMETERS_DOC,
+    ConstrainedFit,
+    ErrorForm,
+    Iterate,
+    SolverOptions,
+)
+from gbm_constrained.losses import Array, Proxy
+
+NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
+DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
+
+
+class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
+    __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
+
+    A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
+    there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
+
+    Parameters
+    ----------{SOLVER_PARAMETERS_DOC}
+    objective : str, default="binary:logistic"
+        As in the parent. Constraints need the logistic or softmax objective.
+    **kwargs
+        Every other parameter of :class:`xgboost.XGBClassifier`.
+
+    Attributes
+    ----------
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows, its value on the last
+        evaluation set (if any was given), its multiplier, whether it is met on the training rows
+        and whether it is satisfied on the evaluation set (missing without one: training rows
+        prove nothing).
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds.
+    multipliers_ : Series
+        Multipliers of the returned model, by constraint.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5.
+
+    Examples
+    --------
+    >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
+    >>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.05], n_estimators=300)
+    """
+
+    objective: Any
+    eval_metric: Any
+    callbacks: Any
+
+    def __init__(
+        self,
+        *,
+        constraints: Any = None,
+        proxy: Proxy = "logistic",
+        rounds_per_iteration: int = 1,
+        tau: float | None = None,
+        sigma: float | None = None,
+        mu: float = 0.0,
+        iterate: Iterate = "last",
+        error_form: ErrorForm = "rate",
+        outlier_clip: float | None = None,
+        initial_multipliers: Any = None,
+        objective: Any = "binary:logistic",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(objective=objective, **kwargs)
+        self.constraints = constraints
+        self.proxy = proxy
+        self.rounds_per_iteration = rounds_per_iteration
+        self.tau = tau
+        self.sigma = sigma
+        self.mu = mu
+        self.iterate = iterate
+        self.error_form = error_form
+        self.outlier_clip = outlier_clip
+        self.initial_multipliers = initial_multipliers
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        """Parameters of the native learner, without those of the solver."""
+        params = super().get_xgb_params()
+        for name in SOLVER_PARAMETERS:
+            params.pop(name, None)
+        params.update(self.__dict__.get("_fit_params", {}))
+        return dict(params)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        base_margin: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        verbose: bool | int | None = True,
+        xgb_model: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
+        feature_weights: Any = None,
+    ) -> ConstrainedXGBClassifier:
+        """Fit the classifier under its constraints.
+
+        All arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are measured on
+        the training rows; their values on each `eval_set` are recorded, the last one being the
+        held-out set of the report. A fit of more than a few seconds shows its progress unless
+        `verbose` is false.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, labels or weights do not fit together; before training starts.
+        """
+        native = functools.partial(
+            super().fit,
+            X,
+            y,
+            sample_weight=sample_weight,
+            base_margin=base_margin,
+            eval_set=eval_set,
+            verbose=verbose,
+            xgb_model=xgb_model,
+            sample_weight_eval_set=sample_weight_eval_set,
+            base_margin_eval_set=base_margin_eval_set,
+            feature_weights=feature_weights,
+        )
+        options = SolverOptions.of(self)
+        for name in ("constraint_report_", "history_", "multipliers_"):
+            self.__dict__.pop(name, None)
+        if not options.constraints:
+            native()
+            return self
+        self._check_supported(options)
+        learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
+        fit = ConstrainedFit(
+            options,
+            y,
+            sample_weight,
+            learning_rate=DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
+            n_rounds=self.get_num_boosting_rounds(),
+            objective_factor=self._label_factor,
+            show_progress=bool(verbose) and self.verbosity != 0,
+            dtype=np.float32,
+            softmax_hessian=lambda k: 2.0,
+            hessian_floor=1e-16,
+        )
+        params = {}
+        if self.base_score is None and base_margin is None and xgb_model is None:
+            native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}
+            if fit.classes.size > 2:
+                native_params.update(objective="multi:softprob", num_class=fit.classes.size)
+            elif self.scale_pos_weight is not None:
+                native_params["scale_pos_weight"] = self.scale_pos_weight
+            params["base_score"] = _intercept(fit.y, fit.weight, native_params)
+        with self._driven_by(fit, params) as matrices:
+            native()
+            self._finish(fit, matrices)
+        return self
+
+    def _check_supported(self, options: SolverOptions) -> None:
+        if self.objective not in NATIVE_OBJECTIVES:
+            raise ValueError(
+                f"objective={self.objective!r} cannot be trained under constraints: leave it at "
+                f"'binary:logistic' (softmax is chosen for several classes)."
+            )
+        if self.booster == "gblinear":
+            raise ValueError(
+                "booster='gblinear' cannot be trained under constraints: use 'gbtree' or 'dart', "
+                "or ConstrainedLogisticRegression for a linear model."
+            )
+        if options.iterate == "ergodic" and self.early_stopping_rounds is not None:
+            raise ValueError(
+                "iterate='ergodic' averages all iterations, so early_stopping_rounds="
+                f"{self.early_stopping_rounds} has no meaning: use iterate='last', or None."
+            )
+
+    def _label_factor(self, classes: Array, y: Array) -> Array:
+        factor = np.ones(classes.size)
+        if classes.size == 2 and self.scale_pos_weight is not None:
+            factor[1] = self.scale_pos_weight
+        return factor
+
+    @contextmanager
+    def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[list[Any]]:
+        """Let the solver be the parent's objective, and leave no trace of it afterwards."""
+
+        def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
+            return fit.solver(margin)
+
+        own = {name: getattr(self, name) for name in ("objective", "eval_metric", "callbacks")}
+        self._matrices: list[Any] = []
+        self._current_fit = fit
+        self._fit_params = params
+        self.objective = objective
+        if callable(self.eval_metric):
+            self.eval_metric = _on_probabilities(self.eval_metric)
+        self.callbacks = [*(self.callbacks or []), _Observer(fit, self._matrices)]
+        try:
+            yield self._matrices
+        finally:
+            for name, value in own.items():
+                setattr(self, name, value)
+            del self._matrices, self._current_fit, self._fit_params
+        # What the parent's fit leaves behind for a built-in objective.
+        self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
+
+    # Not public in XGBoost, and the only way to its cached margins of the training and evaluation
+    # rows. If it stops being called, no matrix is seen and _finish says so.
+    def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
+        matrix = super()._create_dmatrix(ref, **kwargs)
+        if "_current_fit" in self.__dict__:
+            self._matrices.append(matrix)
+            if ref is not None:
+                name = f"eval_set[{len(self._matrices) - 2}]"
+                weight = kwargs.get("weight")
+                self._current_fit.add_evaluation_set(name, kwargs["label"], weight)
+        return matrix
+
+    def _finish(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
+        if not matrices:
+            raise RuntimeError(
+                f"xgboost {xgb.__version__} does not build its matrices through _create_dmatrix: "
+                f"this version of gbm_constrained does not support it."
+            )
+        booster = self.get_booster()
+        grown_before = booster.num_boosted_rounds() - fit.solver.rounds
+        end = booster.num_boosted_rounds()
+        if self.early_stopping_rounds is not None:
+            grown_before = max(grown_before, 0)
+            end = booster.best_iteration + 1
+        if fit.options.iterate == "ergodic":
+            _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
+        rounds = end - grown_before
+        for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
+            margin = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
+            held.values[rounds] = held.rates(margin)
+        fit.finish(
+            booster.predict(matrices[0], output_margin=True, iteration_range=(0, end)), rounds
+        )
+        self.constraint_report_ = fit.report()
+        self.history_ = fit.history()
+        self.multipliers_ = fit.multiplier_series()
+
+
+class _Observer(xgb.callback.TrainingCallback):
+    """Measures the evaluation sets after every outer iteration.
+
+    XGBoost keeps the margins of matrices it has seen and adds the new trees only.
+    """
+
+    def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
+        super().__init__()
+        self.fit = fit
+        self.matrices = matrices
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        rounds = self.fit.solver.rounds
+        if self.fit.is_iteration_end(rounds):
+            for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
+                held.values[rounds] = held.rates(model.predict(matrix, output_margin=True))
+        return False
+
+
+def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
+    """``base_score`` as XGBoost fits it under its own objective, to its last digit.
+
+    It depends on labels and weights only: XGBoost is asked, with one stump on a constant feature.
+    """
+    rows = xgb.DMatrix(np.zeros((y.size, 1), dtype=np.float32), label=y, weight=weight)
+    booster = xgb.train({**params, "max_depth": 1, "verbosity": 0}, rows, 1)
+    config = json.loads(booster.save_config())
+    base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
+    return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
+
+
+def _on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a metric of probabilities of one that is given margins."""
+
+    @functools.wraps(metric)
+    def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:
+        p = expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
+        return metric(y_true, p, *args, **kwargs)
+
+    return on_margins
+
+
+def _scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
+    """Multiply the leaves of each round's trees, in the model's own JSON form."""
+    model = json.loads(booster.save_raw("json"))
+    gradient_booster = model["learner"]["gradient_booster"]
+    dart = gradient_booster["name"] == "dart"
+    forest = (gradient_booster["gbtree"] if dart else gradient_booster)["model"]
+    ends = forest["iteration_indptr"]
+    for round_, factor in enumerate(scale, start=grown_before):
+        for i in range(ends[round_], ends[round_ + 1]):
+            if dart:
+                gradient_booster["weight_drop"][i] *= float(factor)
+                continue
+            tree = forest["trees"][i]
+            for node, child in enumerate(tree["left_children"]):
+                if child == -1:
+                    tree["split_conditions"][node] *= float(factor)
+            tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
+    booster.load_model(bytearray(json.dumps(model).encode()))

@@ -1,0 +1,317 @@
+"""Cells: the partition, the statistics, and constraints as linear maps of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn import metrics
+
+from gbm_constrained import cells as cells_module
+from gbm_constrained.cells import Cells, CellStatistics, compile_constraints, masks_of
+from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.rates import class_error, error_rate, fnr, fpr, label, log_loss
+
+N = 120
+CLASS_COUNTS = [2, 3, 7]
+
+
+def draw(n_classes, n=N, seed=0, ties=True):
+    """Labels with every class present, scores with ties, positive weights and two masks."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)])
+    margin = 2 * rng.normal(size=n if n_classes == 2 else (n, n_classes))
+    if ties:
+        margin[::5] = 0.0
+        margin[1::7] = np.round(margin[1::7])
+    weight = rng.gamma(2.0, size=n)
+    masks = rng.random((2, n)) < [[0.6], [0.3]]
+    masks[:, :n_classes] = True
+    return y, margin, weight, masks
+
+
+def measure(constraints, y, margin, weight=None, classes=None, **options):
+    """Value of each bounded rate."""
+    if classes is None:
+        classes = np.arange(2 if margin.ndim == 1 else margin.shape[1])
+    cells = Cells.build(y, classes, weight, masks_of(constraints))
+    compiled = compile_constraints(constraints, cells)
+    lagrangian = Lagrangian(y, cells, compiled, weight=weight, **options)
+    return compiled.rates(lagrangian.at(margin).statistics())
+
+
+def log_probability(margin):
+    scores = np.stack([np.zeros_like(margin), margin], axis=1) if margin.ndim == 1 else margin
+    return log_softmax(scores, axis=1)
+
+
+def decisions(margin):
+    """Positive margins are class 1, a tie is class 0; the first of the largest scores wins."""
+    return np.where(margin > 0, 1, 0) if margin.ndim == 1 else margin.argmax(axis=1)
+
+
+def brute_force(constraint, y, margin, weight):
+    """Weighted mean over selected rows, row by row."""
+    first, *_ = constraint.rate.name.partition("[")
+    total = value = 0.0
+    log_p, predicted = log_probability(margin), decisions(margin)
+    for i in range(y.size):
+        inside = True
+        if first.startswith("class_error"):
+            inside = y[i] == int(first[len("class_error(") : -1])
+        elif first in {"fpr", "fnr"}:
+            inside = y[i] == (first == "fnr")
+        for selector in constraint.rate.on:
+            if hasattr(selector, "to_array"):
+                inside &= bool(selector.to_array()[i])
+            elif hasattr(selector, "value"):
+                inside &= bool(y[i] == selector.value)
+        if inside:
+            total += weight[i]
+            value += weight[i] * (-log_p[i, y[i]] if first == "log_loss" else predicted[i] != y[i])
+    return value / total
+
+
+def some_constraints(n_classes, masks):
+    binary = [fpr() <= 0.1, fnr() <= 0.1, fpr(on=masks[0]) <= 0.1, fnr(on=masks[1]) <= 0.1]
+    return [
+        error_rate() <= 0.1,
+        error_rate(on=masks[0]) <= 0.1,
+        error_rate(on=label(1)) <= 0.1,
+        class_error(n_classes - 1) <= 0.1,
+        class_error(0, on=masks[1]) <= 0.1,
+        log_loss() <= 0.1,
+        log_loss(on=masks[1]) <= 0.1,
+        log_loss(on=label(1)) <= 0.1,
+        *(binary if n_classes == 2 else []),
+    ]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_rates_are_what_counting_row_by_row_gives(n_classes, weighted):
+    y, margin, weight, masks = draw(n_classes)
+    constraints = some_constraints(n_classes, masks)
+    w = weight if weighted else np.ones(N)
+    found = measure(constraints, y, margin, weight if weighted else None)
+    expected = [brute_force(c, y, margin, w) for c in constraints]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize("subset", [False, True])
+def test_rates_are_those_of_scikit_learn(n_classes, subset):
+    y, margin, weight, masks = draw(n_classes, seed=1)
+    on = masks[0] if subset else np.ones(N, dtype=bool)
+    mask = {"on": masks[0]} if subset else {}
+    constraints = [error_rate(**mask) <= 0.1, log_loss(**mask) <= 0.1]
+    constraints += [class_error(k, **mask) <= 0.1 for k in range(n_classes)]
+    found = measure(constraints, y, margin, weight)
+    rows = {"sample_weight": weight[on]}
+    predicted, truth = decisions(margin)[on], y[on]
+    probability = np.exp(log_probability(margin))[on]
+    labels = np.arange(n_classes)
+    recall = metrics.recall_score(truth, predicted, labels=labels, average=None, **rows)
+    expected = [
+        metrics.zero_one_loss(truth, predicted, **rows),
+        metrics.log_loss(truth, probability, labels=labels, **rows),
+        *(1 - recall),
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+
+
+def test_false_positive_and_negative_rates_are_those_of_the_confusion_matrix():
+    y, margin, weight, _ = draw(2, seed=2)
+    confusion = metrics.confusion_matrix(y, margin > 0, sample_weight=weight, normalize="true")
+    found = measure([fpr() <= 0.1, fnr() <= 0.1], y, margin, weight)
+    np.testing.assert_allclose(found, [confusion[0, 1], confusion[1, 0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_an_integer_weight_is_a_repeated_row(n_classes):
+    y, margin, _, masks = draw(n_classes, seed=3)
+    repeats = np.random.default_rng(3).integers(0, 4, N)
+    repeats[:n_classes] = 2
+    once = measure(some_constraints(n_classes, masks), y, margin, repeats.astype(float))
+    masks = np.repeat(masks, repeats, axis=1)
+    again = measure(
+        some_constraints(n_classes, masks), np.repeat(y, repeats), np.repeat(margin, repeats, 0)
+    )
+    np.testing.assert_allclose(once, again, rtol=1e-12)
+
+
+def test_ties():
+    """Zero margin is the negative class, equal scores the first class: as in argmax."""
+    y = np.array([0, 0, 1, 1])
+    assert measure([fpr() <= 0.1, fnr() <= 0.1], y, np.zeros(4)).tolist() == [0.0, 1.0]
+    y = np.array([0, 1, 2])
+    found = measure([class_error(k) <= 0.1 for k in range(3)], y, np.zeros((3, 3)))
+    assert found.tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_small_and_large_numbers_of_cells_are_summed_alike(n_classes, dtype, monkeypatch):
+    """The two ways of summing by cell agree."""
+    y, margin, weight, masks = draw(n_classes, n=3000, seed=4)
+    constraints = some_constraints(n_classes, masks)
+    tables = []
+    for limit in (0, 10**6):
+        monkeypatch.setattr(cells_module, "MASKED_SUM_CELLS", limit)
+        tables.append(measure(constraints, y, margin.astype(dtype), weight, dtype=dtype))
+    np.testing.assert_allclose(*tables, rtol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+def test_more_cells_than_a_byte_can_number():
+    """Eight masks make 512 cells; their sums are right and add up to those of the rows."""
+    rng = np.random.default_rng(5)
+    y, margin, weight, _ = draw(2, n=4000, seed=5)
+    masks = rng.random((8, 4000)) < 0.5
+    constraints = [error_rate(on=mask) <= 0.1 for mask in masks]
+    cells = Cells.build(y, np.arange(2), weight, masks_of(constraints))
+    assert len(cells) == 512
+    sums = cells.sum_by_cell(margin, slice(0, 4000))
+    expected = [margin[cells.codes == c].sum() for c in range(512)]
+    np.testing.assert_allclose(sums, expected, atol=1e-12)
+    found = measure(constraints, y, margin, weight)
+    wrong = (decisions(margin) != y) * weight
+    np.testing.assert_allclose(found, masks @ wrong / (masks @ weight), rtol=1e-12)
+
+
+def test_the_sum_of_a_block_is_that_of_its_rows_alone():
+    y, _, weight, masks = draw(3, seed=6)
+    cells = Cells.build(y, np.arange(3), weight, masks_of([error_rate(on=masks[0]) <= 0.1]))
+    parts = [cells.sum_by_cell(weight[s], s) for s in (slice(0, 17), slice(17, N))]
+    np.testing.assert_allclose(sum(parts), cells.weight, rtol=1e-12)
+
+
+def test_cells_are_the_rows_that_share_label_and_masks():
+    """Each combination has one cell, whether a row is in it or not."""
+    y, _, weight, masks = draw(3, seed=7)
+    constraints = [error_rate(on=masks[0]) <= 0.1, class_error(0, on=masks[1]) <= 0.1]
+    keys = masks_of([*constraints, log_loss(on=masks[0]) <= 0.1])
+    assert len(keys) == 2
+    cells = Cells.build(y, np.arange(3), weight, keys)
+    assert len(cells) == 3 * 2 * 2
+    for i, c in enumerate(cells.codes):
+        assert cells.labels[c] == y[i]
+        assert [cells.membership[key][c] for key in keys] == masks[:, i].tolist()
+    attributes = {
+        (cells.labels[c], *(bool(cells.membership[key][c]) for key in keys))
+        for c in range(len(cells))
+    }
+    assert len(attributes) == len(cells)
+    np.testing.assert_allclose(cells.weight, np.bincount(cells.codes, weight, len(cells)))
+
+
+def test_a_mask_given_twice_adds_no_cells():
+    y, *_, masks = draw(2)
+    one = [error_rate(on=masks[0]) <= 0.1]
+    two = [*one, fnr(on=masks[0].copy()) <= 0.2]
+    assert len(Cells.build(y, np.arange(2), None, masks_of(two))) == 4
+    keys = [*masks_of(one), *masks_of(two)]
+    assert len(Cells.build(y, np.arange(2), None, keys)) == 4
+
+
+def test_cells_without_rows_change_nothing():
+    """A mask that is a class leaves half of the combinations empty."""
+    y, margin, weight, _ = draw(2, seed=8)
+    found = measure([error_rate(on=y == 1) <= 0.1, fnr() <= 0.1], y, margin, weight)
+    assert found[0] == pytest.approx(found[1], rel=1e-14)
+
+
+def test_violations_are_rates_minus_bounds():
+    y, margin, weight, _ = draw(3, seed=9)
+    constraints = [class_error(1) <= 0.25, log_loss() <= 1.5]
+    cells = Cells.build(y, np.arange(3), weight)
+    compiled = compile_constraints(constraints, cells)
+    assert len(compiled) == 2
+    statistics = Lagrangian(y, cells, compiled, weight=weight).at(margin).statistics()
+    rates = measure(constraints, y, margin, weight)
+    np.testing.assert_allclose(compiled.violations(statistics), rates - [0.25, 1.5], rtol=1e-12)
+
+
+def test_compiled_tables_by_hand():
+    """Weights 1, 1, 2 of class 0 and 4 of class 1: shares within and over cells."""
+    y, weight = np.array([0, 0, 0, 1]), np.array([1.0, 1.0, 2.0, 4.0])
+    constraints = [class_error(0) <= 0.1, error_rate() <= 0.2, log_loss() <= 0.3]
+    compiled = compile_constraints(constraints, Cells.build(y, np.arange(2), weight))
+    assert compiled.A.tolist() == [[[0, 1], [0, 0]], [[0, 0.5], [0.5, 0]], [[0, 0], [0, 0]]]
+    assert compiled.B.tolist() == [[0, 0], [0, 0], [0.5, 0.5]]
+    assert compiled.b.tolist() == [0.1, 0.2, 0.3]
+    statistics = CellStatistics(
+        np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([9.0, 9.0]), np.array([1.0, 3.0])
+    )
+    assert compiled.rates(statistics).tolist() == [0.25, 0.375, 2.0]
+
+
+def test_sensitivities_by_hand():
+    """|share| kappa / sqrt(fraction of the weight), zero for cells without weight."""
+    y, weight = np.array([0, 0, 1, 2]), np.array([1.0, 2.0, 9.0, 0.0])
+    constraints = [class_error(0) <= 0.1, log_loss(on=label(1)) <= 0.1, error_rate() <= 0.1]
+    cells = Cells.build(y, np.arange(3), weight)
+    found = compile_constraints(constraints, cells).sensitivities(cells.weight, 0.5, 3.0)
+    root = np.sqrt([0.25, 0.75])
+    expected = [
+        [0.5 / root[0], 0, 0],
+        [0, 3 / root[1], 0],
+        [0.5 * root[0], 0.5 * root[1], 0],
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_classes_are_found_by_their_label_in_y():
+    """Strings, integers and booleans, whatever their order among the classes."""
+    y, margin, weight, _ = draw(3, seed=10)
+    by_index = measure([class_error(k) <= 0.1 for k in range(3)], y, margin, weight)
+    names = np.array(["BOMBAY", "CALI", "SIRA"])
+    by_name = measure([class_error(k) <= 0.1 for k in names], y, margin, weight, names)
+    assert by_name.tolist() == by_index.tolist()
+    numbers = np.array([-5, 3, 40])
+    by_number = measure([error_rate(on=label(k)) <= 0.1 for k in (-5, 3, 40)], y, margin, weight,
+                        numbers)  # fmt: skip
+    assert by_number.tolist() == by_index.tolist()
+
+
+def refuse(constraint, y, classes=None, weight=None):
+    cells = Cells.build(
+        y, np.unique(y) if classes is None else classes, weight, masks_of([constraint])
+    )
+    with pytest.raises(ValueError, match=r"drop the constraint|not in y|binary") as error:
+        compile_constraints([constraint], cells)
+    return str(error.value)
+
+
+def test_an_unknown_class_is_named_with_the_known_ones():
+    names = np.array(["BOMBAY", "CALI", "SIRA"])
+    message = refuse(class_error("SIRRA") <= 0.1, np.array([0, 1, 2]), names)
+    assert message.startswith("class_error('SIRRA') names class 'SIRRA', which is not in y")
+    assert "['BOMBAY', 'CALI', 'SIRA']" in message
+    assert "log_loss[y=7] names class 7" in refuse(log_loss(on=label(7)) <= 1, np.array([0, 1]))
+
+
+@pytest.mark.parametrize("rate", [fpr, fnr])
+def test_binary_rates_of_three_classes_point_to_class_error(rate):
+    message = refuse(rate() <= 0.1, np.array([0, 1, 2]))
+    assert message.startswith(f"{rate.__name__} is a rate of binary classifiers, but y has 3 ")
+    assert "use class_error(k)" in message
+
+
+def test_a_constraint_on_no_row():
+    y = np.array([0, 1, 1])
+    for constraint in (error_rate(on=np.zeros(3, bool)) <= 0.1, fpr(on=y == 1) <= 0.1):
+        message = refuse(constraint, y)
+        assert message.startswith(f"{constraint} is taken over no rows at all")
+        assert "drop the constraint" in message
+
+
+def test_a_constraint_on_rows_without_weight():
+    message = refuse(fnr() <= 0.1, np.array([0, 1, 1]), weight=np.array([1.0, 0.0, 0.0]))
+    assert message.startswith("fnr <= 0.1 is taken over rows whose total weight is zero")
+    assert "positive sample_weight" in message
+
+
+def test_a_mask_of_another_length():
+    constraint = error_rate(on=np.ones(4, bool)) <= 0.1
+    with pytest.raises(ValueError, match="a mask of 4 rows, but the training data have 3 rows"):
+        Cells.build(np.array([0, 1, 1]), np.arange(2), None, masks_of([constraint]))
