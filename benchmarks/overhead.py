@@ -21,9 +21,9 @@ LIBRARIES = ("xgboost", "lightgbm")
 
 def fit_once(library: str, constrained: bool, rows: int, columns: int, rounds: int) -> None:
     """Fit one model and print seconds, peak memory in MiB and the number of active rounds."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    from gbm_constrained import (  # noqa: PLC0415
+    from gbm_constrained import (
         ConstrainedLGBMClassifier,
         ConstrainedXGBClassifier,
         fnr,

@@ -344,7 +344,7 @@ class ConstrainedFit:
             mu=options.mu,
             rounds_per_iteration=rounds,
             progress=max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
-            idle_proximal=False,
+            lazy=True,
             initial_multipliers=options.initial_multipliers,
             level_update=None if factors is None else n_rounds // (2 * rounds) * rounds,
             level_factors=factors,

@@ -20,7 +20,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained.estimator import (
@@ -322,8 +322,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """Split metrics into those LightGBM gets right without an objective, and callables.
 
         Ranking metrics do not mind raw scores. All others are given as functions that see
-        probabilities; the ranking metrics join them where both kinds are asked for, so that the
-        order, which early stopping may depend on, stays that of LightGBM.
+        probabilities. LightGBM evaluates functions last: a ranking metric asked for after one of
+        the others joins them, so that the order, which early stopping may depend on, stays.
         """
         asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
         own = [m for m in asked if callable(m)]
@@ -341,11 +341,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 f"gives metrics raw scores: use one of {sorted({*METRICS, *RANK_METRICS})}, or a "
                 f"callable eval_metric, which is given probabilities."
             )
-        if all(m in RANK_METRICS for m in names):
-            return names, [_on_probabilities(m) for m in own]
-        native = [m for m in names if m not in METRICS]
-        ours = [_builtin_metric(m) for m in names if m in METRICS]
-        return native, [_on_probabilities(m) for m in [*ours, *own]]
+        first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
+        ours = [m for m in names[first:] if m in METRICS]
+        native = [m for m in names if m not in ours]
+        return native, [*map(_builtin_metric, ours), *map(_on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
@@ -558,10 +557,6 @@ METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
     "l2": (_squared, False),
     "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
     "auc": (lambda y, p, w: float(roc_auc_score(y, p, sample_weight=w)), True),
-    "average_precision": (
-        lambda y, p, w: float(average_precision_score(y, p, sample_weight=w)),
-        True,
-    ),
 }
 RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
 NO_METRIC = ("none", "null", "custom", "na")
@@ -594,10 +589,13 @@ def _canonical(name: str, n_classes: int) -> str:
 
 
 def _builtin_metric(name: str) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, probabilities and weights."""
+    """Make one of LightGBM's metrics as a function of labels, margins and weights."""
     function, higher_is_better = METRICS[name]
 
-    def metric(y_true: Array, p: Array, weight: Any) -> tuple[str, float, bool]:
-        return name, function(y_true, p, weight), higher_is_better
+    def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
+        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        # Probabilities may tie where margins do not, which ranking metrics would notice.
+        score = margin if name in RANK_METRICS else _link(margin)
+        return name, function(y_true, score, weight), higher_is_better
 
     return metric

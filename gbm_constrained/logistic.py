@@ -14,13 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained.cells import Float
-from gbm_constrained.estimator import (
-    SOLVER_PARAMETERS_DOC,
-    ConstrainedFit,
-    ErrorForm,
-    Iterate,
-    SolverOptions,
-)
+from gbm_constrained.estimator import ConstrainedFit, ErrorForm, Iterate, SolverOptions
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
@@ -30,51 +24,57 @@ _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
     for name in ("penalty", "l1_ratio")
 )
-_FIXED = {"rounds_per_iteration", "mu"}  # parameters of the boosters that have no meaning here
-
-
-def _documented() -> str:
-    """Solver parameters as the boosters document them, without those that have no meaning here."""
-    entries = SOLVER_PARAMETERS_DOC.split("\n    ")
-    kept, keep = [], True
-    for line in entries:
-        if line and not line.startswith(" "):
-            keep = line.partition(" :")[0] not in _FIXED
-        if keep:
-            kept.append(line)
-    return "\n    ".join(kept)
 
 
 class ConstrainedLogisticRegression(LogisticRegression):
-    __doc__ = f"""Logistic regression trained under constraints on its error rates.
+    """Logistic regression trained under constraints on its error rates.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
     own fit, and under constraints ``coef_`` and ``intercept_`` are what the parent's ``predict``
-    and ``predict_proba`` take. The problem is the parent's, with constraints,
+    and ``predict_proba`` take. The problem is the parent's, divided by the total weight W (sample
+    weights times class weights),
 
         min (1/W) sum_i w_i l(F(x_i), y_i) + ||coef||^2 / (2 C W)   s.t.   rate_j <= bound_j
 
-    with W the sum of the weights w, sample weight times class weight. It is solved by ABPP with
-    exact subproblems, from the parent's solution; with mean-loss constraints and the logistic
-    proxy it is convex, and the optimum is reached up to `tol`. A bounded 0-1 rate moves its
-    multiplier by its exact value, so that the last digit of it is the weight of a row.
+    It is solved by ABPP with exact subproblems, starting from the parent's solution, in the
+    distance of scores: the units of the features do not matter. Under mean-loss constraints it is
+    convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
+    value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
 
     Parameters
     ----------
     penalty, C, l1_ratio, dual, tol, fit_intercept, intercept_scaling, class_weight, \
 random_state, solver, max_iter, verbose, warm_start, n_jobs
-        As in the parent, except that constraints take an L2 penalty or none. `tol` is also the
-        residual at which ABPP stops, and `class_weight` weights the objective, not the rates.
-        `solver`, `max_iter`, `random_state` and `n_jobs` apply to the parent's solution alone.{
-        _documented()
-    }n_iterations : int, default=500
+        As in the parent. Constraints take an L2 penalty or none; `class_weight` weights the
+        objective and not the rates; `tol` is also the residual at which ABPP stops (see
+        :class:`~gbm_constrained.learners.Solution`); `solver`, `max_iter`, `random_state` and
+        `n_jobs` are about the parent's solution.
+    constraints : Constraint or sequence of Constraint, default=None
+        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
+        parent's own ``fit`` is called and nothing else happens.
+    proxy : {"logistic", "sigmoid"}, default="logistic"
+        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex.
+    n_iterations : int, default=500
         Most iterations of ABPP.
+    tau, sigma : float, default=None
+        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. By default tau is 4
+        for two classes and 2 for more, and the dual steps are the largest that the slopes of the
+        constraints allow, as observed on the path.
+    iterate : {"last", "ergodic"}, default="last"
+        Whether the last iterate is returned, or the average of all that the theory speaks of.
+    error_form : {"rate", "log_loss"}, default="rate"
+        "rate" bounds 0-1 error rates themselves; "log_loss" replaces an error bound e by mean
+        cross-entropy <= e log(n_classes), re-estimated half-way (the source paper's heuristic).
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
+    initial_multipliers : array-like of shape (n_constraints,), default=None
+        Warm start of the multipliers, for instance those of an earlier fit.
 
     Attributes
     ----------
     constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its multiplier, whether
-        it is met there.
+        One row per constraint: its bound, its value on the training rows, its multiplier, and
+        whether it is met on the training rows, which prove nothing about others.
     history_ : DataFrame
         One row per iteration of ABPP, and a last one for the returned model.
     multipliers_ : Series
@@ -82,13 +82,18 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP.
 
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5.
+
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from gbm_constrained.logistic import ConstrainedLogisticRegression
-    >>> from gbm_constrained.rates import fpr
+    >>> from gbm_constrained.rates import label, log_loss
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> clf = ConstrainedLogisticRegression(constraints=[fpr() <= 0.02], max_iter=5000)
+    >>> clf = ConstrainedLogisticRegression(constraints=[log_loss(on=label(0)) <= 0.1])
     """
 
     # What SolverOptions reads besides the parameters: subproblems are exact, and a free intercept
@@ -186,7 +191,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             objective_factor=self._class_factor,
             show_progress=bool(self.verbose),
         )
-        fit.solver.idle_proximal = True  # data that a line separates have no unconstrained optimum
+        fit.solver.lazy = False  # data that a line separates have no unconstrained optimum
         start = self._unconstrained(X, y, sample_weight)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         lagrangian = fit.solver.lagrangian
@@ -239,7 +244,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
             "dual": "use dual=False",
             "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
-            "warm_start": "use warm_start=False, and initial_multipliers to start from an earlier fit",
+            "warm_start": "use warm_start=False, and initial_multipliers of an earlier fit",
             "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
         }
         refused = {

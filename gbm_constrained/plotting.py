@@ -27,9 +27,7 @@ def _matplotlib(module: str) -> Any:
     try:
         return importlib.import_module(f"matplotlib.{module}")
     except ImportError as error:
-        raise ImportError(
-            'Plots need matplotlib: pip install "gbm_constrained[plot]".'
-        ) from error
+        raise ImportError('Plots need matplotlib: pip install "gbm_constrained[plot]".') from error
 
 
 def _one_axes(ax: Any) -> Any:
@@ -46,7 +44,7 @@ def plot_history(
     held_out_name: str = "held-out rows",
     names: Mapping[str, str] | None = None,
 ) -> NDArray[Any]:
-    r"""Values of the constraints, and their multipliers, over the boosting rounds.
+    r"""Plot constrained values and multipliers over the boosting rounds.
 
     Above, each bounded rate on the training rows (solid), on the held-out rows if any were given
     to ``fit`` (dashed), and its bound (dotted). Below, the multipliers. A constraint has the same
@@ -97,13 +95,13 @@ def plot_history(
     top, bottom = np.ravel(axes)
     lines = _matplotlib("lines")
     rounds = history["rounds"].to_numpy()
-    kinds = {train_name: dict(linestyle="-", linewidth=1.8)}
+    kinds: dict[str, dict[str, Any]] = {}
     for j, constraint in enumerate(constraints):
         colour = COLOURS[j % len(COLOURS)]
         bound = history[f"bound[{constraint}]"].to_numpy(dtype=float)
         for column, name, style in (
-            ("value", train_name, dict(linestyle="-", linewidth=1.8)),
-            ("held_out", held_out_name, dict(linestyle="--", linewidth=1.4)),
+            ("value", train_name, {"linestyle": "-", "linewidth": 1.8}),
+            ("held_out", held_out_name, {"linestyle": "--", "linewidth": 1.4}),
         ):
             value = _column(history, f"{column}[{constraint}]")
             if np.isnan(value).all():
@@ -112,7 +110,7 @@ def plot_history(
             drawn = np.maximum(value - bound, 0.0) if violation else value
             top.plot(rounds, drawn, color=colour, **style)
         if not violation:
-            kinds["bound"] = dict(linestyle=":", linewidth=1.4)
+            kinds["bound"] = {"linestyle": ":", "linewidth": 1.4}
             top.plot(rounds, bound, color=colour, **kinds["bound"])
         bottom.plot(
             rounds,
@@ -123,12 +121,13 @@ def plot_history(
         )
     _scale(top, history, constraints)
     top.set_ylabel(_value_label(constraints, violation))
-    handles = [lines.Line2D([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
+    # One legend for both axes, where values that have come down leave room.
+    handles = list(bottom.get_lines()[-len(constraints) :])
+    handles += [lines.Line2D([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
     top.legend(handles=handles, loc="upper right", framealpha=0.9)
-    bottom.set_ylim(bottom=0.0)
+    bottom.set_ylim(bottom=-0.02 * bottom.get_ylim()[1])  # a line at zero stays in sight
     bottom.set_ylabel("multiplier")
     bottom.set_xlabel("boosting rounds")
-    bottom.legend(loc="best", framealpha=0.9)
     for ax in (top, bottom):
         _tidy(ax)
     return np.array([top, bottom], dtype=object)
@@ -158,7 +157,7 @@ def _scale(ax: Any, history: pd.DataFrame, constraints: list[str]) -> None:
     positive = bounds[bounds > 0]
     linear = float(positive.min()) if positive.size else 1e-2
     ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
-    ax.set_ylim(bottom=0.0)
+    ax.set_ylim(bottom=-0.05 * linear)  # a line at zero stays in sight
     top = ax.get_ylim()[1]
     first, last = int(np.floor(np.log10(linear))), int(np.ceil(np.log10(max(top, linear))))
     digits = np.array([1, 2, 5] if last - first <= 3 else [1])
@@ -173,7 +172,7 @@ def _value_label(constraints: list[str], violation: bool) -> str:
     losses = [c.startswith("log_loss") for c in constraints]
     unit = "" if any(losses) and not all(losses) else " (nats)" if all(losses) else " (fraction)"
     if violation:
-        return f"violation, max(value − bound, 0){unit}"
+        return "violation" + unit
     name = constraints[0].partition(" <= ")[0] if len(constraints) == 1 else "constrained values"
     return name + unit
 
@@ -192,7 +191,7 @@ def plot_threshold_curve(
     label: str = "all thresholds",
     **line: Any,
 ) -> Any:
-    """False alarm rate against miss rate of every threshold on a score, binary.
+    """Plot false alarm rate against miss rate for every threshold on a score, binary.
 
     Parameters
     ----------
@@ -224,6 +223,17 @@ def plot_threshold_curve(
     return ax
 
 
+def _label_side(x: Any, y: Any, *, second: bool) -> dict[str, Any]:
+    """Beside a line and not on it: left of the first line, right of the second."""
+    rises = np.nan_to_num(np.sum(np.diff(x) * np.sign(np.diff(y)))) >= 0.0
+    above = rises != second
+    return {
+        "xytext": (6 if second else -6, 4 if above else -4),
+        "ha": "left" if second else "right",
+        "va": "bottom" if above else "top",
+    }
+
+
 def plot_trade_off(
     points: pd.DataFrame,
     ax: Any = None,
@@ -234,7 +244,7 @@ def plot_trade_off(
     label: str | None = None,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
-    """Two measures of several models against each other: what a tighter bound costs.
+    """Plot two measures of several models against each other: what a tighter bound costs.
 
     Parameters
     ----------
@@ -261,6 +271,8 @@ def plot_trade_off(
         If matplotlib is not installed.
     """
     ax = _one_axes(ax)
+    effects = _matplotlib("patheffects")
+    outline = [effects.withStroke(linewidth=2.5, foreground="white")]  # on top of lines
     groups = [("", points)] if series is None else list(points.groupby(series, sort=False))
     for i, (name, group) in enumerate(groups):
         style = {
@@ -273,17 +285,20 @@ def plot_trade_off(
         ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=str(name) or None, **style)
         if label is None:
             continue
+        side = _label_side(group[x], group[y], second=i % 2 == 1)
         for x_i, y_i, text in zip(group[x], group[y], group[label], strict=True):
             if pd.isna(text) or not str(text):
                 continue
             ax.annotate(
                 str(text),
                 (x_i, y_i),
-                xytext=(6, 5),
                 textcoords="offset points",
                 fontsize="small",
+                **side,
                 color=style["color"],
+                path_effects=outline,
             )
+    ax.margins(0.12)  # room for the labels
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     if series is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,7 +170,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             hessian_floor=1e-16,
         )
         params = {}
-        if self.base_score is None and base_margin is None and xgb_model is None:
+        if self.base_score is None and xgb_model is None:
             native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}
             if fit.classes.size > 2:
                 native_params.update(objective="multi:softprob", num_class=fit.classes.size)
@@ -217,8 +217,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._current_fit = fit
         self._fit_params = params
         self.objective = objective
-        if callable(self.eval_metric):
-            self.eval_metric = _on_probabilities(self.eval_metric)
+        self.eval_metric = _on_probabilities(self.eval_metric)
         self.callbacks = [*(self.callbacks or []), _Observer(fit, self._matrices)]
         try:
             yield self._matrices
@@ -298,8 +297,12 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def _on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a metric of probabilities of one that is given margins."""
+def _on_probabilities(metric: Any) -> Any:
+    """Let metrics of probabilities, one or a list, work on margins; leave names as they are."""
+    if isinstance(metric, (list, tuple)):
+        return [_on_probabilities(m) for m in metric]
+    if not callable(metric):
+        return metric
 
     @functools.wraps(metric)
     def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:

@@ -266,9 +266,9 @@ def test_one_round_per_iteration_has_no_pull():
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_proximal_term_of_idle_multipliers(keep):
-    """Kept by default; dropped, with `idle_proximal` off, exactly while no multiplier works."""
+    """Kept by default; dropped, with `lazy`, exactly while no multiplier works."""
     lag = build(Y, [fnr() <= 0.1])
-    solver = ABPP(lag, idle_proximal=keep)
+    solver = ABPP(lag, lazy=not keep)
     hess = solver(NONE)[1].copy()
     free = lag.at(NONE).gradient(np.zeros(1))[1].copy()
     assert not solver.multipliers.any()
@@ -290,7 +290,7 @@ def test_an_always_satisfied_constraint_leaves_every_gradient_alone(
     """Its multiplier stays zero and twelve rounds are those of the problem without it."""
     y, scores, weight, mask = draw(n_classes)
     idle = [class_error(1) <= 1, error_rate(on=mask) <= 1, log_loss() <= 50]
-    options = {"idle_proximal": False, "rounds_per_iteration": rounds_per_iteration}
+    options = {"lazy": True, "rounds_per_iteration": rounds_per_iteration}
     solver = ABPP(build(y, idle, weight), **options)
     constrained = run(solver, 12, scores)
     assert not any(r.multipliers.any() for r in solver.history)
@@ -323,7 +323,7 @@ def test_no_constraint_at_all():
     free = build(y).at(scores).gradient(np.zeros(0), None, 0.25)
     assert np.array_equal([grad, hess], free)
     assert solver.history[0].rates.shape == (0,)
-    assert ABPP(build(y), idle_proximal=False).inverse_tau == 0.0
+    assert ABPP(build(y), lazy=True).inverse_tau == 0.0
 
 
 # Levels

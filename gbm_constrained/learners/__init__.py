@@ -1,4 +1,4 @@
-"""Learners whose subproblems are solved exactly: where the theory of the solvers holds to the letter."""
+"""Learners whose subproblems are solved exactly, where the theory holds to the letter."""
 
 from gbm_constrained.learners.dictionary import DictionaryLearner, Solution, leaf_indicators
 from gbm_constrained.learners.linear import LinearLearner

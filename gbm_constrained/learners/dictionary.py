@@ -23,7 +23,7 @@ score matrix that belong to row i, and by Cauchy and Schwarz,
    \bar M_j = \Big( \sum_i r_{ji} \Big) \sum_i r_{ji} S_i' S_i ,
 
 hence :math:`L_j^2 = \lambda_{\max}(\bar M_j)`, and :math:`L^2 = \lambda_{\max}(\sum_j \bar M_j /
-L_j^2)` of all constraints together, each scaled to one (see :class:`~gbm_constrained.solvers.ABPP`).
+L_j^2)` of all constraints together, each scaled to one (see :mod:`gbm_constrained.solvers.abpp`).
 Equality holds for a single row, and for rows that are all alike.
 
 **Strong convexity.** With a ridge :math:`\lambda` on every weight, :math:`\mu = \lambda` in the
@@ -246,7 +246,7 @@ class DictionaryLearner:
             own, together = self.lipschitz
             if options.get("sigma") is None:
                 options["sigma"] = 1.0 / (options["tau"] * together**2)
-            options["lipschitz"] = own
+            options.setdefault("lipschitz", own)
         return ABPP(self.lagrangian, **options)
 
     def solve(
@@ -350,7 +350,7 @@ class DictionaryLearner:
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
 
     def _proximal_step(self, solver: ABPP, x: Float) -> Float:
-        """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton to the last digit."""
+        """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
         lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
         in_scores, in_weights = solver.inverse_tau, 0.0
         if self.metric == "weights":

@@ -46,17 +46,13 @@ class LinearLearner(DictionaryLearner):
         self.fit_intercept = fit_intercept
         self.n_features = X.shape[1]
         if fit_intercept:
-            ones = np.ones((X.shape[0], 1))
-            X = (
-                sparse.hstack([X, ones], format="csr")
-                if sparse.issparse(X)
-                else np.hstack([X, ones])
-            )
+            hstack: Any = sparse.hstack if sparse.issparse(X) else np.hstack
+            X = hstack([X, np.ones((X.shape[0], 1))])
         penalised = np.arange(X.shape[1]) < self.n_features
         super().__init__(lagrangian, X, l2=l2, penalised=penalised, metric=metric)
 
     def coefficients(self, weights: Float) -> tuple[Float, Float]:
-        """Coefficients and intercepts, of shapes (1 or n_classes, n_features) and (1 or n_classes,)."""
+        """Coefficients and intercepts, in the shapes of scikit-learn."""
         rows = np.atleast_2d(weights.T)
         intercept = rows[:, -1] if self.fit_intercept else np.zeros(rows.shape[0])
         return rows[:, : self.n_features].copy(), intercept.copy()

@@ -117,10 +117,11 @@ class ABPP:
         R: calls answered in each outer iteration.
     progress : float, default=1
         Fraction p of the way to the solution of a subproblem that one outer iteration goes.
-    idle_proximal : bool, default=True
-        Whether the proximal term is kept while every multiplier is zero. Boosters drop it: with no
-        multiplier at work there is no dual step to keep in step with, and a constraint that never
-        binds leaves the library's own fit untouched.
+    lazy : bool, default=False
+        For boosters: a constraint that never binds must leave the library's own fit untouched. A
+        multiplier at zero then stays there until its constraint is violated, whatever step 2
+        foresees, and there is no proximal term while every multiplier is zero: with no multiplier
+        at work there is no dual step to keep in step with.
     initial_multipliers : ndarray of shape (m,), default=None
         Warm start y_0; zeros by default.
     level_update : int, default=None
@@ -150,7 +151,7 @@ class ABPP:
     mu: float = 0.0
     rounds_per_iteration: int = 1
     progress: float = 1.0
-    idle_proximal: bool = True
+    lazy: bool = False
     initial_multipliers: Float | None = None
     level_update: int | None = None
     level_factors: Float | None = None
@@ -212,6 +213,8 @@ class ABPP:
         z = rates - self.bounds + theta / self.progress * change
         assert self.lipschitz is not None
         step = self._sigma / self.lipschitz**2
+        if self.lazy:
+            z[(self.multipliers == 0) & (rates <= self.bounds)] = 0.0
         self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
         self._previous_rates = rates
         self.ergodic_weights.append(self._sigma / self._sigma_0)
@@ -262,7 +265,7 @@ class ABPP:
     @property
     def inverse_tau(self) -> float:
         """Weight of the proximal term of the current subproblem."""
-        return 1.0 / self._tau if self.idle_proximal or self.multipliers.any() else 0.0
+        return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self._tau
 
     @property
     def anchor(self) -> Array | None:

@@ -1,0 +1,157 @@
+"""The examples run as a user would run them, and print and save what they say."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gbm_constrained.datasets import load_dry_bean
+
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(script, *arguments, cwd):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    return subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / script, *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def saved(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(line):
+    return np.array(re.findall(r"-?\d+\.\d+", line), dtype=float)
+
+
+@pytest.fixture(scope="module")
+def credit(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("credit")
+    result = run("credit_neyman_pearson.py", "--rounds", 40, "--seed", 3, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result, folder / "output"
+
+
+def test_credit_prints_a_table(credit):
+    result, _ = credit
+    assert "Warning" not in result.stderr  # a slow fit shows its progress there
+    for library in ("XGBoost", "LightGBM"):
+        rows = {
+            model: numbers(next(r for r in result.stdout.splitlines() if r.startswith(model)))
+            for model in (
+                f"{library:9}plain     ",
+                f"{library:9}constrained ",
+                f"{library:9}plain, threshold from train ",
+                f"{library:9}plain, best threshold (*) ",
+            )
+        }
+        plain, constrained, from_train, best = rows.values()
+        for row in rows.values():
+            assert row.shape == (8,)
+            assert ((row >= 0) & (row <= 100)).all()
+            for violation, missed in (row[1:3], row[5:7]):
+                assert violation == pytest.approx(max(missed - 5, 0), abs=0.006)
+        assert constrained[1] < plain[1]  # less violation, for more false alarms
+        assert constrained[3] > plain[3]
+        assert from_train[1] == 0.0
+        assert best[6] <= constrained[6]
+
+
+def test_credit_says_what_the_rule_is_worth(credit):
+    text = credit[0].stdout
+    assert "measured on the training rows" in text
+    assert len(re.findall(r"of 98 test frauds, \d+\.\d% \(95% interval", text)) == 2
+    assert "0 and 0 of 8,099 test decisions differ" in text
+
+
+def test_credit_saves_models_and_figures(credit):
+    _, output = credit
+    assert saved(output) == [
+        "credit_history.png",
+        "credit_trade_off.png",
+        "model.json",
+        "model.txt",
+    ]
+    assert (output / "model.json").read_text().startswith("{")
+    assert (output / "model.txt").read_text().startswith("tree\nversion")
+    for path in output.glob("*.png"):
+        assert path.read_bytes().startswith(PNG)
+
+
+@pytest.fixture(scope="module")
+def dry_bean(tmp_path_factory):
+    try:
+        load_dry_bean(download=False)
+    except FileNotFoundError:
+        pytest.skip("Dry Bean is not bundled, and not in GBM_CONSTRAINED_DATA nor in the cache")
+    folder = tmp_path_factory.mktemp("dry_bean")
+    arguments = ("--rounds", 30, "--output", folder / "here")
+    result = run("dry_bean_neyman_pearson.py", *arguments, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result, folder / "here"
+
+
+def test_dry_bean_prints_tables(dry_bean):
+    result, _ = dry_bean
+    assert "Warning" not in result.stderr  # a slow fit shows its progress there
+    lines = result.stdout.splitlines()
+    for library in ("XGBoost", "LightGBM"):
+        plain, constrained = (
+            numbers(next(r for r in lines if r.startswith(f"{library:9}{model:12}")))
+            for model in ("plain", "constrained")
+        )
+        assert plain.shape == constrained.shape == (4,)
+        assert (plain[[0, 2]] > 80).all()
+        assert (constrained[[0, 2]] > 80).all()
+        assert (constrained[[1, 3]] < plain[[1, 3]]).all()
+    classes = [next(r for r in lines if re.match(rf"{k} [A-Z]", r)) for k in range(7)]
+    assert [c.split()[1] for c in classes] == [
+        "BARBUNYA", "BOMBAY", "CALI", "DERMASON", "HOROZ", "SEKER", "SIRA"
+    ]  # fmt: skip
+    assert [c.split()[2] for c in classes] == ["-", "1.00", "3.00", "2.00", "2.00", "-", "-"]
+
+
+def test_dry_bean_saves_figures(dry_bean):
+    _, output = dry_bean
+    assert saved(output) == ["dry_bean_history.png", "dry_bean_trade_off.png"]
+    for path in output.glob("*.png"):
+        assert path.read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ("dry_bean_neyman_pearson.py", "dry+bean+dataset.zip"),
+        ("credit_neyman_pearson.py", "credit.arff"),
+    ],
+)
+def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path):
+    full = ["--full"] if script.startswith("credit") else []
+    result = run(script, *full, "--data-home", tmp_path, cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert wanted in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_examples_are_importable_without_running(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    module = importlib.import_module("dry_bean_neyman_pearson")
+    y = np.array([0, 1, 1, 2, 3, 3, 4])
+    predicted = np.array([1, 1, 0, 2, 3, 3, 4])
+    assert module.violation(y, predicted) == pytest.approx(0.5 - 0.01)
