@@ -268,13 +268,15 @@ def plot_trade_offs(path: Path, points: Any, scores: Any, y_train: Any, y_test: 
         plot_trade_off(
             points[library], ax, x="miss rate", y="false alarm rate", series="rows", label="bound"
         )
-        ax.set_xlim(-0.02, 0.3)
-        ax.set_ylim(2e-5, 1.0)
         ax.set_yscale("log")
         ax.set_xlabel("miss rate (fraction of frauds)")
         ax.set_ylabel("false alarm rate (fraction of genuine rows)")
         ax.set_title(library)
         ax.label_outer()
+    drawn = pd.concat(points.values())
+    lowest = drawn["false alarm rate"].where(lambda rate: rate > 0).min()
+    axes[0].set_xlim(-0.02, drawn["miss rate"].max() + 0.1)
+    axes[0].set_ylim(0.3 * (lowest if lowest > 0 else 1e-4), 1.0)
     figure.suptitle(
         "Card frauds: false alarms against misses; each point with its bound on misses"
     )

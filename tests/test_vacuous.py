@@ -122,9 +122,7 @@ def test_lightgbm_options(name, kind, request):
 
 
 @pytest.mark.parametrize("kind", ["binary", "several"])
-@pytest.mark.parametrize(
-    "name", ["numpy", "frame", "categories", "missing", "sparse", "weights"]
-)
+@pytest.mark.parametrize("name", ["numpy", "frame", "categories", "missing", "sparse", "weights"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_inputs(library, name, kind, request):
     X, y = request.getfixturevalue(kind)
@@ -288,9 +286,9 @@ def test_no_constraints_is_the_parents_own_fit(binary):
         own = ConstrainedXGBClassifier(constraints=empty, n_estimators=ROUNDS).fit(X, y)
         assert own.get_booster().get_dump() == plain.get_booster().get_dump()
         plain = lgb.LGBMClassifier(n_estimators=ROUNDS, verbose=-1).fit(X, y)
-        own = ConstrainedLGBMClassifier(
-            constraints=empty, n_estimators=ROUNDS, verbose=-1
-        ).fit(X, y)
+        own = ConstrainedLGBMClassifier(constraints=empty, n_estimators=ROUNDS, verbose=-1).fit(
+            X, y
+        )
         assert own.booster_.model_to_string() == plain.booster_.model_to_string()
         assert not hasattr(own, "constraint_report_")
 

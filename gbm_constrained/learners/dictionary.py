@@ -133,33 +133,28 @@ class DictionaryLearner:
         self.lagrangian = lagrangian
         self.metric = metric
         self.l2 = l2
-        self._scores: Any = (
-            sparse.csr_array(scores, dtype=np.float64)
-            if sparse.issparse(scores)
-            else np.asarray(scores, dtype=np.float64)
-        )
+        self._sparse = bool(sparse.issparse(scores))
+        as_array: Any = sparse.csr_array if self._sparse else np.asarray
+        self._scores: Any = as_array(scores, dtype=np.float64)
         N = scores.shape[1]
         self.shape = (N, n_classes) if n_classes > 2 and scores.shape[0] == n else (N,)
         self._margin_shape = (n,) if n_classes == 2 else (n, n_classes)
         self.offset = np.asarray(offset, dtype=np.float64)
         on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
-        self._ridge = self._per_weight(l2 * on)
+        self._ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
         self._row_weight = lagrangian._weighted(np.ones(n), slice(None))
-
-    def _per_weight(self, x: Float) -> Float:
-        return x if len(self.shape) == 1 else x[:, None]
 
     def margin(self, weights: Float) -> Float:
         """Scores of the training rows at given weights."""
         return np.asarray((self._scores @ weights).reshape(self._margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """F at given weights: weighted mean cross-entropy plus ridge."""
+        """Objective f at given weights: weighted mean cross-entropy plus ridge."""
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self._ridge * weights**2).sum()) / 2
 
     def violations(self, weights: Float) -> Float:
-        """G at given weights, shape (m,)."""
+        """Constraints g at given weights, rate minus bound, shape (m,)."""
         statistics = self.lagrangian.at(self.margin(weights)).statistics()
         return self.lagrangian.constraints.violations(statistics)
 
@@ -173,20 +168,20 @@ class DictionaryLearner:
     def _rooted(self, row_weight: Float) -> Any:
         """Score matrix with row i multiplied by the root of its weight."""
         root = np.sqrt(np.repeat(row_weight, self._scores.shape[0] // row_weight.size))
-        if sparse.issparse(self._scores):
-            return sparse.diags_array(root) @ self._scores
-        return root[:, None] * self._scores
+        multiply = self._scores.multiply if self._sparse else self._scores.__mul__
+        return multiply(root[:, None])
 
     def _norm(self, row_weight: Float) -> float:
         """Largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
         rooted = self._rooted(row_weight)
-        N = rooted.shape[1]
-        if min(rooted.shape) > DENSE:
-            top = svds(rooted, k=1, v0=np.ones(min(rooted.shape)), return_singular_vectors=False)
-            return float(top[0] ** 2)
-        gram = rooted.T @ rooted if rooted.shape[0] >= N else rooted @ rooted.T
-        gram = gram.toarray() if sparse.issparse(gram) else gram
-        return float(np.linalg.eigvalsh(gram)[-1])
+        if rooted.shape[1] > DENSE:
+            start = np.ones(min(rooted.shape))
+            return float(svds(rooted, k=1, v0=start, return_singular_vectors=False)[0] ** 2)
+        return float(np.linalg.eigvalsh(self._second_moment(rooted))[-1])
+
+    def _second_moment(self, rooted: Any) -> Float:
+        moment = rooted.T @ rooted
+        return np.asarray(moment.toarray() if self._sparse else moment)
 
     @cached_property
     def smoothness(self) -> float:
@@ -212,7 +207,8 @@ class DictionaryLearner:
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = per_row[:, lag.cells.codes] * self._row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self._norm(r_j) for r_j in r])
-        return np.sqrt(squares), float(np.sqrt(self._norm((r / squares[:, None]).sum(axis=0))))
+        together = self._norm((r / squares[:, None]).sum(axis=0))
+        return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # 0 without constraints
 
     def _observed_lipschitz(self, point: Point) -> Float:
         """Constants L_j in scores, with root mean square slopes in the place of largest ones."""
@@ -301,11 +297,12 @@ class DictionaryLearner:
         lag, solver = self.lagrangian, solver or self.solver(**options)
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
+        slopes = np.zeros(len(lag.constraints))
         for k in range(n_iterations):
             point = lag.at(self.margin(x))
             if adaptive:
-                observed = self._observed_lipschitz(point)
-                solver.lipschitz = observed if k == 0 else np.maximum(solver.lipschitz, observed)
+                slopes = np.maximum(slopes, self._observed_lipschitz(point))
+                solver.lipschitz = slopes
             solver.begin_iteration(point)
             previous, x = x, self._proximal_step(solver, x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
@@ -319,7 +316,9 @@ class DictionaryLearner:
                 else float(((x - previous) ** 2).sum()) / 2
             )
             settled = solver.level_update is None or k >= solver.level_update
-            residual = max(np.abs(np.maximum(g, -y)).max(), np.sqrt(2 * D) * solver.inverse_tau)
+            residual = max(
+                np.abs(np.maximum(g, -y)).max(initial=0.0), np.sqrt(2 * D) * solver.inverse_tau
+            )
             yield Solution(
                 x, y, x_sum / total, y_sum / total, residual, settled and residual <= tol,
                 solver.history,
@@ -336,15 +335,11 @@ class DictionaryLearner:
         rooted = self._rooted(self._row_weight / self._row_weight.sum())
         extra = self._ridge.ravel() + (self.smoothness if self.metric == "weights" else 0.0)
         N = rooted.shape[1]
-        squares = sparse.linalg.norm(rooted, axis=0) ** 2 if sparse.issparse(rooted) else (
-            np.einsum("ij,ij->j", rooted, rooted)
-        )  # fmt: skip
-        diagonal = squares + extra
+        diagonal = np.asarray((rooted**2).sum(axis=0)) + extra
         scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(N), where=diagonal > 0)
         if N > DENSE:
             return sparse.diags_array(scale)
-        gram = rooted.T @ rooted
-        gram = (gram.toarray() if sparse.issparse(gram) else gram) + np.diag(extra)
+        gram = self._second_moment(rooted) + np.diag(extra)
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         kept = values > N * np.finfo(float).eps * values[-1]
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])

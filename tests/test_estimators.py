@@ -1,0 +1,390 @@
+"""The drop-in classifiers as scikit-learn estimators, and the errors they raise."""
+
+import pickle
+import sys
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    label,
+    log_loss,
+)
+
+
+def make_xgb(constraints, **options):
+    return ConstrainedXGBClassifier(constraints=constraints, **{"n_estimators": 15, **options})
+
+
+def make_lgb(constraints, **options):
+    options = {"n_estimators": 15, "verbose": -1, **options}
+    return ConstrainedLGBMClassifier(constraints=constraints, **options)
+
+
+BOTH = pytest.mark.parametrize("make", [make_xgb, make_lgb], ids=["xgboost", "lightgbm"])
+
+
+@BOTH
+def test_is_a_real_subclass_and_keeps_its_parameters(make, binary):
+    X, y = binary
+    rule = [fnr() <= 0.1]
+    clf = make(rule, max_depth=3)
+    assert isinstance(clf, (xgb.XGBClassifier, lgb.LGBMClassifier))
+    before = clf.get_params()
+    clf.fit(X, y)
+    after = clf.get_params()
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        assert after[name] is value or after[name] == value or pd.isna(value), name
+    assert clf.constraints is rule
+    copy = clone(clf)
+    assert copy.get_params()["constraints"] == rule
+    assert not hasattr(copy, "constraint_report_")
+    assert copy.set_params(constraints=[], max_depth=2).max_depth == 2
+
+
+@BOTH
+def test_fitted_attributes(make, binary):
+    X, y = binary
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    clf = make([fnr() <= 0.1, fpr() <= 0.5]).fit(frame, y)
+    assert clf.classes_.tolist() == [0, 1]
+    assert clf.n_features_in_ == 6
+    assert clf.feature_importances_.shape == (6,)
+    assert list(clf.feature_names_in_) == list("abcdef")
+    p = clf.predict_proba(frame)
+    assert p.shape == (y.size, 2)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(clf.predict(frame), (p[:, 1] > 0.5).astype(int))
+    report = clf.constraint_report_
+    assert report.columns.tolist() == [
+        "constraint", "bound", "train", "held_out", "multiplier", "train_satisfied", "satisfied",
+    ]  # fmt: skip
+    assert report.constraint.tolist() == ["fnr <= 0.1", "fpr <= 0.5"]
+    assert report.satisfied.isna().all()
+    assert report.held_out.isna().all()
+    assert clf.history_["rounds"].tolist() == list(range(16))
+    assert clf.history_["objective"].is_monotonic_decreasing
+    assert (clf.history_.seconds.diff().dropna() >= 0).all()
+    assert clf.multipliers_.index.tolist() == ["fnr <= 0.1", "fpr <= 0.5"]
+
+
+@BOTH
+def test_a_rule_is_obeyed_on_the_training_rows(make, binary):
+    X, y = binary
+    plain = make([], n_estimators=60, max_depth=2).fit(X, y)
+    clf = make([fnr() <= 0.05], n_estimators=60, max_depth=2).fit(X, y)
+    assert np.mean(plain.predict(X)[y == 1] == 0) > 0.2
+    assert np.mean(clf.predict(X)[y == 1] == 0) <= 0.05 + 0.01
+    assert clf.constraint_report_.train_satisfied[0] == (clf.constraint_report_.train[0] <= 0.05)
+
+
+@BOTH
+def test_tighter_bounds_cost_false_alarms(make, binary):
+    """Monotone effect of the bound."""
+    X, y = binary
+    rates = []
+    for bound in (0.02, 0.1, 0.3):
+        clf = make([fnr() <= bound], n_estimators=60, max_depth=2).fit(X, y)
+        decisions = clf.predict(X)
+        rates.append((np.mean(decisions[y == 1] == 0), np.mean(decisions[y == 0] == 1)))
+    misses, alarms = np.array(rates).T
+    assert (np.diff(misses) > 0).all()
+    assert (np.diff(alarms) < 0).all()
+
+
+@BOTH
+def test_same_seed_same_model(make, binary):
+    X, y = binary
+    options = {"subsample": 0.7, "random_state": 3}
+    if make is make_lgb:
+        options["subsample_freq"] = 1
+    first, second = (make([fnr() <= 0.1], **options).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
+
+
+@BOTH
+def test_always_satisfied_constraint_changes_nothing(make, binary):
+    X, y = binary
+    one = make([fnr() <= 0.1]).fit(X, y)
+    two = make([fnr() <= 0.1, fpr() <= 1.0]).fit(X, y)
+    np.testing.assert_allclose(two.predict_proba(X), one.predict_proba(X), atol=1e-6)
+
+
+def test_integer_weights_equal_repeated_rows(binary):
+    """With exact splits: histograms would be cut at other values, in the parent as well."""
+    X, y = binary
+    weight = np.random.default_rng(0).integers(0, 4, size=y.size)
+    rows = np.repeat(np.arange(y.size), weight)
+    options = {"tree_method": "exact", "n_estimators": 8, "max_depth": 2}
+    weighted = make_xgb([fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
+    repeated = make_xgb([fnr() <= 0.1], **options).fit(X[rows], y[rows])
+    for column in ("value[fnr <= 0.1]", "multiplier[fnr <= 0.1]", "objective"):
+        np.testing.assert_allclose(
+            weighted.history_[column], repeated.history_[column], rtol=1e-4, err_msg=column
+        )
+    seen = X[weight > 0]
+    np.testing.assert_allclose(
+        weighted.predict_proba(seen), repeated.predict_proba(seen), atol=1e-5
+    )
+
+
+@BOTH
+def test_reported_rates_are_weighted(make, binary):
+    X, y = binary
+    weight = np.random.default_rng(0).exponential(size=y.size)
+    clf = make([fnr() <= 0.1]).fit(X, y, sample_weight=weight)
+    assert clf.constraint_report_.train[0] == pytest.approx(
+        np.average(clf.predict(X)[y == 1] == 0, weights=weight[y == 1])
+    )
+
+
+def test_string_and_other_labels(binary):
+    X, y = binary
+    names = np.array(["ham", "spam"])[y]
+    clf = make_lgb([class_error("spam") <= 0.05]).fit(X, names)
+    assert clf.classes_.tolist() == ["ham", "spam"]
+    assert set(clf.predict(X)) == {"ham", "spam"}
+    same = make_lgb([fnr() <= 0.05]).fit(X, np.where(y == 1, 7, -3))
+    np.testing.assert_allclose(same.predict_proba(X), clf.predict_proba(X))
+    boolean = make_xgb([fnr() <= 0.05]).fit(X, pd.Series(y == 1))
+    np.testing.assert_array_equal(
+        boolean.predict(X), make_xgb([fnr() <= 0.05]).fit(X, y).predict(X)
+    )
+
+
+def test_labels_that_the_parent_refuses_are_refused(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="Invalid classes"):
+        make_xgb([fnr() <= 0.05]).fit(X, y + 1)
+
+
+@BOTH
+def test_pickle(make, binary):
+    X, y = binary
+    clf = make([fnr() <= 0.1]).fit(X, y)
+    copy = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(copy.predict_proba(X), clf.predict_proba(X))
+    pd.testing.assert_frame_equal(copy.constraint_report_, clf.constraint_report_)
+
+
+@BOTH
+def test_model_selection(make, binary):
+    X, y = binary
+    grid = {"constraints": [[fnr() <= 0.05], [fnr() <= 0.3]], "max_depth": [2]}
+    search = GridSearchCV(make(None), grid, cv=2, n_jobs=1).fit(X, y)
+    assert search.best_params_["constraints"] in grid["constraints"]
+    assert hasattr(search.best_estimator_, "constraint_report_")
+    pipeline = make_pipeline(StandardScaler(), make([fnr() <= 0.05]))
+    assert cross_val_predict(pipeline, X, y, cv=2).shape == y.shape
+
+
+@BOTH
+@pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csc_matrix, pd.DataFrame])
+def test_containers_give_the_same_model(make, container, binary):
+    X, y = binary
+    X = np.where(np.abs(X) < 0.5, np.nan if container is pd.DataFrame else 0.0, X)
+    if make is make_xgb and container is not pd.DataFrame:
+        # Missing entries of a sparse matrix are missing values in XGBoost, zeros in numpy are not.
+        X = np.where(X == 0.0, np.nan, X)
+        given = container(np.nan_to_num(X))
+    else:
+        given = container(X)
+    dense = make([fnr() <= 0.1]).fit(X, y)
+    np.testing.assert_allclose(
+        make([fnr() <= 0.1]).fit(given, y).predict_proba(given), dense.predict_proba(X), atol=1e-6
+    )
+
+
+@BOTH
+def test_masks_and_losses(make, binary):
+    X, y = binary
+    mask = X[:, 5] > 0.5
+    rules = [error_rate(on=mask) <= 0.05, log_loss(on=label(1)) <= 0.4]
+    clf = make(rules, n_estimators=200, max_depth=2)
+    clf.fit(X, y, eval_set=[(X[:400], y[:400])])
+    wrong = clf.predict(X) != y
+    report = clf.constraint_report_
+    assert report.train[0] == pytest.approx(wrong[mask].mean())
+    assert report.train[1] == pytest.approx(
+        -np.log(clf.predict_proba(X)[y == 1, 1]).mean(), rel=1e-4
+    )
+    assert report.train[1] <= 0.41
+    assert pd.isna(report.held_out[0]), "a mask of training rows has no value elsewhere"
+    assert pd.isna(report.satisfied[0])
+    assert not pd.isna(report.held_out[1])
+
+
+@BOTH
+def test_loss_form_of_error_bounds(make, binary):
+    """The paper's heuristic: bounds start at e log 2 and are re-estimated half-way."""
+    X, y = binary
+    clf = make([fnr() <= 0.2], error_form="log_loss", outlier_clip=7.0, n_estimators=20)
+    clf.fit(X, y)
+    bounds = clf.history_["bound[fnr <= 0.2]"]
+    values = clf.history_["value[fnr <= 0.2]"]
+    assert bounds[:10].to_numpy() == pytest.approx(0.2 * np.log(2))
+    assert bounds[10:].to_numpy() == pytest.approx(0.2 * values[10])
+    assert clf.constraint_report_.bound[0] == 0.2
+    assert clf.constraint_report_.train[0] == pytest.approx(np.mean(clf.predict(X)[y == 1] == 0))
+
+
+@BOTH
+def test_warm_start_of_multipliers(make, binary):
+    X, y = binary
+    first = make([fnr() <= 0.05], n_estimators=60, max_depth=2).fit(X, y)
+    warm = make([fnr() <= 0.05], max_depth=2, initial_multipliers=first.multipliers_).fit(X, y)
+    assert warm.history_["multiplier[fnr <= 0.05]"][0] > first.multipliers_.iloc[0]
+
+
+@BOTH
+def test_refitting_without_constraints_forgets_the_report(make, binary):
+    X, y = binary
+    clf = make([fnr() <= 0.1]).fit(X, y)
+    clf.set_params(constraints=[]).fit(X, y)
+    assert not hasattr(clf, "constraint_report_")
+    assert not hasattr(clf, "multipliers_")
+
+
+@BOTH
+def test_a_failed_fit_leaves_the_estimator_as_it_was(make, binary):
+    X, y = binary
+    clf = make([fnr() <= 0.1])
+    objective = clf.objective
+    with pytest.raises(ValueError, match="."):
+        clf.fit(X[:10], y, eval_set=[(X, y)])
+    assert clf.objective == objective
+    assert set(vars(clf)) >= set(vars(clone(clf)))
+    assert not any(name.startswith(("_fit_params", "_matrices")) for name in vars(clf))
+    clf.fit(X, y)
+
+
+@BOTH
+def test_progress_of_long_fits(make, binary, capfd, monkeypatch):
+    """Nothing is shown of short fits; long ones show it, with and without tqdm."""
+    X, y = binary
+    loud = {"verbose": 1} if make is make_lgb else {}
+    make([fnr() <= 0.1], **loud).fit(X, y)
+    assert "fnr" not in capfd.readouterr().err
+    monkeypatch.setattr("gbm_constrained.estimator.Progress.DELAY", 0.0)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    make([fnr() <= 0.1], **loud).fit(X, y)
+    assert "[14/15] fnr 0." in capfd.readouterr().err
+    if make is make_lgb:
+        make([fnr() <= 0.1]).fit(X, y)
+    else:
+        make([fnr() <= 0.1]).fit(X, y, verbose=False)
+    assert "fnr" not in capfd.readouterr().err
+
+
+NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("rules", "y", "arguments", "error", "message"),
+    [
+        ([class_error(5) <= 0.1], None, {}, ValueError, r"class_error\(5\).*\[0, 1\]"),
+        ([error_rate(on=np.zeros(1500, bool)) <= 0.1], None, {}, ValueError, "no rows"),
+        ([error_rate(on=np.ones(3, bool)) <= 0.1], None, {}, ValueError, "3 rows.*1500"),
+        ([fnr() <= 0.1], NAN_LABELS, {}, ValueError, "missing labels.*row 0"),
+        ([fnr() <= 0.1], np.zeros(1500), {}, ValueError, "one class only"),
+        ([fnr() <= 0.1], np.zeros((1500, 2)), {}, ValueError, "one-dimensional"),
+        ([fnr() <= 0.1], None, {"sample_weight": np.ones(7)}, ValueError, "1500 rows"),
+        ([fnr() <= 0.1], None, {"sample_weight": -np.ones(1500)}, ValueError, "non-negative"),
+        ([fnr() <= 0.1], None, {"sample_weight": np.full(1500, np.nan)}, ValueError, "finite"),
+        ([fnr() <= 0.1], None, {"sample_weight": np.full(1500, np.inf)}, ValueError, "finite"),
+        ([fnr() <= 0.1], None, {"sample_weight": np.zeros(1500)}, ValueError, "zero on every"),
+        ([fnr() <= 0.1], None, {"sample_weight": "negatives"}, ValueError, "fnr.*weight is zero"),
+        ([0.1], None, {}, TypeError, "not a constraint"),
+        (["fnr <= 0.1"], None, {}, TypeError, "not a constraint"),
+        ("fnr <= 0.1", None, {}, TypeError, "sequence of constraints"),
+        ([fnr()], None, {}, TypeError, "bound a rate"),
+    ],
+)
+def test_errors_before_training(make, rules, y, arguments, error, message, binary, monkeypatch):
+    X, labels = binary
+    if isinstance(arguments.get("sample_weight"), str):
+        arguments = {"sample_weight": (labels == 0).astype(float)}
+    for library in (xgb, lgb):
+        monkeypatch.setattr(library, "train", lambda *a, **k: pytest.fail("training started"))
+    with pytest.raises(error, match=message):
+        make(rules).fit(X, labels if y is None else y, **arguments)
+
+
+@pytest.mark.parametrize("bound", [-0.1, 1.5, 5, float("nan"), float("inf")])
+def test_bound_outside_the_unit_interval(bound):
+    with pytest.raises(ValueError, match=r"rate in \[0, 1\]"):
+        fnr() <= bound  # noqa: B015
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"proxy": "hinge"}, "proxy.*hinge"),
+        ({"iterate": "best"}, "iterate.*best"),
+        ({"error_form": "loss"}, "error_form"),
+        ({"rounds_per_iteration": 0}, "rounds_per_iteration.*0"),
+        ({"rounds_per_iteration": 1.5}, "rounds_per_iteration.*1.5"),
+        ({"tau": -1.0}, "tau.*-1"),
+        ({"sigma": 0.0}, "sigma.*0"),
+        ({"mu": -0.1}, "mu.*-0.1"),
+        ({"outlier_clip": -3.0}, "outlier_clip"),
+        ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers.*1 constraints"),
+        ({"initial_multipliers": [-1.0]}, "initial_multipliers.*non-negative"),
+    ],
+)
+def test_bad_options(make, options, message, binary):
+    with pytest.raises(ValueError, match=message):
+        make([fnr() <= 0.1], **options).fit(*binary)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (make_xgb, {"objective": "binary:hinge"}, "binary:hinge"),
+        (make_xgb, {"booster": "gblinear"}, "gblinear"),
+        (make_xgb, {"iterate": "ergodic", "early_stopping_rounds": 3}, "early_stopping"),
+        (make_lgb, {"objective": "cross_entropy"}, "cross_entropy"),
+        (make_lgb, {"boosting_type": "rf"}, "rf"),
+        (make_lgb, {"sigmoid": 2.0}, "sigmoid"),
+        (make_lgb, {"metric": "kldiv"}, "kldiv"),
+        (make_lgb, {"iterate": "ergodic", "early_stopping_round": 3}, "early stopping"),
+        (make_lgb, {"class_weight": {0: 0.0, 1: 1.0}}, "class_weight"),
+    ],
+)
+def test_what_cannot_be_trained_under_constraints(make, options, message, binary):
+    with pytest.raises(ValueError, match=message):
+        make([fnr() <= 0.1], **options).fit(*binary)
+
+
+def test_dart_with_training_rows_as_evaluation_set(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="dart"):
+        make_lgb([fnr() <= 0.1], boosting_type="dart").fit(X, y, eval_set=[(X, y)])
+
+
+def test_unknown_label_in_an_evaluation_set(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match=r"eval_set\[0\].*5"):
+        make_xgb([fnr() <= 0.1]).fit(X, y, eval_set=[(X, y + 5)])
+
+
+def test_fpr_of_several_classes(several):
+    with pytest.raises(ValueError, match="4 classes: use class_error"):
+        make_lgb([fpr() <= 0.1]).fit(*several)

@@ -1,0 +1,212 @@
+"""The saved file is a plain model: same probabilities and decisions without this package."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    fnr,
+)
+
+# Runs where gbm_constrained cannot be imported: any attempt is an error.
+READER = """
+import json, sys
+sys.modules["gbm_constrained"] = None
+import numpy as np
+kind, model, data, out = sys.argv[1:]
+X = np.load(data)
+if kind == "xgboost_classifier":
+    import xgboost
+    clf = xgboost.XGBClassifier()
+    clf.load_model(model)
+    p, decisions = clf.predict_proba(X), clf.predict(X)
+elif kind == "xgboost_booster":
+    import xgboost
+    p = xgboost.Booster(model_file=model).predict(xgboost.DMatrix(X))
+    decisions = p > 0.5 if p.ndim == 1 else p.argmax(axis=1)
+else:
+    import lightgbm
+    p = lightgbm.Booster(model_file=model).predict(X)
+    decisions = p > 0.5 if p.ndim == 1 else p.argmax(axis=1)
+np.savez(out, p=p, decisions=decisions)
+"""
+
+
+def read_in_another_process(kind, model, X, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    out = tmp_path / "out.npz"
+    arguments = [kind, str(model), str(tmp_path / "X.npy"), str(out)]
+    subprocess.run([sys.executable, "-c", READER, *arguments], check=True, cwd=tmp_path)
+    loaded = np.load(out)
+    p = loaded["p"]
+    return (np.column_stack([1 - p, p]) if p.ndim == 1 else p), loaded["decisions"].astype(int)
+
+
+def rules(kind):
+    if kind == "binary":
+        return [fnr() <= 0.1]
+    return [class_error(2) <= 0.05, class_error(3) <= 0.1]
+
+
+@pytest.mark.parametrize("iterate", ["last", "ergodic"])
+@pytest.mark.parametrize("extension", ["json", "ubj"])
+@pytest.mark.parametrize("kind", ["binary", "several"])
+def test_xgboost_file(kind, extension, iterate, request, tmp_path):
+    X, y = request.getfixturevalue(kind)
+    clf = ConstrainedXGBClassifier(constraints=rules(kind), n_estimators=30, iterate=iterate)
+    clf.fit(X, y)
+    assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
+    path = tmp_path / f"model.{extension}"
+    clf.save_model(path)
+    for reader in ("xgboost_classifier", "xgboost_booster"):
+        p, decisions = read_in_another_process(reader, path, X, tmp_path)
+        np.testing.assert_allclose(p, clf.predict_proba(X), atol=1e-6)
+        np.testing.assert_array_equal(decisions, clf.predict(X))
+
+
+@pytest.mark.parametrize("iterate", ["last", "ergodic"])
+@pytest.mark.parametrize("options", [{}, {"linear_tree": True}, {"boosting_type": "dart"}])
+@pytest.mark.parametrize("kind", ["binary", "several"])
+def test_lightgbm_file(kind, options, iterate, request, tmp_path):
+    X, y = request.getfixturevalue(kind)
+    clf = ConstrainedLGBMClassifier(
+        constraints=rules(kind), n_estimators=30, verbose=-1, iterate=iterate, **options
+    )
+    clf.fit(X, y)
+    assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
+    path = tmp_path / "model.txt"
+    clf.booster_.save_model(path)
+    p, decisions = read_in_another_process("lightgbm", path, X, tmp_path)
+    np.testing.assert_allclose(p, clf.predict_proba(X), atol=1e-6)
+    np.testing.assert_array_equal(decisions, clf.predict(X))
+
+
+def test_report_describes_the_returned_model(binary):
+    """Training and held-out values equal brute-force counts of the model's own predictions."""
+    X, y = binary
+    X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
+    for cls, options in (
+        (ConstrainedXGBClassifier, {"verbosity": 1}),
+        (ConstrainedXGBClassifier, {"booster": "dart", "rate_drop": 0.2}),
+        (ConstrainedXGBClassifier, {"iterate": "ergodic"}),
+        (ConstrainedXGBClassifier, {"early_stopping_rounds": 3, "learning_rate": 1.0}),
+        (ConstrainedLGBMClassifier, {"verbose": -1}),
+        (ConstrainedLGBMClassifier, {"verbose": -1, "boosting_type": "dart"}),
+        (ConstrainedLGBMClassifier, {"verbose": -1, "iterate": "ergodic"}),
+        (ConstrainedLGBMClassifier, {"verbose": -1, "early_stopping_round": 3}),
+        (ConstrainedLGBMClassifier, {"verbose": -1, "rounds_per_iteration": 7}),
+    ):
+        clf = cls(constraints=[fnr() <= 0.1], n_estimators=40, **options)
+        quiet = {"verbose": False} if cls is ConstrainedXGBClassifier else {}
+        clf.fit(X, y, eval_set=[(X_test, y_test)], **quiet)
+        report = clf.constraint_report_.loc[0]
+        assert report.train == pytest.approx(np.mean(clf.predict(X)[y == 1] == 0)), options
+        held_out = np.mean(clf.predict(X_test)[y_test == 1] == 0)
+        assert report.held_out == pytest.approx(held_out), options
+        assert report.satisfied == (held_out <= 0.1)
+        last = clf.history_.iloc[-1]
+        assert last["value[fnr <= 0.1]"] == pytest.approx(report.train)
+        assert last["multiplier[fnr <= 0.1]"] == report.multiplier == clf.multipliers_.iloc[0]
+
+
+def test_margins_of_held_out_rows_are_updated_incrementally(binary):
+    """History of held-out values equals full predictions at each iteration."""
+    X, y = binary
+    X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
+    positive = y_test == 1
+    rounds = 25
+    xgb_clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], n_estimators=rounds)
+    xgb_clf.fit(X, y, eval_set=[(X_test, y_test)], verbose=False)
+    lgb_clf = ConstrainedLGBMClassifier(
+        constraints=[fnr() <= 0.1], n_estimators=rounds, verbose=-1
+    ).fit(X, y, eval_set=[(X_test, y_test)])
+    for k in range(1, rounds + 1):
+        for clf, margin in (
+            (xgb_clf, xgb_clf.predict(X_test, output_margin=True, iteration_range=(0, k))),
+            (lgb_clf, lgb_clf.predict(X_test, raw_score=True, num_iteration=k)),
+        ):
+            history = clf.history_.set_index("rounds")
+            value = history.loc[k, "held_out[fnr <= 0.1]"]
+            assert value == pytest.approx(np.mean(margin[positive] <= 0), abs=1e-9)
+            value = history.loc[k, "value[fnr <= 0.1]"]
+            full = (
+                clf.predict(X, output_margin=True, iteration_range=(0, k))
+                if clf is xgb_clf
+                else clf.predict(X, raw_score=True, num_iteration=k)
+            )
+            assert value == pytest.approx(np.mean(full[y == 1] <= 0), abs=1e-9)
+
+
+def test_ergodic_model_is_the_average_of_the_iterates(binary):
+    """Margins of the averaged ensemble equal the average of the margins of all iterates."""
+    X, y = binary
+    options = {"constraints": [fnr() <= 0.1], "n_estimators": 15, "rounds_per_iteration": 3}
+    last = ConstrainedXGBClassifier(**options).fit(X, y)
+    average = ConstrainedXGBClassifier(iterate="ergodic", **options).fit(X, y)
+    margins = [
+        last.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(3, 16, 3)
+    ]
+    np.testing.assert_allclose(
+        average.predict(X, output_margin=True), np.mean(margins, axis=0), atol=1e-5
+    )
+    last = ConstrainedLGBMClassifier(verbose=-1, **options).fit(X, y)
+    average = ConstrainedLGBMClassifier(verbose=-1, iterate="ergodic", **options).fit(X, y)
+    margins = [last.predict(X, raw_score=True, num_iteration=k) for k in range(3, 16, 3)]
+    np.testing.assert_allclose(
+        average.predict(X, raw_score=True), np.mean(margins, axis=0), atol=1e-10
+    )
+
+
+def test_accelerated_ergodic_weights_grow(binary):
+    """With mu > 0 later iterates weigh more, and the ensemble is scaled by what remains."""
+    X, y = binary
+    clf = ConstrainedXGBClassifier(
+        constraints=[fnr() <= 0.1], n_estimators=10, mu=0.1, iterate="ergodic"
+    ).fit(X, y)
+    plain = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], n_estimators=10, mu=0.1)
+    plain.fit(X, y)
+    margins = np.array(
+        [plain.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(1, 11)]
+    )
+    tau = [4.0]
+    gamma = [1.0]
+    for _ in range(9):
+        gamma.append(gamma[-1] * (1 + 0.1 * tau[-1]))
+        tau.append(tau[-1] * np.sqrt(gamma[-2] / gamma[-1]))
+    t = np.array(gamma) * np.array(tau) / 4.0
+    assert (np.diff(t) > 0).all()
+    expected = np.average(margins, axis=0, weights=t)
+    np.testing.assert_allclose(clf.predict(X, output_margin=True), expected, atol=1e-5)
+
+
+def test_shap_values_of_the_native_model_sum_to_the_margin(binary):
+    X, y = binary
+    lgb_clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.1], verbose=-1).fit(X, y)
+    np.testing.assert_allclose(
+        lgb_clf.predict(X, pred_contrib=True).sum(axis=1), lgb_clf.predict(X, raw_score=True)
+    )
+
+
+def test_categories_survive_the_native_file(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=800), "c": pd.Categorical(rng.choice(list("xyz"), size=800))}
+    )
+    y = ((frame.c == "y") ^ (frame.a > 0.5)).to_numpy().astype(int)
+    clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.01], verbose=-1, n_estimators=20)
+    clf.fit(frame, y)
+    assert clf.booster_.pandas_categorical == [["x", "y", "z"]]
+    xgb_clf = ConstrainedXGBClassifier(
+        constraints=[fnr() <= 0.01], n_estimators=20, enable_categorical=True
+    ).fit(frame, y)
+    config = json.loads(xgb_clf.get_booster().save_config())
+    assert config["learner"]["objective"]["name"] == "binary:logistic"
+    for model in (clf, xgb_clf):
+        assert np.mean(model.predict(frame) == y) > 0.9
