@@ -138,7 +138,7 @@ def test_mean_loss_constraints_reach_the_exact_optimum(data, class_weight, bound
         tight, loose = (_exact(X, y, weight, factor, r, C=1.0).fun for r in shifted)
         duals.append((tight - loose) / (2 * h))
     assert min(duals) > 0.05
-    np.testing.assert_allclose(own.multipliers_, duals, rtol=1e-2)
+    np.testing.assert_allclose(own.multipliers_, duals, rtol=2e-2)
     np.testing.assert_allclose(own.constraint_report_.train, bounds, atol=2e-5)
 
 

@@ -57,7 +57,7 @@ XGB_OPTIONS = {
     "lossguide": {"grow_policy": "lossguide", "max_leaves": 12, "max_depth": 0},
     "regularised": {"reg_lambda": 3.0, "reg_alpha": 0.2, "min_child_weight": 5.0, "gamma": 0.1},
     "exact": {"tree_method": "exact", "enable_categorical": False},
-    # Trees of a round share gradients: splits of no gain at all would be ties that rounding decides.
+    # Trees of a round share gradients: splits of no gain would be ties that rounding decides.
     "forest_rounds": {"num_parallel_tree": 3, "subsample": 0.7, "random_state": 2, "gamma": 1e-3},
 }
 LGB_OPTIONS = {
@@ -236,9 +236,8 @@ def test_xgboost_callable_metric_sees_probabilities(kind, request):
 )
 def test_lightgbm_metrics_are_the_parents(kind, metric, request):
     """Names, order and values; LightGBM itself would evaluate raw scores here."""
-    if kind == "several":
-        if metric not in (None, "error", ["logloss", "error"]):
-            pytest.skip("a metric of binary classifiers")
+    if kind == "several" and metric not in (None, "error", ["logloss", "error"]):
+        pytest.skip("a metric of binary classifiers")
     X, y = request.getfixturevalue(kind)
     metric = list(metric) if isinstance(metric, list) else metric
     holdout = weights(300)

@@ -1,0 +1,63 @@
+"""End to end on real data, with the library's own defaults: rules are met where they are measured.
+
+These are statements about training rows; what holds on unseen rows is printed by the examples.
+"""
+
+import numpy as np
+import pytest
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    fnr,
+    fpr,
+)
+
+MODELS = {
+    "xgboost": lambda rules, **k: ConstrainedXGBClassifier(
+        constraints=rules, n_jobs=2, enable_categorical=True, verbosity=0, **k
+    ),
+    "lightgbm": lambda rules, **k: ConstrainedLGBMClassifier(
+        constraints=rules, n_jobs=2, verbose=-1, **k
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def plain_scores(adult):
+    X, y, X_test, _ = adult
+    return {
+        name: make([], n_estimators=300).fit(X, y).predict_proba(X_test)[:, 1]
+        for name, make in MODELS.items()
+    }
+
+
+@pytest.mark.parametrize(("rule", "label"), [(fpr() <= 0.03, 0), (fnr() <= 0.20, 1)])
+@pytest.mark.parametrize("library", MODELS)
+def test_adult(library, rule, label, adult, plain_scores):
+    """The training rate is within 0.005 of the bound, at no loss against any threshold."""
+    X, y, X_test, y_test = adult
+    clf = MODELS[library]([rule], n_estimators=300).fit(X, y)
+    rate = np.mean(clf.predict(X)[y == label] != label)
+    assert abs(rate - rule.bound) <= 0.005
+    decisions, score = clf.predict(X_test), plain_scores[library]
+    test_rate = np.mean(decisions[y_test == label] != label)
+    # The best that a threshold on the unconstrained test scores can do at the same test rate.
+    achieved = [
+        np.mean((score > t) == y_test)
+        for t in np.unique(score)
+        if np.mean((score[y_test == label] > t) != label) <= test_rate
+    ]
+    assert np.mean(decisions == y_test) >= max(achieved) - 0.003
+
+
+@pytest.mark.parametrize("library", MODELS)
+def test_dry_bean(library, dry_bean):
+    """Four class errors at once, default parameters: each within 0.005 of its bound."""
+    X, y = dry_bean
+    bounds = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
+    clf = MODELS[library]([class_error(k) <= e for k, e in bounds.items()]).fit(X, y)
+    decisions = clf.predict(X)
+    for k, bound in bounds.items():
+        assert np.mean(decisions[y == k] != k) <= bound + 0.005
