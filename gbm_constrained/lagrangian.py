@@ -17,6 +17,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -129,7 +130,7 @@ class Lagrangian:
             x *= weight if x.ndim == 1 else weight[:, None]
         return x
 
-    @property
+    @cached_property
     def sensitivities(self) -> Float:
         """Reaction of each constraint to each cell; the row norms are Lipschitz constants."""
         return self.constraints.sensitivities(
@@ -137,6 +138,16 @@ class Lagrangian:
             rate_lipschitz(self.n_classes),
             loss_lipschitz(self.n_classes),
         )
+
+    @cached_property
+    def constant_curvature(self) -> float:
+        """Curvature of the mean loss in the score at the best constant model.
+
+        ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
+        mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
+        """
+        pi = np.bincount(self.cells.labels, self.cell_weight) / self.total_weight
+        return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
 
     def at(self, margin: Array) -> Point:
         """Fix the scores at which the Lagrangian is looked at.
@@ -248,7 +259,7 @@ class Point:
         return total
 
     def gradient(
-        self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
+        self, multipliers: Float, anchor: Array | None = None, inverse_tau: float | Float = 0.0
     ) -> tuple[Array, Array]:
         """Gradient and Hessian majoriser of each row, multiplied by W.
 
@@ -258,8 +269,8 @@ class Point:
             Multipliers y.
         anchor : ndarray like the margin, default=None
             Centre of the proximal term; the margin itself by default.
-        inverse_tau : float, default=0
-            1 / tau.
+        inverse_tau : float or ndarray of shape (n_cells,), default=0
+            1 / tau, of all rows or of the rows of each cell.
 
         Returns
         -------
@@ -268,6 +279,7 @@ class Point:
         """
         lag = self.lagrangian
         t = lag.tables(multipliers)
+        proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
             if grad.dtype != lag.dtype:  # round once, at the end
@@ -276,10 +288,14 @@ class Point:
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
                 lag.cells.codes[rows], t, lag.cap, grad, hess,
             )  # fmt: skip
-            if inverse_tau > 0 and anchor is not None:
-                grad += inverse_tau * (self.margin[rows] - anchor[rows])
-            if inverse_tau + lag.hessian_floor > 0:
-                hess += inverse_tau + lag.hessian_floor
+            if proximal.any():
+                pull = t.rows(proximal, lag.cells.codes[rows])
+                pull = pull[:, None] if pull.ndim < grad.ndim and pull.ndim == 1 else pull
+                if anchor is not None:
+                    grad += pull * (self.margin[rows] - anchor[rows])
+                hess += pull
+            if lag.hessian_floor > 0:
+                hess += lag.hessian_floor
             lag._weighted(grad, rows)
             lag._weighted(hess, rows)
             if grad.dtype != lag._gradient.dtype:

@@ -265,7 +265,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, binary):
     X, y = binary
     clf = make([fnr() <= 0.1])
     objective = clf.objective
-    with pytest.raises(ValueError, match="rows|length|samples|dimension"):
+    with pytest.raises(ValueError, match=r"rows|length|samples|dimension"):
         clf.fit(X[:10], y, eval_set=[(X, y)])
     assert clf.objective == objective
     assert set(vars(clf)) >= set(vars(clone(clf)))

@@ -263,6 +263,22 @@ class ABPP:
         return time.perf_counter() - self._started
 
     @property
+    def proximal_weight(self) -> float | Float:
+        """Weight of the proximal term in :meth:`gradient`: a number, or one for each cell.
+
+        Lazy solvers hold the cells that a multiplier weighs on with 1 / tau, which is where the
+        dual step needs it (diagonal preconditioning: the sensitivity of the other cells is zero,
+        so their step may be as long as one likes). The others are held no more than the loss
+        itself is curved at the constant model; with a rare class that is far less than 1 / tau,
+        and the booster keeps its pace on the many rows that no rule is about.
+        """
+        if not self.lazy or not self.multipliers.any():
+            return self.inverse_tau
+        reaction = self.lagrangian.sensitivities[self.multipliers > 0]
+        at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
+        return np.where(reaction.any(axis=0), self.inverse_tau, at_rest)
+
+    @property
     def inverse_tau(self) -> float:
         """Weight of the proximal term of the current subproblem."""
         return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self._tau
@@ -276,4 +292,4 @@ class ABPP:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
         # The centre of a one-round iteration is the point itself: its pull there is zero.
         anchor = None if self.rounds_per_iteration == 1 else self._anchor
-        return point.gradient(self.multipliers, anchor, self.inverse_tau)
+        return point.gradient(self.multipliers, anchor, self.proximal_weight)
