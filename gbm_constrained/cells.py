@@ -116,13 +116,24 @@ class Cells:
         return self.labels.size
 
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
-        """Sum per-row values `x` of a block of rows by cell; shape (n_cells,)."""
+        """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
         codes = self._small_codes[rows]
         if len(self) > MASKED_SUM_CELLS:
             return np.bincount(codes, x, len(self)).astype(np.float64)
         # A product with an indicator beats bincount, which waits on its own last addition. Its
-        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike.
-        return np.array([(x * (codes == c)).sum() for c in range(len(self))], dtype=np.float64)
+        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
+        # cell with most rows gets what the others leave of the total.
+        total = np.count_nonzero if x.dtype == np.bool_ else np.sum
+        sums = np.zeros(len(self))
+        for c in range(len(self)):
+            if c != self._largest:
+                sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
+        sums[self._largest] = total(x) - sums.sum()
+        return sums
+
+    @cached_property
+    def _largest(self) -> int:
+        return int(np.bincount(self.codes, minlength=len(self)).argmax())
 
     @cached_property
     def _small_codes(self) -> NDArray[Any]:

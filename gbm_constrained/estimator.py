@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils import check_consistent_length
 
 from gbm_constrained.cells import Cells, CompiledConstraints, Float, compile_constraints, masks_of
 from gbm_constrained.lagrangian import Lagrangian
@@ -30,8 +31,9 @@ SOLVER_PARAMETERS_DOC = """
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         beyond hope pull less.
-    rounds_per_iteration : int, default=1
-        Boosting rounds in each outer iteration: how well each proximal subproblem is solved.
+    rounds_per_iteration : int, default=4
+        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
+        constraints are measured and the multipliers moved once in an iteration.
     tau, sigma : float, default=None
         Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. The defaults come
         from the loss and the cells and need no tuning.
@@ -58,7 +60,7 @@ class SolverOptions:
 
     constraints: tuple[Constraint, ...]
     proxy: Proxy = "logistic"
-    rounds_per_iteration: int = 1
+    rounds_per_iteration: int = 4
     tau: float | None = None
     sigma: float | None = None
     mu: float = 0.0
@@ -157,13 +159,13 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
             f"{name} has {missing.size} missing labels (NaN or None), the first in row "
             f"{missing[0]}: drop those rows."
         )
-    classes, codes = np.unique(labels, return_inverse=True)
+    classes = np.unique(labels)
     if classes.size < 2:
         raise ValueError(
             f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
             f"rows of at least two."
         )
-    return classes, codes.astype(np.intp)
+    return classes, np.searchsorted(classes, labels).astype(np.intp)
 
 
 def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:
@@ -274,6 +276,8 @@ class ConstrainedFit:
     ----------
     options : SolverOptions
         What was asked.
+    X : array-like of shape (n_samples, n_features)
+        Features; only their number of rows is looked at.
     y : array-like of shape (n_samples,)
         Labels.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -302,6 +306,7 @@ class ConstrainedFit:
     def __init__(
         self,
         options: SolverOptions,
+        X: Any,
         y: Any,
         sample_weight: Any = None,
         *,
@@ -314,6 +319,7 @@ class ConstrainedFit:
         **kernel: Any,
     ) -> None:
         self.options = options
+        check_consistent_length(X, y)
         self.classes, self.y = check_labels(y)
         self.weight = check_weight(sample_weight, self.y.size)
         # As the library holds them, in single precision: gradients are then equal to its own.
@@ -486,25 +492,28 @@ class Progress:
         self.n_rounds = n_rounds
         self.constraints = constraints
         self._last = time.perf_counter()
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            self._bar = None
-        else:
-            self._bar = tqdm(total=n_rounds, unit="round", delay=self.DELAY, leave=False)
+        self._bar: Any = None
 
     def __call__(self, record: Record) -> None:
         """Show one outer iteration."""
+        due = time.perf_counter() - self._last > self.DELAY
+        if self._bar is None and not due:
+            return
         values = ", ".join(
             f"{c.rate} {value:.4f} (<= {c.bound:g})"
             for c, value in zip(self.constraints, record.rates, strict=True)
         )
-        if self._bar is not None:
-            self._bar.set_postfix_str(values, refresh=False)
-            self._bar.update(record.rounds - self._bar.n)
-        elif time.perf_counter() - self._last > self.DELAY:
-            self._last = time.perf_counter()
-            print(f"[{record.rounds}/{self.n_rounds}] {values}", file=sys.stderr, flush=True)
+        if self._bar is None:
+            try:
+                from tqdm import tqdm  # here, for importing it takes longer than many a fit
+            except ImportError:
+                self._last = time.perf_counter()
+                line = f"[{record.rounds}/{self.n_rounds}] {values}"
+                print(line, file=sys.stderr, flush=True)
+                return
+            self._bar = tqdm(total=self.n_rounds, initial=record.rounds, unit="round", leave=False)
+        self._bar.set_postfix_str(values, refresh=False)
+        self._bar.update(record.rounds - self._bar.n)
 
     def close(self) -> None:
         """Take the bar away."""

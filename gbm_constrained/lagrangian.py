@@ -108,6 +108,7 @@ class Lagrangian:
             BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(majoriser_factor)
         )
         self.cap = clip_cap(outlier_clip)
+        self._tables: tuple[Float, KernelTables] | None = None
         self.hessian_floor = hessian_floor
         self._labels = self.kernel.encode(y, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
@@ -184,6 +185,11 @@ class Lagrangian:
 
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
+        if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
+            self._tables = (multipliers.copy(), self._make_tables(multipliers))
+        return self._tables[1]
+
+    def _make_tables(self, multipliers: Float) -> KernelTables:
         weight = self.cell_weight
         density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
         cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
@@ -227,8 +233,10 @@ class Point:
             sums[:, n_classes] += lag.cells.sum_by_cell(lag._weighted(loss, rows), rows)
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
-                chosen = (predicted == k).astype(lag.dtype)
-                sums[:, k] += lag.cells.sum_by_cell(lag._weighted(chosen, rows), rows)
+                chosen = predicted == k
+                if lag._weight is not None:
+                    chosen = chosen * lag._weight[rows]
+                sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
         sums = lag.reduce_sum(sums)
         weights = lag.cell_weight[:, None]
         means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
@@ -289,12 +297,13 @@ class Point:
                 lag.cells.codes[rows], t, lag.cap, grad, hess,
             )  # fmt: skip
             if proximal.any():
-                pull = t.rows(proximal, lag.cells.codes[rows])
-                pull = pull[:, None] if pull.ndim < grad.ndim and pull.ndim == 1 else pull
+                pull = t.kept_rows(proximal, lag.cells.codes[rows])
+                if grad.ndim == 2 and pull.ndim == 1:
+                    pull = pull[:, None]
                 if anchor is not None:
                     grad += pull * (self.margin[rows] - anchor[rows])
                 hess += pull
-            if lag.hessian_floor > 0:
+            elif lag.hessian_floor > 0:
                 hess += lag.hessian_floor
             lag._weighted(grad, rows)
             lag._weighted(hess, rows)

@@ -103,7 +103,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         importance_type: str = "split",
         constraints: Any = None,
         proxy: Proxy = "logistic",
-        rounds_per_iteration: int = 1,
+        rounds_per_iteration: int = 4,
         tau: float | None = None,
         sigma: float | None = None,
         mu: float = 0.0,
@@ -219,6 +219,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self._check_supported(options, callbacks)
         fit = ConstrainedFit(
             options,
+            X,
             y,
             sample_weight,
             learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),

@@ -184,6 +184,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         check_classification_targets(y)
         fit = ConstrainedFit(
             options,
+            X,
             y,
             sample_weight,
             learning_rate=1.0,

@@ -29,7 +29,7 @@ share the exponentials: ``link`` turns scores into probabilities, everything els
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -92,6 +92,9 @@ class KernelTables:
     clipped: Array
     cell_labels: Array
     dtype: np.dtype[Any]
+    _looked_up: dict[tuple[bytes, int, int], Array] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def label_target(self) -> Array:
@@ -119,6 +122,16 @@ class KernelTables:
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)
         return np.take(table.astype(self.dtype), codes, axis=0)
+
+    def kept_rows(self, table: Array, codes: Array) -> Array:
+        """Look up a one-dimensional table once for all rounds with the same multipliers.
+
+        `codes` must be a view of the same memory each time; the result must not be written to.
+        """
+        key = (table.tobytes(), codes.__array_interface__["data"][0], codes.size)
+        if key not in self._looked_up:
+            self._looked_up[key] = self.rows(table, codes)
+        return self._looked_up[key]
 
 
 def _column(x: Array) -> Array:
@@ -191,19 +204,19 @@ class BinaryKernel:
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
         np.multiply(a, labels, out=grad)
-        np.negative(grad, out=grad)
-        same = t.rows(t.label_target, codes)
+        same = t.kept_rows(t.label_target, codes)
+        opposite = t.kept_rows(-t.label_target, codes)
         if t.clipped.any():
-            same = same + t.rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
+            same = same + t.kept_rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
+            opposite = -same
         total = same
-        if same.ndim or same != 1.0:
-            grad *= same
+        grad *= opposite
         if t.other_target.any():
-            other = t.rows(t.other_target.sum(axis=1), codes)
+            other = t.kept_rows(t.other_target.sum(axis=1), codes)
             grad += other * labels * (1.0 - a)
             total = total + other
         if t.margin_cost.any():
-            cost = t.rows(t.margin_cost, codes)
+            cost = t.kept_rows(t.margin_cost, codes)
             grad += cost * hess
             total = np.abs(cost) + total
         if total.ndim or total != 1.0:
@@ -298,12 +311,12 @@ class SoftmaxKernel:
         rows = np.arange(labels.size)
         np.subtract(1.0, p, out=hess)
         hess *= p
-        same = t.rows(t.label_target, codes)
+        same = t.kept_rows(t.label_target, codes)
         if t.clipped.any():
-            same = same + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+            same = same + t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
         total = same
         if t.other_target.any():
-            total = total + t.rows(t.other_target.sum(axis=1), codes)
+            total = total + t.kept_rows(t.other_target.sum(axis=1), codes)
         np.multiply(p, _column(total), out=grad)
         grad[rows, labels] -= same
         if t.other_target.any():
@@ -311,7 +324,7 @@ class SoftmaxKernel:
         if t.cost.any():
             cost = t.rows(t.cost, codes)
             grad += p * (cost - np.einsum("ik,ik->i", cost, p)[:, None])
-            total = total + t.rows(np.ptp(t.cost, axis=1), codes)
+            total = total + t.kept_rows(np.ptp(t.cost, axis=1), codes)
         hess *= _column(total * self.majoriser_factor)
 
     def hessian_product(

@@ -79,7 +79,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         *,
         constraints: Any = None,
         proxy: Proxy = "logistic",
-        rounds_per_iteration: int = 1,
+        rounds_per_iteration: int = 4,
         tau: float | None = None,
         sigma: float | None = None,
         mu: float = 0.0,
@@ -159,6 +159,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
         fit = ConstrainedFit(
             options,
+            X,
             y,
             sample_weight,
             learning_rate=DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
@@ -255,12 +256,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
+        whole = end == booster.num_boosted_rounds()
+        # XGBoost has the scores of the whole ensemble at hand, but not those of a part.
+        part = {} if whole else {"iteration_range": (0, end)}
         for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
-            margin = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
+            margin = booster.predict(matrix, output_margin=True, **part)
             held.values[rounds] = held.rates(margin)
-        fit.finish(
-            booster.predict(matrices[0], output_margin=True, iteration_range=(0, end)), rounds
-        )
+        fit.finish(booster.predict(matrices[0], output_margin=True, **part), rounds)
         self.constraint_report_ = fit.report()
         self.history_ = fit.history()
         self.multipliers_ = fit.multiplier_series()

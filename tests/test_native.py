@@ -122,10 +122,12 @@ def test_margins_of_held_out_rows_are_updated_incrementally(binary):
     X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
     positive = y_test == 1
     rounds = 25
-    xgb_clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], n_estimators=rounds)
+    xgb_clf = ConstrainedXGBClassifier(
+        constraints=[fnr() <= 0.1], n_estimators=rounds, rounds_per_iteration=1
+    )
     xgb_clf.fit(X, y, eval_set=[(X_test, y_test)], verbose=False)
     lgb_clf = ConstrainedLGBMClassifier(
-        constraints=[fnr() <= 0.1], n_estimators=rounds, verbose=-1
+        constraints=[fnr() <= 0.1], n_estimators=rounds, rounds_per_iteration=1, verbose=-1
     ).fit(X, y, eval_set=[(X_test, y_test)])
     for k in range(1, rounds + 1):
         for clf, margin in (
@@ -167,11 +169,11 @@ def test_ergodic_model_is_the_average_of_the_iterates(binary):
 def test_accelerated_ergodic_weights_grow(binary):
     """With mu > 0 later iterates weigh more, and the ensemble is scaled by what remains."""
     X, y = binary
-    clf = ConstrainedXGBClassifier(
-        constraints=[fnr() <= 0.1], n_estimators=10, mu=0.1, iterate="ergodic"
-    ).fit(X, y)
-    plain = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], n_estimators=10, mu=0.1)
-    plain.fit(X, y)
+    options = {"n_estimators": 10, "rounds_per_iteration": 1, "mu": 0.1}
+    clf, plain = (
+        ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], iterate=iterate, **options).fit(X, y)
+        for iterate in ("ergodic", "last")
+    )
     margins = np.array(
         [plain.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(1, 11)]
     )
