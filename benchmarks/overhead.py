@@ -1,8 +1,8 @@
 """Seconds per round and peak memory of a constrained fit over the unconstrained one.
 
 Same library, parameters and rounds; 2 constraints. Each fit runs in a process of its own, pairs
-alternate, and the ratio reported is the median over pairs. Twice: with constraints that never bind,
-where both fits grow the very same trees and the ratio is what the machinery costs; and with
+alternate, and the ratio reported is the median over pairs. Twice: with constraints that never
+bind, where both fits grow the very same trees and the ratio is what the machinery costs; and with
 constraints that bind, where the trees differ and so does the time that the library takes to grow
 them.
 
@@ -26,7 +26,7 @@ RULES = {"no": None, "idle": (1.0, 1.0), "yes": (0.05, 0.6)}
 
 
 def fit_once(library: str, constrained: str, rows: int, columns: int, rounds: int) -> None:
-    """Fit one model and print seconds, peak memory in MiB and the number of iterations with a multiplier."""
+    """Fit one model; print seconds, peak MiB and iterations with a multiplier above zero."""
     import numpy as np
 
     from gbm_constrained import (
