@@ -31,7 +31,7 @@ SOLVER_PARAMETERS_DOC = """
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         beyond hope pull less.
-    rounds_per_iteration : int, default=4
+    rounds_per_iteration : int, default=2
         Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
         constraints are measured and the multipliers moved once in an iteration.
     tau, sigma : float, default=None
@@ -60,7 +60,7 @@ class SolverOptions:
 
     constraints: tuple[Constraint, ...]
     proxy: Proxy = "logistic"
-    rounds_per_iteration: int = 4
+    rounds_per_iteration: int = 2
     tau: float | None = None
     sigma: float | None = None
     mu: float = 0.0

@@ -103,7 +103,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         importance_type: str = "split",
         constraints: Any = None,
         proxy: Proxy = "logistic",
-        rounds_per_iteration: int = 4,
+        rounds_per_iteration: int = 2,
         tau: float | None = None,
         sigma: float | None = None,
         mu: float = 0.0,

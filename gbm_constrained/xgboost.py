@@ -79,7 +79,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         *,
         constraints: Any = None,
         proxy: Proxy = "logistic",
-        rounds_per_iteration: int = 4,
+        rounds_per_iteration: int = 2,
         tau: float | None = None,
         sigma: float | None = None,
         mu: float = 0.0,

@@ -54,7 +54,7 @@ def test_is_a_real_subclass_and_keeps_its_parameters(make, binary):
         assert after[name] is value or after[name] == value or pd.isna(value), name
     assert clf.constraints is rule
     copy = clone(clf)
-    assert ConstrainedXGBClassifier().rounds_per_iteration == 4
+    assert ConstrainedXGBClassifier().rounds_per_iteration == 2
     assert copy.get_params()["constraints"] == rule
     assert not hasattr(copy, "constraint_report_")
     assert copy.set_params(constraints=[], max_depth=2).max_depth == 2
