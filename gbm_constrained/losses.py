@@ -266,8 +266,10 @@ class SoftmaxKernel:
     def link(margin: Array, labels: Array, out: Array) -> None:
         """Write the softmax of each row."""
         np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
-        np.exp(out, out=out)
-        out /= out.sum(axis=1, keepdims=True)
+        # In double precision for float32 as well: numpy's float32 exp is off by up to 3 ulp,
+        # which XGBoost's is not.
+        out[...] = np.exp(out, dtype=np.float64)
+        out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
     @staticmethod
     def predicted(margin: Array) -> Array:
