@@ -178,9 +178,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             elif self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
-        with self._driven_by(fit, params) as matrices:
+        with self._driven_by(fit, params) as observer:
             native()
-            self._finish(fit, matrices)
+            self._finish(fit, observer)
         return self
 
     def _check_supported(self, options: SolverOptions) -> None:
@@ -207,7 +207,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         return factor
 
     @contextmanager
-    def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[list[Any]]:
+    def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[_Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
@@ -219,9 +219,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
-        self.callbacks = [*(self.callbacks or []), _Observer(fit, self._matrices)]
+        observer = _Observer(fit, self._matrices)
+        self.callbacks = [*(self.callbacks or []), observer]
         try:
-            yield self._matrices
+            yield observer
         finally:
             for name, value in own.items():
                 setattr(self, name, value)
@@ -241,7 +242,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 self._current_fit.add_evaluation_set(name, kwargs["label"], weight)
         return matrix
 
-    def _finish(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
+    def _finish(self, fit: ConstrainedFit, observer: _Observer) -> None:
+        matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
                 f"xgboost {xgb.__version__} does not build its matrices through _create_dmatrix: "
@@ -256,13 +258,16 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
-        whole = end == booster.num_boosted_rounds()
-        # XGBoost has the scores of the whole ensemble at hand, but not those of a part.
-        part = {} if whole else {"iteration_range": (0, end)}
+        is_last = end == booster.num_boosted_rounds() and fit.options.iterate == "last"
+        part = {"iteration_range": (0, end)}
         for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
-            margin = booster.predict(matrix, output_margin=True, **part)
-            held.values[rounds] = held.rates(margin)
-        fit.finish(booster.predict(matrices[0], output_margin=True, **part), rounds)
+            if not is_last or rounds not in held.values:
+                margin = booster.predict(matrix, output_margin=True, **part)
+                held.values[rounds] = held.rates(margin)
+        margin = observer.train_margin
+        if margin is None or not is_last:
+            margin = booster.predict(matrices[0], output_margin=True, **part)
+        fit.finish(margin, rounds)
         self.constraint_report_ = fit.report()
         self.history_ = fit.history()
         self.multipliers_ = fit.multiplier_series()
@@ -271,13 +276,21 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 class _Observer(xgb.callback.TrainingCallback):
     """Measures the evaluation sets after every outer iteration.
 
-    XGBoost keeps the margins of matrices it has seen and adds the new trees only.
+    XGBoost keeps the margins of matrices it has seen and adds the new trees only. The booster that
+    its ``fit`` returns is a copy that has forgotten them, so the last margins of the training rows
+    are taken before.
     """
 
     def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
         super().__init__()
         self.fit = fit
         self.matrices = matrices
+        self.train_margin: Array | None = None
+
+    def after_training(self, model: Any) -> Any:
+        if self.matrices:
+            self.train_margin = model.predict(self.matrices[0], output_margin=True)
+        return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         rounds = self.fit.solver.rounds
