@@ -50,8 +50,24 @@ SOLVER_PARAMETERS_DOC = """
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
         Appendix G; 7 to 30 in its experiments).
     initial_multipliers : array-like of shape (n_constraints,), default=None
-        Warm start of the multipliers, for instance those of an earlier fit.
-"""
+        Warm start of the multipliers, for instance those of an earlier fit."""
+
+FITTED_ATTRIBUTES_DOC = """
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows, its value on the last
+        evaluation set (if any was given), its multiplier, whether it is met on the training rows
+        and whether it is satisfied on the evaluation set (missing without one: training rows
+        prove nothing).
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds.
+    multipliers_ : Series
+        Multipliers of the returned model, by constraint.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5."""
 
 
 @dataclass(frozen=True)
@@ -425,6 +441,18 @@ class ConstrainedFit:
         """Multipliers of the returned model, by constraint."""
         names = [str(c) for c in self.options.constraints]
         return pd.Series(self.multipliers, index=names, name="multiplier")
+
+    @staticmethod
+    def forget(estimator: Any) -> None:
+        """Remove from an estimator what an earlier constrained fit left on it."""
+        for name in ("constraint_report_", "history_", "multipliers_"):
+            estimator.__dict__.pop(name, None)
+
+    def describe(self, estimator: Any) -> None:
+        """Set the fitted attributes that tell of the constraints."""
+        estimator.constraint_report_ = self.report()
+        estimator.history_ = self.history()
+        estimator.multipliers_ = self.multiplier_series()
 
     def report(self) -> pd.DataFrame:
         """One row per constraint: bound, training value, held-out value, multiplier, satisfied."""

@@ -24,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained.estimator import (
+    FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
     SOLVER_PARAMETERS_DOC,
     ConstrainedFit,
@@ -51,23 +52,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         Every other parameter of :class:`lightgbm.LGBMClassifier`.
 
     Attributes
-    ----------
-    constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its value on the last
-        evaluation set (if any was given), its multiplier, whether it is met on the training rows
-        and whether it is satisfied on the evaluation set (missing without one: training rows
-        prove nothing).
-    history_ : DataFrame
-        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
-        Bregman distance, seconds.
-    multipliers_ : Series
-        Multipliers of the returned model, by constraint.
-
-    References
-    ----------
-    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
-       Algorithm 1 and section 5.
-
+    ----------{FITTED_ATTRIBUTES_DOC}
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error
@@ -211,8 +196,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
         options = SolverOptions.of(self)
-        for name in ("constraint_report_", "history_", "multipliers_"):
-            self.__dict__.pop(name, None)
+        ConstrainedFit.forget(self)
         if not options.constraints:
             super().fit(X, y, **given)
             return self
@@ -267,9 +251,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 held.values[rounds] = held.rates(self._margin(pairs[i][0], start))
         margin = observer.train_margin if is_last else None
         fit.finish(self._margin(X, init_score) if margin is None else margin, rounds)
-        self.constraint_report_ = fit.report()
-        self.history_ = fit.history()
-        self.multipliers_ = fit.multiplier_series()
+        fit.describe(self)
         return self
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:

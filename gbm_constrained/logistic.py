@@ -174,8 +174,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
-        for name in ("constraint_report_", "history_", "multipliers_"):
-            self.__dict__.pop(name, None)
+        ConstrainedFit.forget(self)
         if not options.constraints:
             super().fit(X, y, sample_weight)
             return self
@@ -216,9 +215,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit.finish(learner.margin(weights), len(solution.history))
         self.coef_, self.intercept_ = learner.coefficients(weights)
         self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-        self.multipliers_ = fit.multiplier_series()
-        self.constraint_report_ = fit.report()
-        self.history_ = fit.history()
+        fit.describe(self)
         return self
 
     def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:

@@ -20,6 +20,7 @@ import xgboost as xgb
 from scipy.special import expit, softmax
 
 from gbm_constrained.estimator import (
+    FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
     SOLVER_PARAMETERS_DOC,
     ConstrainedFit,
@@ -47,23 +48,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         Every other parameter of :class:`xgboost.XGBClassifier`.
 
     Attributes
-    ----------
-    constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its value on the last
-        evaluation set (if any was given), its multiplier, whether it is met on the training rows
-        and whether it is satisfied on the evaluation set (missing without one: training rows
-        prove nothing).
-    history_ : DataFrame
-        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
-        Bregman distance, seconds.
-    multipliers_ : Series
-        Multipliers of the returned model, by constraint.
-
-    References
-    ----------
-    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
-       Algorithm 1 and section 5.
-
+    ----------{FITTED_ATTRIBUTES_DOC}
     Examples
     --------
     >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
@@ -150,8 +135,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             feature_weights=feature_weights,
         )
         options = SolverOptions.of(self)
-        for name in ("constraint_report_", "history_", "multipliers_"):
-            self.__dict__.pop(name, None)
+        ConstrainedFit.forget(self)
         if not options.constraints:
             native()
             return self
@@ -268,9 +252,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if margin is None or not is_last:
             margin = booster.predict(matrices[0], output_margin=True, **part)
         fit.finish(margin, rounds)
-        self.constraint_report_ = fit.report()
-        self.history_ = fit.history()
-        self.multipliers_ = fit.multiplier_series()
+        fit.describe(self)
 
 
 class _Observer(xgb.callback.TrainingCallback):

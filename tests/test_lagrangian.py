@@ -751,7 +751,7 @@ def test_no_array_of_rows_times_constraints(n_classes, weighted):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 6 * 8 * n
+    assert peak < 3 * 8 * n
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
