@@ -21,26 +21,23 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
-from gbm_constrained.cells import (
-    Cells,
-    CellStatistics,
-    CompiledConstraints,
-    Float,
-    ReduceSum,
-    local_sum,
-)
+from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, local_sum
+from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.losses import (
+    SIGMOID_CONCAVITY,
     Array,
     BinaryKernel,
     KernelTables,
     Proxy,
     SoftmaxKernel,
     clip_cap,
+    logistic_targets,
     loss_lipschitz,
-    proxy_tables,
     rate_lipschitz,
 )
+from gbm_constrained.rows import Float
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish.
@@ -53,7 +50,7 @@ class Lagrangian:
     Parameters
     ----------
     y : ndarray of shape (n_samples,), intp
-        Class index of each row.
+        Class index of each row; -1 for rows without a label, which are in no objective.
     cells : Cells
         The rows' partition.
     constraints : CompiledConstraints
@@ -62,8 +59,10 @@ class Lagrangian:
         Weight of each row in the objective and the Bregman distance; ones by default. It may
         differ from the sample weights of `cells` by a factor of each label (``class_weight``,
         ``scale_pos_weight``): constraints are about sample weights alone.
-    proxy : {"logistic", "sigmoid"}, default="logistic"
-        Smooth proxy of 0-1 rates in gradients. Values of 0-1 rates are always exact.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
+        that cross labels (see :class:`CompiledConstraints`) and the logistic one for all others.
+        Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
     dtype : dtype, default=float64
@@ -88,7 +87,7 @@ class Lagrangian:
         constraints: CompiledConstraints,
         *,
         weight: Array | None = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         outlier_clip: float | None = None,
         dtype: Any = np.float64,
         gradient_dtype: Any = None,
@@ -99,7 +98,12 @@ class Lagrangian:
     ) -> None:
         self.cells = cells
         self.constraints = constraints
-        self.proxy = proxy
+        m = len(constraints)
+        self.is_sigmoid = {
+            "auto": constraints.crosses_labels,
+            "logistic": np.zeros(m, dtype=bool),
+            "sigmoid": np.ones(m, dtype=bool),
+        }[proxy]
         self.reduce_sum = reduce_sum
         self.dtype = np.dtype(dtype)
         self.n_samples = int(y.size)
@@ -110,11 +114,12 @@ class Lagrangian:
         self.cap = clip_cap(outlier_clip)
         self._tables: tuple[Float, KernelTables] | None = None
         self.hessian_floor = hessian_floor
-        self._labels = self.kernel.encode(y, self.dtype)
+        self._labels = self.kernel.encode(np.maximum(y, 0), self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
-        mass = np.bincount(cells.codes, self._weight, len(cells)).astype(np.float64)
-        self.cell_weight = reduce_sum(mass)
-        self.total_weight = float(self.cell_weight.sum())
+        self.cell_weight = reduce_sum(cells.total(self._weight))
+        once = np.arange(len(cells)) < cells.views[0].cells.stop
+        self._objective_weight = np.where(cells.in_objective & once, self.cell_weight, 0.0)
+        self.total_weight = float(self._objective_weight.sum())
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
         self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
@@ -132,13 +137,49 @@ class Lagrangian:
         return x
 
     @cached_property
-    def sensitivities(self) -> Float:
-        """Reaction of each constraint to each cell; the row norms are Lipschitz constants."""
-        return self.constraints.sensitivities(
-            self.cell_weight,
-            rate_lipschitz(self.n_classes),
-            loss_lipschitz(self.n_classes),
-        )
+    def sensitivities(self) -> Any:
+        r"""How strongly each row of constraints reacts to each cell: csr_array (m, n_cells).
+
+        With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
+        :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
+        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
+        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
+        weight. This is that matrix; the norms of its rows are the constraints' own constants.
+        """
+        rates, losses = self.reactions
+        return sparse.csr_array(rates + loss_lipschitz(self.n_classes) * losses)
+
+    @cached_property
+    def reactions(self) -> tuple[Any, Any]:
+        """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
+        weight = self.cell_weight
+        share = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        scale = sparse.diags_array(np.sqrt(share))
+        # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
+        # hence the spread of the coefficients and not their size.
+        rates = rate_lipschitz(self.n_classes) * self.constraints.spread
+        return rates @ scale, abs(self.constraints.B) @ scale
+
+    @cached_property
+    def lipschitz(self) -> Float:
+        """Lipschitz constant of each row of constraints, shape (m,)."""
+        return np.asarray(sparse.linalg.norm(self.sensitivities, axis=1))
+
+    @cached_property
+    def coupling(self) -> float:
+        """Norm of all constraints together, each scaled to Lipschitz constant one.
+
+        One where no two constraints share a cell. Those of one view are at least orthogonal where
+        their cells differ; of several views, squares are added.
+        """
+        scaled = sparse.diags_array(1.0 / self.lipschitz) @ self.sensitivities
+        total = 0.0
+        for view in self.cells.views:
+            part = scaled[:, view.cells]
+            part = part[np.diff(part.indptr) > 0]
+            gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+            total += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+        return float(np.sqrt(max(total, 1.0)))
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -147,7 +188,8 @@ class Lagrangian:
         ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
         mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
         """
-        pi = np.bincount(self.cells.labels, self.cell_weight) / self.total_weight
+        labels = np.maximum(self.cells.labels, 0)
+        pi = np.bincount(labels, self._objective_weight) / self.total_weight
         return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
 
     def at(self, margin: Array) -> Point:
@@ -181,7 +223,41 @@ class Lagrangian:
 
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""
-        return float(self.cell_weight @ statistics.loss) / self.total_weight
+        return float(self._objective_weight @ statistics.loss) / self.total_weight
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the smooth Lagrangian is convex in the scores, whatever the multipliers."""
+        return not self.is_sigmoid.any() and self.constraints.is_convex
+
+    def error(self, statistics: CellStatistics) -> float:
+        """Weighted fraction of training rows that are misclassified."""
+        cells = self.cells
+        n = cells.views[0].cells.stop
+        weight = np.where(cells.in_objective[:n], cells.weight[:n], 0.0)
+        right = statistics.predicted[np.arange(n), np.maximum(cells.labels[:n], 0)]
+        return float(weight @ (1.0 - right) / weight.sum())
+
+    def concavity(self, multipliers: Float) -> Float:
+        r"""Most negative curvature of the constraints' Lagrangian in each cell, (n_cells,).
+
+        The largest :math:`\rho_c` with :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, D_c the
+        cell's part of the Bregman distance. A mean loss with a negative coefficient is concave,
+        with curvature at most 1/4 in a binary margin and 1/2 in softmax scores; the sigmoid proxy
+        of a rate is both; the logistic one is convex.
+        """
+        several = int(self.n_classes > 2)
+        constraints, weight = self.constraints, self.cell_weight
+        total = (0.25, 0.5)[several] * np.maximum(-(multipliers @ constraints.B), 0.0)
+        bounded = np.where(self.is_sigmoid, multipliers, 0.0)
+        total = total + SIGMOID_CONCAVITY[several] * (bounded @ constraints.spread)
+        scale = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        return np.asarray(total * scale)
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells for each row, shaped to multiply scores."""
+        rows = np.take(table.astype(self.dtype), self.cells.codes)
+        return rows if self.n_classes == 2 else rows[:, None]
 
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
@@ -192,13 +268,19 @@ class Lagrangian:
     def _make_tables(self, multipliers: Float) -> KernelTables:
         weight = self.cell_weight
         density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
+        shape = (len(self.cells), self.n_classes)
+        convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
+        target = logistic_targets(density[:, None] * convex.reshape(shape))
+        expected_cost = np.zeros(shape)
+        if self.is_sigmoid.any():
+            bounded = np.where(self.is_sigmoid, multipliers, 0.0) @ self.constraints.A
+            expected_cost = density[:, None] * bounded.reshape(shape)
         loss = density * (multipliers @ self.constraints.B)
-        target, expected_cost = proxy_tables(cost, self.proxy)
         cells = np.arange(len(self.cells))
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
-        target[cells, self.cells.labels] += 1.0 + loss - clipped
-        return KernelTables(target, expected_cost, clipped, self.cells.labels, self.dtype)
+        labels = np.maximum(self.cells.labels, 0)
+        target[cells, labels] += self.cells.in_objective + loss - clipped
+        return KernelTables(target, expected_cost, clipped, labels, self.dtype)
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""

@@ -30,6 +30,7 @@ from gbm_constrained.estimator import (
     ConstrainedFit,
     ErrorForm,
     Iterate,
+    SolverName,
     SolverOptions,
 )
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
@@ -87,7 +88,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         n_jobs: int | None = None,
         importance_type: str = "split",
         constraints: Any = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
         sigma: float | None = None,
@@ -96,6 +97,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -130,6 +132,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -166,13 +169,27 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         *,
         eval_X: Any = None,
         eval_y: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        sensitive_features_eval_set: list[Any] | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
-        All arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are measured
-        on the training rows; their values on each evaluation set are recorded, the last one being
-        the held-out set of the report. A fit of more than a few seconds shows its progress unless
-        ``verbose`` (``verbosity``) is below 1.
+        All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
+        measured on the training rows; their values on each evaluation set are recorded, the last
+        one being the held-out set of the report. A fit of more than a few seconds shows its
+        progress unless ``verbose`` (``verbosity``) is below 1.
+
+        Parameters
+        ----------
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
 
         Raises
         ------
@@ -180,7 +197,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             If constraints, labels or weights do not fit together; before training starts.
         """
         given = {
-            "sample_weight": sample_weight,
             "init_score": init_score,
             "eval_set": eval_set,
             "eval_names": eval_names,
@@ -198,7 +214,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         options = SolverOptions.of(self)
         ConstrainedFit.forget(self)
         if not options.constraints:
-            super().fit(X, y, **given)
+            super().fit(X, y, sample_weight, **given)
             return self
         self._check_supported(options, callbacks)
         fit = ConstrainedFit(
@@ -206,6 +222,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             X,
             y,
             sample_weight,
+            sensitive_features,
+            datasets,
             learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),
             n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
             library_factor=self._class_weight_factor,
@@ -216,16 +234,20 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             gradient_dtype=np.float32,
             order="F",
         )
+        stack = fit.stack
+        stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
-        held_out = [i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is X and y_i is y)]
+        held_out = [
+            i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is stack.X and y_i is stack.y)
+        ]
         for i in held_out:
-            weight = _item(eval_sample_weight, i)
-            fit.add_evaluation_set(f"eval_set[{i}]", pairs[i][1], weight)
+            weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
+            fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
         intercept = np.zeros(fit.columns)
         own_start = init_score is not None or init_model is not None
         if not own_start and self._parameter(True, "boost_from_average"):
             intercept = _intercept(fit)
-            given["init_score"] = _constant(intercept, fit.y.size)
+            given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
@@ -240,17 +262,16 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         observer = _Observer(fit, intercept if dart else None)
         given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
         with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
-            super().fit(X, y, **given)
+            super().fit(stack.X, stack.y, stack.sample_weight, **given)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
         best = self._Booster.best_iteration
         rounds = best - observer.begin if best > 0 else fit.solver.rounds
         is_last = rounds == fit.solver.rounds and options.iterate == "last"
         for held, i in zip(fit.evaluation_sets, held_out, strict=True):
-            if not is_last or rounds not in held.values:
-                start = _item(eval_init_score, i)
-                held.values[rounds] = held.rates(self._margin(pairs[i][0], start))
+            if not is_last or rounds not in held.functionals_in:
+                held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
         margin = observer.train_margin if is_last else None
-        fit.finish(self._margin(X, init_score) if margin is None else margin, rounds)
+        fit.finish(self._margin(stack.X, init_score) if margin is None else margin, rounds)
         fit.describe(self)
         return self
 
@@ -418,7 +439,7 @@ class _Observer:
 
                 def measure(margin: Array, _: Any) -> list[Any]:
                     held = next(remaining)
-                    held.values[rounds] = held.rates(margin)
+                    held.measure(rounds, margin)
                     return []
 
                 env.model.eval_valid(feval=measure)

@@ -13,11 +13,17 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from gbm_constrained.cells import Float
-from gbm_constrained.estimator import ConstrainedFit, ErrorForm, Iterate, SolverOptions
+from gbm_constrained.estimator import (
+    ConstrainedFit,
+    ErrorForm,
+    Iterate,
+    SolverName,
+    SolverOptions,
+)
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.rows import Float
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
@@ -52,8 +58,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
-    proxy : {"logistic", "sigmoid"}, default="logistic"
-        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
+        "sigmoid" for rules that do not mind the label or ask for errors.
     n_iterations : int, default=500
         Most iterations of ABPP.
     tau, sigma : float, default=None
@@ -120,7 +127,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         warm_start: bool = False,
         n_jobs: int | None = None,
         constraints: Any = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         n_iterations: int = 500,
         tau: float | None = None,
         sigma: float | None = None,
@@ -128,6 +135,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        constraint_solver: SolverName = "auto",
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -154,8 +162,17 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.constraint_solver = constraint_solver
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ConstrainedLogisticRegression:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+    ) -> ConstrainedLogisticRegression:
         """Fit the classifier under its constraints.
 
         Parameters
@@ -166,6 +183,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights, in the objective and in the rates.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective.
 
         Raises
         ------
@@ -186,14 +209,16 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             X,
             y,
             sample_weight,
+            sensitive_features,
+            datasets,
             learning_rate=1.0,
             n_rounds=self.n_iterations,
             objective_factor=self._class_factor,
             show_progress=bool(self.verbose),
+            lazy=False,  # data that a line separates have no unconstrained optimum
         )
-        fit.solver.lazy = False  # data that a line separates have no unconstrained optimum
         start = self._unconstrained(X, y, sample_weight)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
         lagrangian = fit.solver.lagrangian
         unpenalised = self.penalty is None or np.isinf(self.C)
         learner = LinearLearner(
@@ -259,7 +284,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
     def _check_converged(self, options: SolverOptions, solution: Solution) -> None:
-        exact = all(c.rate.statistic == "log_loss" for c in options.constraints)
+        exact = all(c.is_loss for c in options.constraints)
         if exact and not solution.converged:
             warnings.warn(
                 f"ABPP stopped after n_iterations={self.n_iterations} with a residual of "

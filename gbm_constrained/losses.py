@@ -2,26 +2,34 @@ r"""Per-row kernels of a Lagrangian: value, gradient, Hessian.
 
 Whatever the constraints, a row of cell c contributes one kernel with two tables of coefficients,
 
-.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} p_k(F),
+.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} \frac{p_k(F) + q_k(F)}{2},
 
 a cross-entropy with soft targets ``T >= 0`` (convex) and an expected cost ``Q`` (bounded, not
-convex). ``p = softmax(F)``; a binary margin m stands for F = (0, m). The parts are
+convex). ``p = softmax(F)`` and ``q = softmax(F / 2)``; a binary margin m stands for F = (0, m). The
+parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
 - a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy:
 
-  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by its probability p_k; bounded, so a
-    hopeless row pulls little.
+  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by a probability, the mean of p_k and of
+    q_k at half the scores; bounded, so a hopeless row pulls little. With p alone rules are met by
+    flipping the few nearest rows, for which multipliers wind up; q alone reaches far and costs
+    accuracy (Adult, gap <= 0.01, three splits and both libraries: the gap of error rates is met
+    on the training rows in 4, 6 and 6 of 6 with p, the mean and q; selection rate, test accuracy
+    0.853, 0.853, 0.851).
   - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
     convex upper bound of the cost, up to a constant.
 
-With S = sum_k T_k and qbar = sum_k Q_k p_k,
+With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
-- gradient: ``S p - T + p (Q - qbar)``;
-- Hessian, diagonal majoriser: ``(S + range(Q)) p (1 - p)``. The curvature of the expected cost
-  changes sign, but is at most ``range(Q) p (1 - p)``; taking that bound keeps ``|gradient| /
-  Hessian`` of the proxy below ``1 / (1 - p)``, where its positive part would let leaves blow up.
+- gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
+- Hessian, diagonal majoriser: ``S p (1 - p) + range(Q) (p (1 - p) / 2 + q (1 - q) / 8)``. The
+  curvature of the expected cost changes sign, but is at most that; taking the bound keeps
+  ``|gradient| / Hessian`` of the proxy below ``2 / (1 - max(p, q))``, where its positive part would
+  let leaves blow up.
+
+No further exponentials are needed: q is sqrt(p), scaled to sum to one.
 
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
@@ -35,18 +43,20 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 Array: TypeAlias = NDArray[Any]
-Proxy: TypeAlias = Literal["sigmoid", "logistic"]
-PROXIES: tuple[Proxy, ...] = ("sigmoid", "logistic")
+Proxy: TypeAlias = Literal["auto", "logistic", "sigmoid"]
+PROXIES: tuple[Proxy, ...] = ("auto", "logistic", "sigmoid")
+# Largest negative curvature of a unit cost's sigmoid proxy, in a binary margin and in softmax
+# scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
+SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)
 LOG2 = float(np.log(2.0))
 
 
-def proxy_tables(cost: Array, proxy: Proxy) -> tuple[Array, Array]:
-    """Tables (T, Q) of the smooth proxy of predicting with costs `cost` (n_cells, n_classes)."""
-    if proxy == "sigmoid":
-        return np.zeros_like(cost), cost
-    return (cost.max(axis=1, keepdims=True) - cost) / LOG2, np.zeros_like(cost)
+def logistic_targets(cost: Array) -> Array:
+    """Soft targets of the logistic proxy of predicting with costs (n_cells, n_classes)."""
+    return np.asarray((cost.max(axis=1, keepdims=True) - cost) / LOG2)
 
 
 def loss_lipschitz(n_classes: int) -> float:
@@ -57,8 +67,9 @@ def loss_lipschitz(n_classes: int) -> float:
 def rate_lipschitz(n_classes: int) -> float:
     """Lipschitz constant that step sizes assume of a unit-cost 0-1 rate.
 
-    The rate itself is a step function. Its sigmoid proxy has gradient p_k (e_k - p), of norm at
-    most 1/4 for a binary margin and sqrt(2)/4 for softmax scores.
+    The rate itself is a step function. Replaced by the probability p_k it has gradient
+    p_k (e_k - p), of norm at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The
+    sigmoid proxy is half as steep.
     """
     return loss_lipschitz(n_classes) / 4.0
 
@@ -179,12 +190,12 @@ class BinaryKernel:
     ) -> Array:
         """Kernel value of each row."""
         loss = cls.loss(a, margin, labels)
-        p = np.where(labels > 0, 1.0 - a, a)
+        chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
         return np.asarray(
             t.rows(t.label_target, codes) * loss
             + t.rows(t.other_target.sum(axis=1), codes) * (loss + labels * margin)
-            + t.rows(t.cost[:, 0], codes) * (1.0 - p)
-            + t.rows(t.cost[:, 1], codes) * p
+            + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
+            + t.rows(t.cost[:, 1], codes) * chosen
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
 
@@ -215,12 +226,23 @@ class BinaryKernel:
             other = t.kept_rows(t.other_target.sum(axis=1), codes)
             grad += other * labels * (1.0 - a)
             total = total + other
+        near = far = None
         if t.margin_cost.any():
             cost = t.kept_rows(t.margin_cost, codes)
-            grad += cost * hess
-            total = np.abs(cost) + total
+            near, far = 0.5 * cost * hess, 0.5 * cost * cls._slope(hess)
         if total.ndim or total != 1.0:
             hess *= total
+        if near is not None and far is not None:
+            grad += near
+            grad += far
+            hess += np.abs(near, out=near)
+            hess += np.abs(np.multiply(far, 0.5, out=far), out=far)
+
+    @staticmethod
+    def _slope(variance: Array) -> Array:
+        """Slope ``q (1 - q) / 2`` of q in the margin, from ``p (1 - p)``."""
+        root = np.sqrt(variance)
+        return np.asarray(root / (2.0 + 4.0 * root))
 
     @classmethod
     def hessian_product(
@@ -234,12 +256,14 @@ class BinaryKernel:
         u: Array,
     ) -> Array:
         """Exact Hessian of each row's kernel times `u`."""
-        curvature = (
-            t.rows(t.target.sum(axis=1), codes)
-            + t.rows(t.margin_cost, codes) * labels * (2.0 * a - 1.0)
-            + t.rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
+        curvature = t.rows(t.target.sum(axis=1), codes) + t.rows(t.clipped, codes) * (
+            cls.loss(a, margin, labels) < cap
         )
-        return np.asarray(curvature * a * (1.0 - a) * u)
+        variance = a * (1.0 - a)
+        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
+        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        curvature = curvature * variance + t.rows(t.margin_cost, codes) * bend / 2.0
+        return np.asarray(curvature * u)
 
 
 class SoftmaxKernel:
@@ -294,9 +318,16 @@ class SoftmaxKernel:
         """Kernel value of each row."""
         return np.asarray(
             (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
-            + (t.rows(t.cost, codes) * p).sum(axis=1)
+            + (t.rows(t.cost, codes) * (p + self._softened(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )
+
+    @staticmethod
+    def _softened(p: Array) -> Array:
+        """Softmax of half the scores."""
+        q = np.sqrt(p)
+        q /= q.sum(axis=1, keepdims=True)
+        return q
 
     def gradient(
         self,
@@ -323,11 +354,13 @@ class SoftmaxKernel:
         grad[rows, labels] -= same
         if t.other_target.any():
             grad -= t.rows(t.other_target, codes)
-        if t.cost.any():
-            cost = t.rows(t.cost, codes)
-            grad += p * (cost - np.einsum("ik,ik->i", cost, p)[:, None])
-            total = total + t.kept_rows(np.ptp(t.cost, axis=1), codes)
         hess *= _column(total * self.majoriser_factor)
+        if t.cost.any():
+            cost, spread = t.rows(t.cost, codes), t.kept_rows(np.ptp(t.cost, axis=1), codes)
+            for q, scale in ((p, 0.5), (self._softened(p), 0.25)):
+                grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
+                bound = spread * (self.majoriser_factor * 2.0 * scale**2)
+                hess += _column(bound) * q * (1.0 - q)
 
     def hessian_product(
         self,
@@ -344,7 +377,11 @@ class SoftmaxKernel:
         dp = pu - p * pu.sum(axis=1, keepdims=True)
         total = t.rows(t.target.sum(axis=1), codes)
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+        product = _column(total) * dp
         cost = t.rows(t.cost, codes)
-        curved = dp * (cost - (cost * p).sum(axis=1, keepdims=True))
-        curved -= p * (cost * dp).sum(axis=1, keepdims=True)
-        return np.asarray(_column(total) * dp + curved)
+        for q, scale in ((p, 0.5), (self._softened(p), 0.125)):
+            qu = q * u
+            dq = qu - q * qu.sum(axis=1, keepdims=True)
+            product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))
+            product -= scale * q * (cost * dq).sum(axis=1, keepdims=True)
+        return np.asarray(product)

@@ -44,9 +44,9 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, svds
 
-from gbm_constrained.cells import Float
 from gbm_constrained.lagrangian import Lagrangian, Point
-from gbm_constrained.losses import Array, rate_lipschitz
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Float
 from gbm_constrained.solvers.abpp import ABPP, Record
 
 DENSE = 1500  # Weights up to which second moments are factorised.
@@ -203,7 +203,7 @@ class DictionaryLearner:
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        reaction = lag.sensitivities * np.sqrt(weight / weight.sum())  # back to fractions
+        reaction = lag.sensitivities.toarray() * np.sqrt(weight / weight.sum())  # to fractions
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = per_row[:, lag.cells.codes] * self._row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self._norm(r_j) for r_j in r])
@@ -219,10 +219,9 @@ class DictionaryLearner:
         per_row = np.divide(squares, self._row_weight, out=np.zeros_like(squares), where=used)
         total = np.bincount(lag.cells.codes, per_row, len(lag.cells))
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        per_unit = lag.constraints.sensitivities
-        reaction = per_unit(lag.cell_weight, rate_lipschitz(lag.n_classes), 0.0)
-        reaction += per_unit(lag.cell_weight, 0.0, 1.0) * np.maximum(slope, SLOPE_FLOOR)
-        return np.asarray(np.linalg.norm(reaction, axis=1))
+        rates, losses = lag.reactions
+        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, SLOPE_FLOOR))
+        return np.asarray(sparse.linalg.norm(reaction, axis=1))
 
     # -- the loop ---------------------------------------------------------------------------------
 
