@@ -202,7 +202,7 @@ class CompiledConstraints:
 
     @property
     def is_convex(self) -> bool:
-        """Whether every row is convex in the scores, but for the 0-1 rates' proxies."""
+        """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
 
 

@@ -131,10 +131,14 @@ class SolverOptions:
         return replace(options, initial_multipliers=start)
 
     def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
-        """Choose the outer loop: ABPP where the subproblems are convex, CBPR otherwise."""
+        """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
+
+        The sigmoid proxy of a rate is not convex either, but its curvature, 0.06 per unit of a
+        multiplier, is less than that of ABPP's own proximal term, which makes subproblems convex.
+        """
         solver = self.solver
         if solver == "auto":
-            solver = "abpp" if lagrangian.is_convex else "cbpr"
+            solver = "abpp" if lagrangian.constraints.is_convex else "cbpr"
         if solver == "cbpr" and self.iterate == "ergodic":
             raise ValueError(
                 "iterate='ergodic' is an average that means nothing for rules that are not "

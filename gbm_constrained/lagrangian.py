@@ -160,26 +160,34 @@ class Lagrangian:
         rates = rate_lipschitz(self.n_classes) * self.constraints.spread
         return rates @ scale, abs(self.constraints.B) @ scale
 
-    @cached_property
-    def lipschitz(self) -> Float:
-        """Lipschitz constant of each row of constraints, shape (m,)."""
-        return np.asarray(sparse.linalg.norm(self.sensitivities, axis=1))
+    def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
+        """Lipschitz constants of the rows of constraints, and of all of them scaled to one.
 
-    @cached_property
-    def coupling(self) -> float:
-        """Norm of all constraints together, each scaled to Lipschitz constant one.
+        Parameters
+        ----------
+        loss_slope : float, default=None
+            Slope of the cross-entropy in the score; by default the largest that it can have.
 
-        One where no two constraints share a cell. Those of one view are at least orthogonal where
-        their cells differ; of several views, squares are added.
+        Returns
+        -------
+        own : ndarray of shape (m,)
+            Constant of each row.
+        together : float
+            Norm of all rows, each scaled to constant one: one where no two of them share a cell.
+            Of several views, squares are added.
         """
-        scaled = sparse.diags_array(1.0 / self.lipschitz) @ self.sensitivities
-        total = 0.0
+        rates, losses = self.reactions
+        slope = loss_lipschitz(self.n_classes) if loss_slope is None else loss_slope
+        reaction = sparse.csr_array(rates + slope * losses)
+        own = np.asarray(sparse.linalg.norm(reaction, axis=1))
+        scaled = sparse.diags_array(1.0 / own) @ reaction
+        square = 0.0
         for view in self.cells.views:
             part = scaled[:, view.cells]
             part = part[np.diff(part.indptr) > 0]
             gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
-            total += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
-        return float(np.sqrt(max(total, 1.0)))
+            square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+        return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -224,11 +232,6 @@ class Lagrangian:
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""
         return float(self._objective_weight @ statistics.loss) / self.total_weight
-
-    @property
-    def is_convex(self) -> bool:
-        """Whether the smooth Lagrangian is convex in the scores, whatever the multipliers."""
-        return not self.is_sigmoid.any() and self.constraints.is_convex
 
     def error(self, statistics: CellStatistics) -> float:
         """Weighted fraction of training rows that are misclassified."""

@@ -55,7 +55,7 @@ import numpy as np
 
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.lagrangian import Lagrangian, Point
-from gbm_constrained.losses import Array
+from gbm_constrained.losses import Array, rate_lipschitz
 from gbm_constrained.rows import Float
 
 
@@ -175,7 +175,9 @@ class ABPP:
         m = len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
         if self.lipschitz is None:
-            self.lipschitz, coupling = self.lagrangian.lipschitz, self.lagrangian.coupling
+            # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
+            slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
+            self.lipschitz, coupling = self.lagrangian.lipschitz(slope)
         if self.tau is None:
             self.tau = 4.0 if self.lagrangian.n_classes == 2 else 2.0
         if self.sigma is None:
