@@ -179,8 +179,8 @@ class Lagrangian:
         rates, losses = self.reactions
         slope = loss_lipschitz(self.n_classes) if loss_slope is None else loss_slope
         reaction = sparse.csr_array(rates + slope * losses)
-        own = np.asarray(sparse.linalg.norm(reaction, axis=1))
-        scaled = sparse.diags_array(1.0 / own) @ reaction
+        own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
+        scaled: Any = sparse.csr_array(sparse.diags_array(1.0 / own) @ reaction)
         square = 0.0
         for view in self.cells.views:
             part = scaled[:, view.cells]

@@ -3,10 +3,8 @@
 **Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
 :func:`gbm_constrained.rates.gap` is the largest difference *between groups*:
 
-====================================================  ===========================================
-``DemographicParity(difference_bound=0.02)``          ``|selection_rate[g] - selection_rate| <= 0.02``
-``gap(selection_rate(), by="sex") <= 0.02``           ``selection_rate[g] - selection_rate[h] <= 0.02``
-====================================================  ===========================================
+- ``DemographicParity(difference_bound=0.02)``: ``|selection_rate[g] - selection_rate| <= 0.02``
+- ``gap(selection_rate(), by="sex") <= 0.02``: ``selection_rate[g] - selection_rate[h] <= 0.02``
 
 A bound d of the first implies at most 2 d in the second, and d in the second at most d in the
 first. The classes' names here and their parameters are fairlearn's, and so is the meaning.

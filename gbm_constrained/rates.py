@@ -297,8 +297,8 @@ class Expression:
     def _refused(self, other: Any) -> Any:
         raise TypeError(
             f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
-            f"linear in the predictions, and only plain rates have sums and multiples. Bound each by "
-            f"itself."
+            f"linear in the predictions, and only plain rates have sums and multiples. Bound "
+            f"each by itself."
         )
 
     __add__: Any = _refused

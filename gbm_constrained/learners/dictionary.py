@@ -47,7 +47,8 @@ from scipy.sparse.linalg import LinearOperator, cg, svds
 from gbm_constrained.lagrangian import Lagrangian, Point
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
-from gbm_constrained.solvers.abpp import ABPP, Record
+from gbm_constrained.solvers import ABPP, CBPR
+from gbm_constrained.solvers.abpp import Record
 
 DENSE = 1500  # Weights up to which second moments are factorised.
 SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
@@ -69,6 +70,7 @@ class Solution:
     residual : float
         The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
         (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity).
+        Of CBPR, the Fritz John residual of the last outer iteration.
     converged : bool
         Whether the residual is below the tolerance.
     history : list of Record
@@ -225,14 +227,18 @@ class DictionaryLearner:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def solver(self, **options: Any) -> ABPP:
-        """ABPP with the constants of this learner; `options` are its parameters.
+    def solver(self, kind: type[ABPP] = ABPP, **options: Any) -> ABPP:
+        """ABPP (or CBPR) with the constants of this learner; `options` are its parameters.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
         scores: the smaller tau, the larger dual steps may be, and a subproblem that is solved
         exactly costs the same (measured: a third of the iterations). In the distance of weights
         it is divided by the largest eigenvalue of the scores' second moment.
         """
+        if kind is CBPR and self.metric == "weights":
+            raise ValueError(
+                "CBPR needs the distance of scores: make the learner metric='scores'."
+            )
         options.setdefault("mu", self.mu)
         if options.get("tau") is None:
             options["tau"] = 1.0 if len(self._margin_shape) == 1 else 0.5
@@ -242,13 +248,14 @@ class DictionaryLearner:
             if options.get("sigma") is None:
                 options["sigma"] = 1.0 / (options["tau"] * together**2)
             options.setdefault("lipschitz", own)
-        return ABPP(self.lagrangian, **options)
+        return kind(self.lagrangian, **options)
 
     def solve(
         self,
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
+        solver: ABPP | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -261,10 +268,12 @@ class DictionaryLearner:
             Residual at which to stop; see :class:`Solution`.
         start : ndarray like ``shape``, default=None
             Initial weights; zeros by default.
+        solver : ABPP or CBPR, default=None
+            The solver itself (see :meth:`solver`), in the place of its options.
         **options
             Parameters of :class:`~gbm_constrained.solvers.ABPP`.
         """
-        for solution in self.path(n_iterations, tol, start, **options):
+        for solution in self.path(n_iterations, tol, start, solver, **options):
             if solution.converged:
                 break
         return solution
@@ -318,6 +327,8 @@ class DictionaryLearner:
             residual = max(
                 np.abs(np.maximum(g, -y)).max(initial=0.0), np.sqrt(2 * D) * solver.inverse_tau
             )
+            if isinstance(solver, CBPR):  # at rest within a subproblem is not at rest
+                residual = solver.residuals[-1] if solver.residuals else np.inf
             yield Solution(
                 x, y, x_sum / total, y_sum / total, residual, settled and residual <= tol,
                 solver.history,
@@ -346,7 +357,8 @@ class DictionaryLearner:
     def _proximal_step(self, solver: ABPP, x: Float) -> Float:
         """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
         lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
-        in_scores, in_weights = solver.inverse_tau, 0.0
+        centre, weight = solver.proximal
+        in_scores, in_weights = float(np.max(weight)), 0.0
         if self.metric == "weights":
             in_scores, in_weights = in_weights, in_scores
         ridge = self._ridge + in_weights
@@ -363,9 +375,9 @@ class DictionaryLearner:
 
         def value_and_gradient(z: Array) -> tuple[float, Float]:
             step, point = at(z)
-            value = point.value(y, solver.anchor, in_scores)
+            value = point.value(y, centre, in_scores)
             value += float((self._ridge * (x + step) ** 2 + in_weights * step**2).sum()) / 2
-            rows, _ = point.gradient(y, solver.anchor, in_scores)
+            rows, _ = point.gradient(y, centre, in_scores)
             gradient = self._adjoint(rows) + self._ridge * (x + step) + in_weights * step
             return value, (T.T @ gradient).ravel()
 

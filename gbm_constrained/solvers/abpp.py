@@ -319,10 +319,11 @@ class ABPP:
     @property
     def proximal(self) -> tuple[Array | None, float | Float]:
         """Centre and weight of the proximal term of the current subproblem."""
-        # The centre of a one-round iteration is the point itself: its pull there is zero.
-        return None if self.rounds_per_iteration == 1 else self._anchor, self.proximal_weight
+        return self._anchor, self.proximal_weight
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
-        anchor, weight = self.proximal
-        return point.gradient(self.multipliers, anchor, weight)
+        centre, weight = self.proximal
+        if centre is self._anchor and self.rounds_per_iteration == 1:
+            centre = None  # the centre of a one-round iteration is the point itself
+        return point.gradient(self.multipliers, centre, weight)

@@ -19,8 +19,8 @@ it with :math:`\mu = L`. In its Lagrangian the coefficient of :math:`D(x, x^t)` 
 cells' fractions of the weight.
 
 **Dual steps.** The added :math:`L D(x, x^t)` reacts to the scores with slope :math:`L \sqrt{2 D}`.
-As :math:`f \ge 0`, no iterate worth having is further from :math:`x^t` than
-:math:`\sqrt{2 f(x^t) / L}`, so that :math:`\sqrt{2 L f(x^t)}` is added to each constraint's
+As :math:`f \ge 0` and f never increases, no iterate worth having is further from :math:`x^t`
+than :math:`\sqrt{2 f(x^0) / L}`, so that :math:`\sqrt{2 L f(x^0)}` is added to each constraint's
 Lipschitz constant.
 
 **Stationarity.** At the solution of a subproblem the gradient of f + <y, g> is
@@ -89,9 +89,6 @@ class CBPR(ABPP):
             self.strength = 2.0 * rho if rho > 0 else lag.constant_curvature
         if not self.lazy:
             self.mu = self.strength
-        assert self.lipschitz is not None
-        assert self.sigma is not None
-        self._own_lipschitz, self._own_sigma = self.lipschitz, self.sigma
         self._centre: Array | None = None
         self._inner = 0
 
@@ -126,11 +123,12 @@ class CBPR(ABPP):
                     f"that meets the constraints."
                 )
         if not self.lazy:
-            slope = np.sqrt(2.0 * self.strength * self.lagrangian.objective(statistics))
-            self.lipschitz = self._own_lipschitz + slope
-            m = len(self.lagrangian.constraints)
-            assert self.tau is not None
-            self.sigma = min(self._own_sigma, 1.0 / (self.tau * max(m, 1)))
+            if self._centre is None:
+                slope = np.sqrt(2.0 * self.strength * self.lagrangian.objective(statistics))
+                assert self.lipschitz is not None
+                assert self.tau is not None
+                self.lipschitz = self.lipschitz + slope
+                self.sigma = 1.0 / (self.tau * max(len(self.lipschitz), 1))
             self._restart()
         self._centre = point.margin.copy()
         self._inner = 0
