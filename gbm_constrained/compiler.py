@@ -146,12 +146,12 @@ class CompiledConstraints:
         return self.b.size
 
     @cached_property
-    def A(self) -> Any:
+    def A(self) -> Any:  # noqa: N802 - mathematics
         """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
         return self.R @ self.U
 
     @cached_property
-    def B(self) -> Any:
+    def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
 
@@ -343,7 +343,7 @@ def _group_rows(
 
 
 def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Compiler) -> Any:
-    """Groups of a comparison, those that are small treated as asked."""
+    """Find the groups of a comparison, those that are small treated as asked."""
     e = constraint.expression
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)

@@ -5,8 +5,8 @@ Whatever the constraints, a row of cell c contributes one kernel with two tables
 .. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} \frac{p_k(F) + q_k(F)}{2},
 
 a cross-entropy with soft targets ``T >= 0`` (convex) and an expected cost ``Q`` (bounded, not
-convex). ``p = softmax(F)`` and ``q = softmax(F / 2)``; a binary margin m stands for F = (0, m). The
-parts are
+convex). ``p = softmax(F)`` and ``q = softmax(F / 2)``; a binary margin m stands for F = (0, m).
+The parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
@@ -26,8 +26,8 @@ With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 - gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
 - Hessian, diagonal majoriser: ``S p (1 - p) + range(Q) (p (1 - p) / 2 + q (1 - q) / 8)``. The
   curvature of the expected cost changes sign, but is at most that; taking the bound keeps
-  ``|gradient| / Hessian`` of the proxy below ``2 / (1 - max(p, q))``, where its positive part would
-  let leaves blow up.
+  ``|gradient| / Hessian`` of the proxy below ``2 / (1 - max(p, q))``, where its positive part
+  would let leaves blow up.
 
 No further exponentials are needed: q is sqrt(p), scaled to sum to one.
 
