@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, check_random_state
 
 from gbm_constrained.compiler import CompiledConstraints, as_losses, compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
@@ -19,13 +19,15 @@ from gbm_constrained.losses import PROXIES, Array, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
 from gbm_constrained.rates import Constraint
 from gbm_constrained.rows import Float, Rows, columns_of
+from gbm_constrained.selection import best_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
 
 ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
-Iterate: TypeAlias = Literal["last", "ergodic"]
+Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
+ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
 SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
 
 SOLVER_PARAMETERS_DOC = """
@@ -45,9 +47,11 @@ SOLVER_PARAMETERS_DOC = """
         from the loss and the cells and need no tuning.
     mu : float, default=0
         Relative strong convexity claimed for the objective; above zero ABPP accelerates.
-    iterate : {"last", "ergodic"}, default="last"
-        Which iterate of ABPP is returned: the last one, or the average of all that the theory
-        speaks of.
+    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
+        Which iterate is returned: the last one; the one of smallest training error among those
+        that meet all constraints; the average of all that the theory of ABPP speaks of; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean
+        (``prefixes_``), from which ``predict(..., random_state=)`` draws one for each row.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
         error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
@@ -67,8 +71,12 @@ FITTED_ATTRIBUTES_DOC = """
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
         Bregman distance, seconds.
+    group_report_ : DataFrame
+        One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series
-        Multipliers of the returned model, by constraint.
+        Multipliers of the returned model, by linear row that the constraints compile to.
+    prefixes_ : DataFrame
+        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
     References
     ----------
@@ -107,9 +115,14 @@ class SolverOptions:
         solver = getattr(estimator, "constraint_solver", None) or estimator.solver
         options = cls(constraints, solver=solver, **own)
         _check_choice("proxy", options.proxy, PROXIES)
-        _check_choice("iterate", options.iterate, ("last", "ergodic"))
+        _check_choice("iterate", options.iterate, ITERATES)
         _check_choice("solver", options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
+        if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
+            raise ValueError(
+                f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
+                f"does not hold: use error_form='rate', or iterate='last'."
+            )
         rounds = options.rounds_per_iteration
         if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
             raise ValueError(f"rounds_per_iteration must be an integer >= 1, got {rounds!r}.")
@@ -438,25 +451,31 @@ class ConstrainedFit:
         """Whether `rounds` boosting rounds complete an outer iteration."""
         return rounds % self.options.rounds_per_iteration == 0
 
-    def finish(self, margin: Array, rounds: int) -> None:
-        """Take the scores of all rows under the model that is returned.
+    def best_rounds(self, margin: Array, rounds: int) -> int:
+        """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""
+        records = self._prefixes(margin, rounds)
+        return records[best_prefix(*_outcomes(records))].rounds
 
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Scores of the training rows, and of further data sets.
-        rounds : int
-            Boosting rounds in that model; fewer than were trained after early stopping.
-        """
-        if self._progress is not None:
-            self._progress.close()
+    def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
+        """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
+        records = self._prefixes(margin, rounds)
+        chosen, probability = prefix_mixture(*_outcomes(records))
+        return pd.DataFrame(
+            {"rounds": [records[t].rounds for t in chosen], "probability": probability}
+        )
+
+    def _prefixes(self, margin: Array, rounds: int) -> list[Record]:
+        """List the records of all prefixes of one round or more, up to `rounds`."""
+        before = [r for r in self.solver.history if 0 < r.rounds < rounds]
+        return [*before, self._record(margin, rounds)]
+
+    def _record(self, margin: Array, rounds: int) -> Record:
+        """State of the solver after some rounds, which end no outer iteration."""
         solver, lagrangian = self.solver, self.solver.lagrangian
         statistics = lagrangian.at(margin).statistics()
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
-        self.multipliers = last.multipliers
-        self._functionals = self._reported.functionals(statistics)
-        self._final = replace(
+        return replace(
             last,
             iteration=last.iteration + 1,
             rounds=rounds,
@@ -469,6 +488,31 @@ class ConstrainedFit:
             fritz_john=np.nan,
         )
 
+    def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
+        """Take the scores of all rows under the model that is returned.
+
+        Parameters
+        ----------
+        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores of the training rows, and of further data sets.
+        rounds : int
+            Boosting rounds in that model; fewer than were trained after early stopping.
+        prefixes : DataFrame, default=None
+            Those of a randomised classifier, whose expected rates are then reported.
+        """
+        if self._progress is not None:
+            self._progress.close()
+        self._final = self._record(margin, rounds)
+        self.multipliers = self._final.multipliers
+        statistics = self.solver.lagrangian.at(margin).statistics()
+        self._functionals = self._reported.functionals(statistics)
+        if prefixes is None:
+            return
+        of_prefix = {r.rounds: r.functionals for r in self._prefixes(margin, rounds)}
+        self._functionals = _expected(of_prefix, prefixes)
+        for held in self.evaluation_sets:
+            held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
+
     @property
     def columns(self) -> int:
         """Scores of a row: one for two classes, one per class otherwise."""
@@ -477,7 +521,8 @@ class ConstrainedFit:
     @staticmethod
     def forget(estimator: Any) -> None:
         """Remove from an estimator what an earlier constrained fit left on it."""
-        for name in ("constraint_report_", "group_report_", "history_", "multipliers_"):
+        names = ("constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_")
+        for name in names:
             estimator.__dict__.pop(name, None)
 
     def describe(self, estimator: Any) -> None:
@@ -539,6 +584,49 @@ class ConstrainedFit:
             self.solver.lagrangian.constraints,
             held[0] if held else None,
             moving_bounds=self.options.error_form == "log_loss",
+        )
+
+
+def _outcomes(records: Sequence[Record]) -> tuple[Float, Float]:
+    """Errors of prefixes, and their violations of each row of constraints."""
+    errors = np.array([r.error for r in records])
+    return errors, np.array([r.rates - r.bounds for r in records])
+
+
+def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
+    """Rates of a randomised classifier: the mean over its prefixes."""
+    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
+    return np.asarray(prefixes["probability"].to_numpy() @ stacked)
+
+
+def drawn(
+    decide: Callable[[int], Array], n_rows: int, prefixes: pd.DataFrame, random_state: Any
+) -> Array:
+    """Decisions of a randomised classifier: each row by a prefix drawn for it.
+
+    Parameters
+    ----------
+    decide : callable
+        Decisions on all rows of the prefix of so many rounds.
+    n_rows : int
+        Number of rows.
+    prefixes : DataFrame
+        Rounds and probability of each prefix.
+    random_state : int, RandomState or None
+        As in scikit-learn.
+    """
+    uniform = check_random_state(random_state).random_sample(n_rows)
+    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
+    decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
+    return np.asarray(decisions[which, np.arange(n_rows)])
+
+
+def refuse_random_state(random_state: Any) -> None:
+    """Refuse a source of randomness where nothing is drawn."""
+    if random_state is not None:
+        raise ValueError(
+            f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
+            f"constraints and iterate='randomized', which this one was not: leave it out."
         )
 
 

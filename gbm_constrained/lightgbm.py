@@ -32,6 +32,8 @@ from gbm_constrained.estimator import (
     Iterate,
     SolverName,
     SolverOptions,
+    drawn,
+    refuse_random_state,
 )
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
@@ -266,14 +268,75 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
         best = self._Booster.best_iteration
         rounds = best - observer.begin if best > 0 else fit.solver.rounds
-        is_last = rounds == fit.solver.rounds and options.iterate == "last"
-        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
-            if not is_last or rounds not in held.functionals_in:
-                held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
+        is_last = rounds == fit.solver.rounds and options.iterate != "ergodic"
         margin = observer.train_margin if is_last else None
-        fit.finish(self._margin(stack.X, init_score) if margin is None else margin, rounds)
+        if margin is None:
+            margin = self._margin(stack.X, init_score)
+        prefixes = fit.mixture(margin, rounds) if options.iterate == "randomized" else None
+        if options.iterate == "best" and fit.best_rounds(margin, rounds) != rounds:
+            rounds = fit.best_rounds(margin, rounds)
+            self._truncate(observer.begin + rounds)
+            margin = self._margin(stack.X, init_score)
+        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
+            if options.iterate == "ergodic" or rounds not in held.functionals_in:
+                held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
+        fit.finish(margin, rounds, prefixes)
         fit.describe(self)
+        if prefixes is not None:
+            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + observer.begin)
         return self
+
+    def _truncate(self, rounds: int) -> None:
+        """Keep the first rounds of the booster."""
+        whole = self._Booster
+        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=rounds))
+        kept.best_iteration, kept.best_score = -1, whole.best_score
+        kept.params = whole.params
+        self._Booster, self._best_iteration = kept, -1
+
+    def predict(
+        self,
+        X: Any,
+        raw_score: bool = False,
+        start_iteration: int = 0,
+        num_iteration: int | None = None,
+        pred_leaf: bool = False,
+        pred_contrib: bool = False,
+        validate_features: bool = False,
+        *,
+        random_state: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Predict classes.
+
+        All other arguments are those of :meth:`lightgbm.LGBMClassifier.predict`.
+
+        Parameters
+        ----------
+        random_state : int, RandomState or None, default=None
+            With ``iterate="randomized"``, the source of each row's prefix.
+        """
+        given = {
+            "raw_score": raw_score,
+            "start_iteration": start_iteration,
+            "pred_leaf": pred_leaf,
+            "pred_contrib": pred_contrib,
+            "validate_features": validate_features,
+            **kwargs,
+        }
+        whole = num_iteration is None and not (
+            raw_score or start_iteration or pred_leaf or pred_contrib
+        )
+        if not (whole and hasattr(self, "prefixes_")):
+            refuse_random_state(random_state)
+            return super().predict(X, num_iteration=num_iteration, **given)
+        of_prefix = functools.partial(super().predict, X, **given)
+        return drawn(
+            lambda rounds: np.asarray(of_prefix(num_iteration=rounds)),
+            X.shape[0] if hasattr(X, "shape") else len(X),
+            self.prefixes_,
+            random_state,
+        )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
         objective = self._parameter(None, "application", "app", "loss", "objective_type")
@@ -288,6 +351,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             raise ValueError(
                 f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
                 f"random forest takes no custom gradients. Use 'gbdt', 'dart' or 'goss'."
+            )
+        if options.iterate in ("best", "randomized") and boosting == "dart":
+            raise ValueError(
+                f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
+                f"boosting_type='dart' rescales as it grows: use iterate='last'."
             )
         for name, only in (
             ("sigmoid", 1.0),

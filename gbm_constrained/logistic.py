@@ -201,6 +201,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if not options.constraints:
             super().fit(X, y, sample_weight)
             return self
+        if options.iterate in ("best", "randomized"):
+            raise ValueError(
+                f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
+                f"model has none: use 'last' or 'ergodic'."
+            )
         self._check_supported(options)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)

@@ -28,6 +28,8 @@ from gbm_constrained.estimator import (
     Iterate,
     SolverName,
     SolverOptions,
+    drawn,
+    refuse_random_state,
 )
 from gbm_constrained.losses import Array, Proxy
 
@@ -197,6 +199,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 "booster='gblinear' cannot be trained under constraints: use 'gbtree' or 'dart', "
                 "or ConstrainedLogisticRegression for a linear model."
             )
+        if options.iterate in ("best", "randomized") and self.booster == "dart":
+            raise ValueError(
+                f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
+                f"booster='dart' rescales as it grows: use iterate='last'."
+            )
         if options.iterate == "ergodic" and self.early_stopping_rounds is not None:
             raise ValueError(
                 "iterate='ergodic' averages all iterations, so early_stopping_rounds="
@@ -264,16 +271,61 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
-        is_last = end == booster.num_boosted_rounds() and fit.options.iterate == "last"
-        part = {"iteration_range": (0, end)}
+        is_last = end == booster.num_boosted_rounds() and fit.options.iterate != "ergodic"
+        margin = observer.train_margin if is_last else None
+        if margin is None:
+            margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
+        prefixes = fit.mixture(margin, rounds) if fit.options.iterate == "randomized" else None
+        if fit.options.iterate == "best":
+            best = fit.best_rounds(margin, rounds)
+            if best != rounds:
+                rounds, end = best, grown_before + best
+                margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
+                self._Booster = booster[:end]
         for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
-            if not is_last or rounds not in held.functionals_in:
-                held.measure(rounds, booster.predict(matrix, output_margin=True, **part))
-        margin = observer.train_margin
-        if margin is None or not is_last:
-            margin = booster.predict(matrices[0], output_margin=True, **part)
-        fit.finish(margin, rounds)
+            if fit.options.iterate == "ergodic" or rounds not in held.functionals_in:
+                scores = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
+                held.measure(rounds, scores)
+        fit.finish(margin, rounds, prefixes)
         fit.describe(self)
+        if prefixes is not None:
+            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """Predict classes.
+
+        All other arguments are those of :meth:`xgboost.XGBClassifier.predict`.
+
+        Parameters
+        ----------
+        random_state : int, RandomState or None, default=None
+            With ``iterate="randomized"``, the source of each row's prefix.
+        """
+        given = {
+            "output_margin": output_margin,
+            "validate_features": validate_features,
+            "base_margin": base_margin,
+        }
+        whole = iteration_range is None and not output_margin
+        if not (whole and hasattr(self, "prefixes_")):
+            refuse_random_state(random_state)
+            return super().predict(X, iteration_range=iteration_range, **given)
+        of_prefix = functools.partial(super().predict, X, **given)
+        return drawn(
+            lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
+            X.shape[0] if hasattr(X, "shape") else len(X),
+            self.prefixes_,
+            random_state,
+        )
 
 
 class _Observer(xgb.callback.TrainingCallback):
