@@ -75,6 +75,7 @@ def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], 
             b_eq=unit,
             method="highs-ds",
         )
+        assert found.fun is not None
         excess = float(found.fun) * (1.0 + 1e-9) + MET
     found = linprog(
         errors,
@@ -84,6 +85,7 @@ def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], 
         b_eq=unit,
         method="highs-ds",
     )
+    assert found.x is not None  # the simplex is not empty
     weight = np.maximum(found.x, 0.0)
     chosen = np.flatnonzero(weight > 1e-9)
     return chosen, weight[chosen] / weight[chosen].sum()
