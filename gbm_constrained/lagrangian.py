@@ -288,6 +288,7 @@ class Point:
         lag = self.lagrangian
         t = lag.tables(multipliers)
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
+        is_proximal = bool(proximal.any())
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
             if grad.dtype != lag.dtype:  # round once, at the end
@@ -296,12 +297,14 @@ class Point:
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
                 lag.cells.codes[rows], t, lag.cap, grad, hess,
             )  # fmt: skip
-            if proximal.any():
-                pull = t.kept_rows(proximal, lag.cells.codes[rows])
+            if is_proximal:
+                pull = lag.kernel.look_up(t, proximal, lag.cells.codes[rows], lag._labels[rows])
                 if grad.ndim == 2 and pull.ndim == 1:
                     pull = pull[:, None]
                 if anchor is not None:
-                    grad += pull * (self.margin[rows] - anchor[rows])
+                    distance = self.margin[rows] - anchor[rows]
+                    distance *= pull
+                    grad += distance
                 hess += pull
             elif lag.hessian_floor > 0:
                 hess += lag.hessian_floor

@@ -30,7 +30,7 @@ share the exponentials: ``link`` turns scores into probabilities, everything els
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -95,6 +95,9 @@ class KernelTables:
     _looked_up: dict[tuple[bytes, int, int], Array] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def label_target(self) -> Array:
@@ -112,6 +115,27 @@ class KernelTables:
     def margin_cost(self) -> Array:
         """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
         return np.asarray(self.cost[:, 1] - self.cost[:, 0])
+
+    @cached_property
+    def signed_target(self) -> Array:
+        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
+        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
+
+    @cached_property
+    def signed_other(self) -> Array:
+        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
+        other = self.other_target.sum(axis=1)
+        return np.where(self.cell_labels > 0, other, -other)
+
+    @cached_property
+    def curvature(self) -> Array:
+        """Binary: factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
+        return np.asarray(self.target.sum(axis=1) + np.abs(self.margin_cost))
+
+    @cached_property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """Whether there is a target of another label, an expected cost, a clipped loss."""
+        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
 
     def rows(self, table: Array, codes: Array) -> Array:
         """Look up a table of cells for each row; one entry stands for all when cells agree.
@@ -132,6 +156,16 @@ class KernelTables:
         if key not in self._looked_up:
             self._looked_up[key] = self.rows(table, codes)
         return self._looked_up[key]
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """The (u, v) with ``table = u + v s``, s the labels' signs; None where cells need more."""
+        key = table.tobytes()
+        if key not in self._by_sign:
+            of_label = [table[self.cell_labels == k] for k in (0, 1)]
+            low, high = (float(entries[0]) for entries in of_label)
+            found = (of_label[0] == low).all() and (of_label[1] == high).all()
+            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
+        return self._by_sign[key]
 
 
 def _column(x: Array) -> Array:
@@ -170,7 +204,9 @@ class BinaryKernel:
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
-        log_larger += np.minimum(labels * margin, 0.0)
+        shortfall = labels * margin
+        np.minimum(shortfall, 0.0, out=shortfall)
+        log_larger += shortfall
         return np.negative(log_larger, out=log_larger)
 
     @classmethod
@@ -188,6 +224,20 @@ class BinaryKernel:
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
 
+    @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Array, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        parts = t.by_sign(table)
+        if parts is None:
+            return t.kept_rows(table, codes)
+        centre, half = parts  # in cache, a product and a sum beat a look-up
+        if half == 0:
+            return np.asarray(centre, dtype=t.dtype)
+        entries = labels * half
+        if centre != 0:
+            entries += centre
+        return entries
+
     @classmethod
     def gradient(
         cls,
@@ -201,24 +251,20 @@ class BinaryKernel:
         hess: Array,
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row."""
+        look_up = partial(cls.look_up, t, codes=codes, labels=labels)
+        has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
-        np.multiply(a, labels, out=grad)
-        same = t.kept_rows(t.label_target, codes)
-        opposite = t.kept_rows(-t.label_target, codes)
-        if t.clipped.any():
-            same = same + t.kept_rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
-            opposite = -same
-        total = same
-        grad *= opposite
-        if t.other_target.any():
-            other = t.kept_rows(t.other_target.sum(axis=1), codes)
-            grad += other * labels * (1.0 - a)
-            total = total + other
-        if t.margin_cost.any():
-            cost = t.kept_rows(t.margin_cost, codes)
-            grad += cost * hess
-            total = np.abs(cost) + total
+        np.multiply(a, look_up(t.signed_target), out=grad)
+        total = look_up(t.curvature)
+        if has_other:
+            grad += look_up(t.signed_other) * (1.0 - a)
+        if has_cost:
+            grad += look_up(t.margin_cost) * hess
+        if has_clipped:
+            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            grad -= unclipped * labels * a
+            total = total + unclipped
         if total.ndim or total != 1.0:
             hess *= total
 
@@ -275,6 +321,11 @@ class SoftmaxKernel:
     def predicted(margin: Array) -> Array:
         """Class index predicted for each row: the first largest score."""
         return np.asarray(margin.argmax(axis=1))
+
+    @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Array, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        return t.kept_rows(table, codes)
 
     @staticmethod
     def _losses(margin: Array) -> Array:

@@ -290,6 +290,7 @@ class ABPP:
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
-        # The centre of a one-round iteration is the point itself: its pull there is zero.
-        anchor = None if self.rounds_per_iteration == 1 else self._anchor
+        # In the first round of an iteration the centre is the point itself: its pull is zero.
+        is_first = (self._rounds - 1) % self.rounds_per_iteration == 0
+        anchor = None if is_first else self._anchor
         return point.gradient(self.multipliers, anchor, self.proximal_weight)
