@@ -31,6 +31,7 @@ from gbm_constrained.losses import (
     BinaryKernel,
     KernelTables,
     Proxy,
+    RowTables,
     SoftmaxKernel,
     clip_cap,
     logistic_targets,
@@ -113,8 +114,13 @@ class Lagrangian:
         )
         self.cap = clip_cap(outlier_clip)
         self._tables: tuple[Float, KernelTables] | None = None
+        self._proximal: tuple[bytes, Array] | None = None
+        self._several_views = len(cells.views) > 1
+        self._label_of_row = np.maximum(y, 0)
+        self._decided: Array | None = None
+        self._decisions = np.zeros((len(cells), int(cells.classes.size)))
         self.hessian_floor = hessian_floor
-        self._labels = self.kernel.encode(np.maximum(y, 0), self.dtype)
+        self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
         self.cell_weight = reduce_sum(cells.total(self._weight))
         once = np.arange(len(cells)) < cells.views[0].cells.stop
@@ -258,9 +264,30 @@ class Lagrangian:
         return np.asarray(total * scale)
 
     def per_row(self, table: Float) -> Array:
-        """Look up a table of cells for each row, shaped to multiply scores."""
-        rows = np.take(table.astype(self.dtype), self.cells.codes)
+        """Look up a table of cells for each row, shaped to multiply scores.
+
+        Of several views, the largest entry.
+        """
+        key = table.tobytes()
+        if self._proximal is None or self._proximal[0] != key:
+            first, *others = (np.take(table.astype(self.dtype), v.codes) for v in self.cells.views)
+            for rows in others:
+                np.maximum(first, rows, out=first)
+            self._proximal = (key, first)
+        rows = self._proximal[1]
         return rows if self.n_classes == 2 else rows[:, None]
+
+    def codes(self, rows: slice) -> Any:
+        """Give what kernels look a block of rows up by."""
+        return rows if self._several_views else self.cells.codes[rows]
+
+    def _added_up(self, table: Float) -> Array:
+        """Sum, for each row, of the entries of its cells in all views."""
+        table = table.astype(self.dtype)
+        total = np.take(table, self.cells.views[0].codes, axis=0)
+        for view in self.cells.views[1:]:
+            total += np.take(table, view.codes, axis=0)
+        return total
 
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
@@ -273,17 +300,23 @@ class Lagrangian:
         density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
         shape = (len(self.cells), self.n_classes)
         convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
-        target = logistic_targets(density[:, None] * convex.reshape(shape))
-        expected_cost = np.zeros(shape)
+        convex = density[:, None] * convex.reshape(shape)
+        cost = np.zeros(shape)
         if self.is_sigmoid.any():
             bounded = np.where(self.is_sigmoid, multipliers, 0.0) @ self.constraints.A
-            expected_cost = density[:, None] * bounded.reshape(shape)
+            cost = density[:, None] * bounded.reshape(shape)
         loss = density * (multipliers @ self.constraints.B)
-        cells = np.arange(len(self.cells))
+        labels, in_objective = np.maximum(self.cells.labels, 0), self.cells.in_objective
+        kind = KernelTables
+        if self._several_views:
+            kind = RowTables
+            convex, cost, loss = map(self._added_up, (convex, cost, loss))
+            labels = self._label_of_row
+            in_objective = in_objective[self.cells.codes]
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
-        labels = np.maximum(self.cells.labels, 0)
-        target[cells, labels] += self.cells.in_objective + loss - clipped
-        return KernelTables(target, expected_cost, clipped, labels, self.dtype)
+        target = logistic_targets(convex)
+        target[np.arange(labels.size), labels] += in_objective + loss - clipped
+        return kind(target, cost, clipped, labels, self.dtype)
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
@@ -307,21 +340,32 @@ class Point:
         """Cell statistics: exact 0-1 fractions and mean losses."""
         lag = self.lagrangian
         n_cells, n_classes = len(lag.cells), lag.n_classes
-        sums = np.zeros((n_cells, n_classes + 2))
         clips = np.isfinite(lag.cap)
+        loss_cells = slice(None)
+        if lag._several_views and not lag.constraints.B.nnz:
+            loss_cells = lag.cells.views[0].cells  # the objective's are enough
+        sums = np.zeros((n_cells, n_classes + 2))
         for rows in lag._blocks():
             margin = self.margin[rows]
             loss = lag.kernel.loss(lag._probability[rows], margin, lag._labels[rows])
             if clips:
                 clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
                 sums[:, n_classes + 1] += lag.cells.sum_by_cell(clipped, rows)
-            sums[:, n_classes] += lag.cells.sum_by_cell(lag._weighted(loss, rows), rows)
+            loss = lag._weighted(loss, rows)
+            if lag._several_views:
+                views = lag.cells.views if loss_cells == slice(None) else lag.cells.views[:1]
+                for view in views:
+                    sums[view.cells, n_classes] += view.sum(loss, rows)
+                continue
+            sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
                 chosen = predicted == k
                 if lag._weight is not None:
                     chosen = chosen * lag._weight[rows]
                 sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
+        if lag._several_views:
+            sums[:, :n_classes] = self._decisions()
         sums = lag.reduce_sum(sums)
         weights = lag.cell_weight[:, None]
         means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
@@ -329,6 +373,29 @@ class Point:
         predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
         loss = means[:, n_classes]
         return CellStatistics(predicted_share, loss, means[:, n_classes + 1] if clips else loss)
+
+    def _decisions(self) -> Float:
+        """Weight predicted as each class in each cell of several views, (n_cells, n_classes).
+
+        Few decisions change from one outer iteration to the next: only those are moved.
+        """
+        lag = self.lagrangian
+        decided = lag.kernel.predicted(self.margin).astype(np.int64)
+        size = lag._decisions.size
+        if lag._decided is None:
+            moved = np.arange(decided.size)
+            parts = [(decided, 1.0)]
+        else:
+            moved = np.flatnonzero(decided != lag._decided)
+            parts = [(decided[moved], 1.0), (lag._decided[moved], -1.0)]
+        weight = None if lag._weight is None else lag._weight[moved]
+        for view in lag.cells.views:
+            codes = view.codes[moved] * lag.n_classes
+            for classes, sign in parts:
+                change = np.bincount(codes + classes, weight, size)
+                lag._decisions += sign * change.reshape(lag._decisions.shape)
+        lag._decided = decided
+        return lag._decisions
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -343,7 +410,7 @@ class Point:
         for rows in lag._blocks():
             row_value = lag.kernel.value(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap,
+                lag.codes(rows), t, lag.cap,
             )  # fmt: skip
             total += float(lag._weighted(row_value, rows).sum())
         total = float(lag.reduce_sum(np.array([total]))[0]) / lag.total_weight
@@ -373,20 +440,25 @@ class Point:
         lag = self.lagrangian
         t = lag.tables(multipliers)
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
+        is_proximal = bool(proximal.any())
+        if lag._several_views and is_proximal:
+            proximal = np.ravel(lag.per_row(proximal))
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
             if grad.dtype != lag.dtype:  # round once, at the end
                 grad, hess = np.empty_like(grad, lag.dtype), np.empty_like(hess, lag.dtype)
             lag.kernel.gradient(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap, grad, hess,
+                lag.codes(rows), t, lag.cap, grad, hess,
             )  # fmt: skip
-            if proximal.any():
-                pull = t.kept_rows(proximal, lag.cells.codes[rows])
+            if is_proximal:
+                pull = lag.kernel.look_up(t, proximal, lag.codes(rows), lag._labels[rows])
                 if grad.ndim == 2 and pull.ndim == 1:
                     pull = pull[:, None]
                 if anchor is not None:
-                    grad += pull * (self.margin[rows] - anchor[rows])
+                    distance = self.margin[rows] - anchor[rows]
+                    distance *= pull
+                    grad += distance
                 hess += pull
             elif lag.hessian_floor > 0:
                 hess += lag.hessian_floor
@@ -404,7 +476,7 @@ class Point:
         for rows in lag._blocks():
             block = lag.kernel.hessian_product(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap, u[rows],
+                lag.codes(rows), t, lag.cap, u[rows],
             )  # fmt: skip
             product[rows] = lag._weighted(block + inverse_tau * u[rows], rows)
         return product

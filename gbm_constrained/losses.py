@@ -38,7 +38,7 @@ share the exponentials: ``link`` turns scores into probabilities, everything els
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -106,6 +106,9 @@ class KernelTables:
     _looked_up: dict[tuple[bytes, int, int], Array] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def label_target(self) -> Array:
@@ -124,7 +127,42 @@ class KernelTables:
         """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
         return np.asarray(self.cost[:, 1] - self.cost[:, 0])
 
-    def rows(self, table: Array, codes: Array) -> Array:
+    @cached_property
+    def signed_target(self) -> Array:
+        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
+        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
+
+    @cached_property
+    def signed_other(self) -> Array:
+        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
+        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
+
+    @cached_property
+    def curvature(self) -> Array:
+        """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
+        return np.asarray(np.abs(self.target).sum(axis=1))
+
+    @cached_property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """Whether there is a target of another label, an expected cost, a clipped loss."""
+        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
+
+    @cached_property
+    def total_target(self) -> Array:
+        """Sum of T over classes, (n_cells,)."""
+        return np.asarray(self.target.sum(axis=1))
+
+    @cached_property
+    def other_total(self) -> Array:
+        """Sum of T over the classes other than the cell's own, (n_cells,)."""
+        return np.asarray(self.other_target.sum(axis=1))
+
+    @cached_property
+    def cost_range(self) -> Array:
+        """Range of Q over classes, (n_cells,)."""
+        return np.asarray(np.ptp(self.cost, axis=1))
+
+    def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; one entry stands for all when cells agree.
 
         The result broadcasts against (n,) or (n, n_classes) blocks, as the table is one- or
@@ -132,9 +170,9 @@ class KernelTables:
         """
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)
-        return np.take(table.astype(self.dtype), codes, axis=0)
+        return np.asarray(np.take(table.astype(self.dtype), codes, axis=0))
 
-    def kept_rows(self, table: Array, codes: Array) -> Array:
+    def kept_rows(self, table: Array, codes: Any) -> Array:
         """Look up a one-dimensional table once for all rounds with the same multipliers.
 
         `codes` must be a view of the same memory each time; the result must not be written to.
@@ -143,6 +181,33 @@ class KernelTables:
         if key not in self._looked_up:
             self._looked_up[key] = self.rows(table, codes)
         return self._looked_up[key]
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find (u, v) with ``table = u + v s``, s the labels' signs; None where cells need more."""
+        key = table.tobytes()
+        if key not in self._by_sign:
+            of_label = [table[self.cell_labels == k] for k in (0, 1)]
+            low, high = (float(entries[0]) for entries in of_label)
+            found = (of_label[0] == low).all() and (of_label[1] == high).all()
+            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
+        return self._by_sign[key]
+
+
+class RowTables(KernelTables):
+    """The same with every row its own cell; blocks are found by a slice of rows.
+
+    For constraints in several views, whose coefficients are added up for each row.
+    """
+
+    def rows(self, table: Array, codes: Any) -> Array:
+        """Take the block of rows."""
+        return np.asarray(table[codes])
+
+    kept_rows = rows
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Entries differ from row to row."""
+        return None
 
 
 def _column(x: Array) -> Array:
@@ -181,23 +246,39 @@ class BinaryKernel:
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
-        log_larger += np.minimum(labels * margin, 0.0)
+        shortfall = labels * margin
+        np.minimum(shortfall, 0.0, out=shortfall)
+        log_larger += shortfall
         return np.negative(log_larger, out=log_larger)
 
     @classmethod
     def value(
-        cls, a: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+        cls, a: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
     ) -> Array:
         """Kernel value of each row."""
         loss = cls.loss(a, margin, labels)
         chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
         return np.asarray(
             t.rows(t.label_target, codes) * loss
-            + t.rows(t.other_target.sum(axis=1), codes) * (loss + labels * margin)
+            + t.rows(t.other_total, codes) * (loss + labels * margin)
             + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
             + t.rows(t.cost[:, 1], codes) * chosen
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
+
+    @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        parts = t.by_sign(table)
+        if parts is None:
+            return t.kept_rows(table, codes)
+        centre, half = parts  # in cache, a product and a sum beat a look-up
+        if half == 0:
+            return np.asarray(centre, dtype=t.dtype)
+        entries = labels * half
+        if centre != 0:
+            entries += centre
+        return entries
 
     @classmethod
     def gradient(
@@ -205,31 +286,29 @@ class BinaryKernel:
         a: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         grad: Array,
         hess: Array,
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row."""
+        look_up = partial(cls.look_up, t, codes=codes, labels=labels)
+        has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
-        np.multiply(a, labels, out=grad)
-        same = t.kept_rows(t.label_target, codes)
-        opposite = t.kept_rows(-t.label_target, codes)
-        if t.clipped.any():
-            same = same + t.kept_rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
-            opposite = -same
-        total = same
-        grad *= opposite
-        if t.other_target.any():
-            other = t.kept_rows(t.other_target.sum(axis=1), codes)
-            grad += other * labels * (1.0 - a)
-            total = total + other
+        np.multiply(a, look_up(t.signed_target), out=grad)
+        total = look_up(t.curvature)
+        if has_other:
+            grad += look_up(t.signed_other) * (1.0 - a)
         near = far = None
-        if t.margin_cost.any():
-            cost = t.kept_rows(t.margin_cost, codes)
+        if has_cost:
+            cost = look_up(t.margin_cost)
             near, far = 0.5 * cost * hess, 0.5 * cost * cls._slope(hess)
+        if has_clipped:
+            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            grad -= unclipped * labels * a
+            total = total + np.abs(unclipped)
         if total.ndim or total != 1.0:
             hess *= total
         if near is not None and far is not None:
@@ -250,13 +329,13 @@ class BinaryKernel:
         a: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         u: Array,
     ) -> Array:
         """Exact Hessian of each row's kernel times `u`."""
-        curvature = t.rows(t.target.sum(axis=1), codes) + t.rows(t.clipped, codes) * (
+        curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
             cls.loss(a, margin, labels) < cap
         )
         variance = a * (1.0 - a)
@@ -301,6 +380,11 @@ class SoftmaxKernel:
         return np.asarray(margin.argmax(axis=1))
 
     @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        return t.kept_rows(table, codes)
+
+    @staticmethod
     def _losses(margin: Array) -> Array:
         shifted = margin - margin.max(axis=1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted)
@@ -313,7 +397,7 @@ class SoftmaxKernel:
         return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
 
     def value(
-        self, p: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+        self, p: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
     ) -> Array:
         """Kernel value of each row."""
         return np.asarray(
@@ -334,7 +418,7 @@ class SoftmaxKernel:
         p: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         grad: Array,
@@ -344,19 +428,20 @@ class SoftmaxKernel:
         rows = np.arange(labels.size)
         np.subtract(1.0, p, out=hess)
         hess *= p
+        has_other, has_cost, has_clipped = t.parts
         same = t.kept_rows(t.label_target, codes)
-        if t.clipped.any():
-            same = same + t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
-        total = same
-        if t.other_target.any():
-            total = total + t.kept_rows(t.other_target.sum(axis=1), codes)
+        curvature = t.kept_rows(t.curvature, codes)
+        if has_clipped:
+            unclipped = t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+            same, curvature = same + unclipped, curvature + np.abs(unclipped)
+        total = same + t.kept_rows(t.other_total, codes) if has_other else same
         np.multiply(p, _column(total), out=grad)
         grad[rows, labels] -= same
-        if t.other_target.any():
+        if has_other:
             grad -= t.rows(t.other_target, codes)
-        hess *= _column(total * self.majoriser_factor)
-        if t.cost.any():
-            cost, spread = t.rows(t.cost, codes), t.kept_rows(np.ptp(t.cost, axis=1), codes)
+        hess *= _column(curvature * self.majoriser_factor)
+        if has_cost:
+            cost, spread = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
             for q, scale in ((p, 0.5), (self._softened(p), 0.25)):
                 grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
                 bound = spread * (self.majoriser_factor * 2.0 * scale**2)
@@ -367,7 +452,7 @@ class SoftmaxKernel:
         p: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         u: Array,
@@ -375,7 +460,7 @@ class SoftmaxKernel:
         """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
         pu = p * u
         dp = pu - p * pu.sum(axis=1, keepdims=True)
-        total = t.rows(t.target.sum(axis=1), codes)
+        total = t.rows(t.total_target, codes)
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
         product = _column(total) * dp
         cost = t.rows(t.cost, codes)

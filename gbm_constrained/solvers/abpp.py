@@ -324,6 +324,6 @@ class ABPP:
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
         centre, weight = self.proximal
-        if centre is self._anchor and self.rounds_per_iteration == 1:
-            centre = None  # the centre of a one-round iteration is the point itself
+        if centre is self._anchor and (self._rounds - 1) % self.rounds_per_iteration == 0:
+            centre = None  # in the first round of an iteration that is the point itself
         return point.gradient(self.multipliers, centre, weight)
