@@ -284,6 +284,8 @@ class Lagrangian:
     def _added_up(self, table: Float) -> Array:
         """Sum, for each row, of the entries of its cells in all views."""
         table = table.astype(self.dtype)
+        if not table.any():
+            return np.zeros((self.n_samples, *table.shape[1:]), dtype=self.dtype)
         total = np.take(table, self.cells.views[0].codes, axis=0)
         for view in self.cells.views[1:]:
             total += np.take(table, view.codes, axis=0)
