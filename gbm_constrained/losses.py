@@ -204,10 +204,14 @@ class BinaryKernel:
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
-        shortfall = labels * margin
-        np.minimum(shortfall, 0.0, out=shortfall)
-        log_larger += shortfall
-        return np.negative(log_larger, out=log_larger)
+        signed = labels * margin
+        loss = np.abs(
+            signed
+        )  # |x| - x = -2 min(x, 0), which numpy takes several times as long for
+        loss -= signed
+        loss *= 0.5
+        loss -= log_larger
+        return np.asarray(loss)
 
     @classmethod
     def value(
