@@ -119,13 +119,13 @@ class KernelTables:
     @cached_property
     def signed_target(self) -> Array:
         """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
-        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
+        return np.asarray(np.where(self.cell_labels > 0, -self.label_target, self.label_target))
 
     @cached_property
     def signed_other(self) -> Array:
         """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
         other = self.other_target.sum(axis=1)
-        return np.where(self.cell_labels > 0, other, -other)
+        return np.asarray(np.where(self.cell_labels > 0, other, -other))
 
     @cached_property
     def curvature(self) -> Array:
@@ -158,7 +158,7 @@ class KernelTables:
         return self._looked_up[key]
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """The (u, v) with ``table = u + v s``, s the labels' signs; None where cells need more."""
+        """Find (u, v) with ``table = u + v s``, s the labels' signs; None where there is none."""
         key = table.tobytes()
         if key not in self._by_sign:
             of_label = [table[self.cell_labels == k] for k in (0, 1)]
