@@ -42,7 +42,7 @@ from gbm_constrained.rows import Float
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish.
-BLOCK = 32_768
+BLOCK = 65_536
 
 
 class Lagrangian:
@@ -130,6 +130,22 @@ class Lagrangian:
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
         self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
         self._hessian = np.empty_like(self._gradient)
+
+    def narrow(self) -> None:
+        """Compute in the precision of the returned gradients from now on, two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        narrow = self._gradient.dtype
+        if self.dtype == narrow or self.n_classes > 2:
+            return
+        self.dtype = narrow
+        self._tables = None
+        self._labels = self._labels.astype(narrow)
+        self._probability = np.empty_like(self._gradient)
+        if self._weight is not None:
+            self._weight = self._weight.astype(narrow)
 
     def _blocks(self) -> Iterator[slice]:
         for start in range(0, self.n_samples, BLOCK):
@@ -362,7 +378,7 @@ class Point:
             sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
-                chosen = predicted == k
+                chosen = predicted if predicted.dtype == np.bool_ else predicted == k
                 if lag._weight is not None:
                     chosen = chosen * lag._weight[rows]
                 sums[:, k] += lag.cells.sum_by_cell(chosen, rows)

@@ -135,12 +135,12 @@ class KernelTables:
     @cached_property
     def signed_target(self) -> Array:
         """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
-        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
+        return np.asarray(np.where(self.cell_labels > 0, -self.label_target, self.label_target))
 
     @cached_property
     def signed_other(self) -> Array:
         """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
-        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
+        return np.asarray(np.where(self.cell_labels > 0, self.other_total, -self.other_total))
 
     @cached_property
     def curvature(self) -> Array:
@@ -251,10 +251,14 @@ class BinaryKernel:
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
-        shortfall = labels * margin
-        np.minimum(shortfall, 0.0, out=shortfall)
-        log_larger += shortfall
-        return np.negative(log_larger, out=log_larger)
+        signed = labels * margin
+        loss = np.abs(
+            signed
+        )  # |x| - x = -2 min(x, 0), which numpy takes several times as long for
+        loss -= signed
+        loss *= 0.5
+        loss -= log_larger
+        return np.asarray(loss)
 
     @classmethod
     def value(

@@ -246,7 +246,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_current_fit" in self.__dict__:
             self._matrices.append(matrix)
-            if ref is not None:
+            if ref is None:
+                # XGBoost reads both in every round for an objective that looks at neither; its
+                # own way through JSON takes several times as long as a copy.
+                matrix.get_label = matrix.get_label().copy
+                matrix.get_weight = matrix.get_weight().copy
+            else:
                 i = len(self._matrices) - 2
                 sensitive = None if self._sensitive_eval is None else self._sensitive_eval[i]
                 weight = kwargs.get("weight")

@@ -201,6 +201,8 @@ class ABPP:
 
     def __call__(self, margin: Array) -> tuple[Array, Array]:
         """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        if self.lazy and self.multipliers.any():
+            self.lagrangian.narrow()  # no longer the library's own fit, bit by bit
         point = self.lagrangian.at(margin)
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(point)
@@ -266,7 +268,10 @@ class ABPP:
             self._anchor = margin.copy()
             return 0.0
         distance = self.lagrangian.bregman(margin, self._anchor)
-        self._anchor[...] = margin
+        if self._anchor.dtype == margin.dtype:
+            self._anchor[...] = margin
+        else:
+            self._anchor = margin.copy()
         return distance
 
     @property
