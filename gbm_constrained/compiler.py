@@ -122,11 +122,10 @@ class CompiledConstraints:
         The groups of each constraint, in the order of its functionals; empty without groups.
     spread : csr_array of shape (m, n_cells)
         Largest difference of a row's coefficients between two predicted classes of a cell.
-    crosses_labels : ndarray of shape (m,), bool
-        Whether a row looks at rows of several classes that differ in nothing but their label (or
-        have none), and would rather have some of them wrong: selection rates, churn, a gap of
-        error rates. The convex proxy serves these badly: it pulls hardest at rows that are
-        furthest from the decision, and rows pulled to each other's class meet there.
+    rewards_errors : ndarray of shape (m,), bool
+        Whether a row would rather have some rows wrong, or looks at rows without a label:
+        selection rates, churn, gaps. The convex proxy serves these badly: it pulls hardest at the
+        rows furthest from the decision, and a weight above that of their label flips them all.
     """
 
     constraints: tuple[Constraint, ...]
@@ -140,7 +139,7 @@ class CompiledConstraints:
     spans: tuple[slice, ...]
     groups: tuple[tuple[Group, ...], ...]
     spread: Any
-    crosses_labels: np.ndarray[Any, np.dtype[np.bool_]]
+    rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
 
     def __len__(self) -> int:
         return self.b.size
@@ -546,7 +545,7 @@ def _assemble(
         combined = np.zeros((n_cells, n_classes))
         for k, a in entries.items():
             combined += a * compiler.hard[k]
-        rewards.append(_crosses_labels(combined, cells))
+        rewards.append(_rewards_errors(combined, cells))
         spread.append(sparse.csr_array(np.ptp(combined, axis=1).reshape(1, -1)))
     return CompiledConstraints(
         tuple(constraints),
@@ -564,18 +563,11 @@ def _assemble(
     )
 
 
-def _crosses_labels(cost: Float, cells: Cells) -> bool:
-    """Whether a row of constraints rewards errors among rows that differ in their label only."""
-    cared = np.ptp(cost, axis=1) > 0
+def _rewards_errors(cost: Float, cells: Cells) -> bool:
+    """Whether a row of constraints asks for errors, or does not know what an error is."""
     own = cost[np.arange(len(cells)), np.maximum(cells.labels, 0)]
-    rewarded = cared & ((cells.labels < 0) | (own >= cost.max(axis=1)))
-    for view in cells.views:
-        n_labels = view.levels["label"][-1] + 1  # the slowest of the view's attributes
-        alike = cared[view.cells].reshape(n_labels, -1).sum(axis=0)
-        asked = rewarded[view.cells].reshape(n_labels, -1).any(axis=0)
-        if ((alike > 1) & asked).any() or (rewarded & (cells.labels < 0))[view.cells].any():
-            return True
-    return False
+    rewarded = (np.ptp(cost, axis=1) > 0) & ((cells.labels < 0) | (own >= cost.max(axis=1)))
+    return bool(rewarded.any())
 
 
 def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledConstraints, Float]:
@@ -614,7 +606,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         V=compiled.B + compiled.spread,
         R=sparse.eye_array(m, format="csr"),
         spread=sparse.csr_array(compiled.spread.shape),
-        crosses_labels=np.zeros(m, dtype=bool),
+        rewards_errors=np.zeros(m, dtype=bool),
         b=bounds,
     )
     return losses, factors

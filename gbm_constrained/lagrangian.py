@@ -62,7 +62,7 @@ class Lagrangian:
         ``scale_pos_weight``): constraints are about sample weights alone.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
-        that cross labels (see :class:`CompiledConstraints`) and the logistic one for all others.
+        that reward errors (see :class:`CompiledConstraints`) and the logistic one for all others.
         Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
@@ -101,7 +101,7 @@ class Lagrangian:
         self.constraints = constraints
         m = len(constraints)
         self.is_sigmoid = {
-            "auto": constraints.crosses_labels,
+            "auto": constraints.rewards_errors,
             "logistic": np.zeros(m, dtype=bool),
             "sigmoid": np.ones(m, dtype=bool),
         }[proxy]

@@ -60,7 +60,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         parent's own ``fit`` is called and nothing else happens.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
-        "sigmoid" for rules that do not mind the label or ask for errors.
+        "sigmoid" for rules that may ask for errors, such as gaps.
     n_iterations : int, default=500
         Most iterations of ABPP.
     tau, sigma : float, default=None
