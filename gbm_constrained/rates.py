@@ -618,7 +618,7 @@ class Constraint:
     @property
     def is_loss(self) -> bool:
         """Whether it bounds nothing but mean cross-entropies."""
-        return all(term.event == "log_loss" for term in self.terms)
+        return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
 
     def __bool__(self) -> bool:
         raise TypeError(
