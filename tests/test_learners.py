@@ -10,10 +10,11 @@ from scipy import sparse
 from scipy.optimize import check_grad, minimize
 from sklearn.linear_model import LogisticRegression
 
-from gbm_constrained.cells import Cells, compile_constraints, masks_of
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.learners import DictionaryLearner, LinearLearner, leaf_indicators
 from gbm_constrained.rates import class_error, fnr, label, log_loss
+from gbm_constrained.rows import Rows
 
 
 def _data(n_classes: int, n: int = 200, seed: int = 0):
@@ -24,8 +25,7 @@ def _data(n_classes: int, n: int = 200, seed: int = 0):
 
 
 def _lagrangian(y, constraints, weight=None, **options) -> Lagrangian:
-    cells = Cells.build(y, np.unique(y), weight, masks_of(constraints))
-    compiled = compile_constraints(constraints, cells)
+    cells, compiled = compile_constraints(constraints, Rows(y, np.unique(y), weight))
     return Lagrangian(y, cells, compiled, weight=weight, **options)
 
 
