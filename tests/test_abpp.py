@@ -8,7 +8,7 @@ import pytest
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import rate_lipschitz
-from gbm_constrained.rates import class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import accuracy, class_error, error_rate, fnr, fpr, label, log_loss
 from gbm_constrained.rows import Rows
 from gbm_constrained.solvers import ABPP
 
@@ -315,6 +315,21 @@ def test_an_always_satisfied_constraint_leaves_every_gradient_alone(
     assert not any(r.multipliers.any() for r in solver.history)
     free = run(lambda m: build(y, weight=weight).at(m).gradient(np.zeros(0)), 12, scores)
     assert np.array_equal(constrained, free)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_constraint_that_no_prediction_changes(lazy):
+    """It has no multiplier, whether it can be met or not, and the others move as without it."""
+    y, scores, weight, mask = draw(2)
+    constant = accuracy(on=mask) + error_rate(on=mask)
+    active = [fnr() <= 0.02]
+    alone = ABPP(build(y, active, weight), lazy=lazy)
+    among = ABPP(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
+    answers = run(alone, 10, scores), run(among, 10, scores)
+    np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
+    assert among.lipschitz[1:].tolist() == [0.0, 0.0]
+    assert among.history[-1].multipliers[0] > 0
+    assert among.history[-1].multipliers[1:].tolist() == [0.0, 0.0]
 
 
 def test_an_always_satisfied_constraint_beside_an_active_one():

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.learners import DictionaryLearner, LinearLearner, leaf_indicators
-from gbm_constrained.rates import class_error, fnr, label, log_loss
+from gbm_constrained.rates import accuracy, class_error, error_rate, fnr, label, log_loss
 from gbm_constrained.rows import Rows
 
 
@@ -136,6 +136,21 @@ def test_a_slack_constraint_gives_scikit_learns_solution(n_classes):
     assert intercept.shape == sk.intercept_.shape
     np.testing.assert_allclose(coef, sk.coef_, atol=1e-5)
     np.testing.assert_allclose(intercept, sk.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["scores", "weights"])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_constraint_that_no_prediction_changes(adaptive, metric):
+    if adaptive and metric == "weights":
+        pytest.skip("slopes are observed in scores")
+    X, y, _ = _data(2)
+    constant = accuracy() + error_rate() <= 1
+    for rules in ([constant], [log_loss(on=label(0)) <= 0.3, constant]):
+        learner = LinearLearner(_lagrangian(y, rules), X, metric=metric)
+        *_, state = learner.path(5, adaptive=adaptive)
+        assert state.multipliers[-1] == 0.0
+        assert np.isfinite(state.weights).all()
+        assert state.weights.any()
 
 
 def test_no_constraint_is_the_proximal_point_method():
