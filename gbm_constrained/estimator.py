@@ -104,11 +104,11 @@ class SolverOptions:
         constraints = check_constraints(estimator.constraints)
         # The parent of the linear classifier has a parameter called solver.
         own = {name: getattr(estimator, name) for name in SOLVER_PARAMETERS[1:-1]}
-        solver = getattr(estimator, "constraint_solver", None) or estimator.solver
-        options = cls(constraints, solver=solver, **own)
+        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+        options = cls(constraints, solver=getattr(estimator, name), **own)
         _check_choice("proxy", options.proxy, PROXIES)
         _check_choice("iterate", options.iterate, ("last", "ergodic"))
-        _check_choice("solver", options.solver, ("auto", "abpp", "cbpr"))
+        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
         rounds = options.rounds_per_iteration
         if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
