@@ -112,11 +112,11 @@ class SolverOptions:
         constraints = check_constraints(estimator.constraints)
         # The parent of the linear classifier has a parameter called solver.
         own = {name: getattr(estimator, name) for name in SOLVER_PARAMETERS[1:-1]}
-        solver = getattr(estimator, "constraint_solver", None) or estimator.solver
-        options = cls(constraints, solver=solver, **own)
+        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+        options = cls(constraints, solver=getattr(estimator, name), **own)
         _check_choice("proxy", options.proxy, PROXIES)
         _check_choice("iterate", options.iterate, ITERATES)
-        _check_choice("solver", options.solver, ("auto", "abpp", "cbpr"))
+        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
         if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
             raise ValueError(

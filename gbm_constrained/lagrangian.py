@@ -193,7 +193,7 @@ class Lagrangian:
         Returns
         -------
         own : ndarray of shape (m,)
-            Constant of each row.
+            Constant of each row; zero if no prediction changes it.
         together : float
             Norm of all rows, each scaled to constant one: one where no two of them share a cell.
             Of several views, squares are added.
@@ -202,7 +202,8 @@ class Lagrangian:
         slope = loss_lipschitz(self.n_classes) if loss_slope is None else loss_slope
         reaction = sparse.csr_array(rates + slope * losses)
         own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
-        scaled: Any = sparse.csr_array(sparse.diags_array(1.0 / own) @ reaction)
+        inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+        scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
         square = 0.0
         for view in self.cells.views:
             part = scaled[:, view.cells]

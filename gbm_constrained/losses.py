@@ -26,8 +26,8 @@ With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 - gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
 - Hessian, diagonal majoriser: ``S p (1 - p) + range(Q) (p (1 - p) / 2 + q (1 - q) / 8)``. The
   curvature of the expected cost changes sign, but is at most that; taking the bound keeps
-  ``|gradient| / Hessian`` of the proxy below ``2 / (1 - max(p, q))``, where its positive part
-  would let leaves blow up.
+  ``|gradient| / Hessian`` of the proxy at most 2, where its positive part would let leaves blow
+  up.
 
 No further exponentials are needed: q is sqrt(p), scaled to sum to one.
 
@@ -74,7 +74,7 @@ def rate_lipschitz(n_classes: int) -> float:
 
     The rate itself is a step function. Replaced by the probability p_k it has gradient
     p_k (e_k - p), of norm at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The
-    sigmoid proxy is half as steep.
+    sigmoid proxy is three quarters as steep.
     """
     return loss_lipschitz(n_classes) / 4.0
 

@@ -552,7 +552,8 @@ def _range(expression: Expression) -> tuple[float, float, str]:
         low, high = 0.0, high - low
     if (low, high) == (0.0, 1.0):
         return low, high, "a rate in [0, 1]: 5 per cent is written 0.05"
-    return low, high, f"in [{low:g}, {high:g}], the values it can have"
+    finite = "finite and " if math.isinf(high - low) else ""
+    return low, high, f"{finite}in [{low:g}, {high:g}], the values it can have"
 
 
 @dataclass(frozen=True)
@@ -571,7 +572,7 @@ class Constraint:
     Raises
     ------
     TypeError
-        If `bound` is not a real number.
+        If `bound` is not a real number, or `expression` nothing that can be bounded.
     ValueError
         If `bound` is outside the range of the expression.
     """
@@ -581,20 +582,22 @@ class Constraint:
     bound: float
 
     def __post_init__(self) -> None:
+        if not isinstance(self.expression, Expression):
+            raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
+        if self.sense not in ("<=", ">="):
+            raise ValueError(f"The sense of a bound must be '<=' or '>=', got {self.sense!r}.")
         if not _number(self.bound):
+            name = str(self.expression).partition("(")[0].partition("[")[0]
             raise TypeError(
                 f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
-                f"as `rate(...) {self.sense} 0.05`."
+                f"as `{name}(...) {self.sense} 0.05`."
             )
         bound = float(self.bound)
         low, high, what = _range(self.expression)
+        if self.is_loss and isinstance(self.expression, (Rate, Each)) and low == 0.0:
+            low, what = math.ulp(0.0), "a positive, finite mean cross-entropy in nats"
         if not low <= bound <= high or not math.isfinite(bound):
             raise ValueError(f"The bound of {self.expression} must be {what}; got {bound}.")
-        if bound == 0.0 and self.is_loss and isinstance(self.expression, (Rate, Each)):
-            raise ValueError(
-                f"The bound of {self.expression} must be a positive mean cross-entropy in nats; "
-                f"got {bound}."
-            )
         object.__setattr__(self, "bound", bound)
 
     @property
@@ -615,7 +618,13 @@ class Constraint:
     @property
     def is_loss(self) -> bool:
         """Whether it bounds nothing but mean cross-entropies."""
-        return all(term.event == "log_loss" for term in self.terms)
+        return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self} is a constraint, neither true nor false. A rate between two bounds takes two "
+            f"constraints: [rate >= 0.01, rate <= 0.05], not 0.01 <= rate <= 0.05."
+        )
 
     def __str__(self) -> str:
         return f"{self.expression} {self.sense} {self.bound:g}"

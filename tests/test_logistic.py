@@ -282,6 +282,7 @@ def test_constraints_that_cannot_be_met_are_named(data):
         ({"tau": -1.0}, "tau must be a positive number or None, got -1.0"),
         ({"proxy": "hinge"}, "proxy must be one of"),
         ({"iterate": "best"}, "iterate must be one of"),
+        ({"constraint_solver": "admm"}, r"constraint_solver must be one of \['auto'.*got 'admm'"),
         ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers must hold"),
         ({"class_weight": {2: 0.0}}, "class_weight"),
     ],

@@ -209,7 +209,8 @@ class DictionaryLearner:
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = per_row[:, lag.cells.codes] * self._row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self._norm(r_j) for r_j in r])
-        together = self._norm((r / squares[:, None]).sum(axis=0))
+        inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+        together = self._norm(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # 0 without constraints
 
     def _observed_lipschitz(self, point: Point) -> Float:

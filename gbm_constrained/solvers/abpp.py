@@ -239,7 +239,9 @@ class ABPP:
         before = values if self._previous_values is None else self._previous_values
         z = values - self.bounds + theta / self.progress * (values - before)
         assert self.lipschitz is not None
-        step = self._sigma / self.lipschitz**2
+        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
+        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
+        step = self._sigma * inverse**2
         if self.lazy:
             z[(self.multipliers == 0) & (rates <= self.bounds)] = 0.0
         self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
