@@ -621,8 +621,8 @@ class Constraint:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"{self} is neither true nor false before a fit. A chain such as 0.1 <= rate <= 0.2 is "
-            f"two constraints: write them one by one."
+            f"{self} is neither true nor false before a fit. A chain such as 0.1 <= rate <= 0.2 "
+            f"is two constraints: write them one by one."
         )
 
     @property

@@ -32,10 +32,10 @@ def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
     if missing.size:
         raise ValueError(f"{name} has a missing label (NaN or None) in row {missing[0]}.")
     codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
-    unknown = labels[classes[codes] != labels]
-    if unknown.size:
+    unknown = labels[classes[codes] != labels].tolist()
+    if unknown:
         raise ValueError(
-            f"{name} holds label {unknown[:1].tolist()[0]!r}, which is not among the classes of y: "
+            f"{name} holds label {unknown[0]!r}, which is not among the classes of y: "
             f"{classes.tolist()}."
         )
     return codes
@@ -191,12 +191,12 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
 
 def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     """Columns with the categories of another table: unknown ones are missing values."""
-    columns = {}
+    table = table.copy(deep=False)
     for name, dtype in like.dtypes.items():
         if isinstance(dtype, pd.CategoricalDtype):
             given = table[name].astype("category").cat
-            columns[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
-    return table.assign(**columns) if columns else table
+            table[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
+    return table
 
 
 def _concatenated(features: Sequence[Any]) -> Any:
