@@ -668,6 +668,7 @@ def test_many_masks_are_spread_over_views(seed):
     np.testing.assert_allclose(found, expected, **EXACT)
     np.testing.assert_allclose(lagrangian.objective(statistics), in_all["log_loss"], **EXACT)
     np.testing.assert_allclose(lagrangian.error(statistics), in_all["error_rate"], **EXACT)
+    np.testing.assert_allclose(lagrangian.total_weight, p.weight.sum(), **EXACT)
 
 
 # --- algebra --------------------------------------------------------------------------------
@@ -686,6 +687,7 @@ def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
         1 - x: 1 - vx,
         y + 0.25: vy + 0.25,
         y - 0.25: vy - 0.25,
+        (x + 0.2) - (y + 0.5): vx - vy - 0.3,
         b * x + a * y: b * vx + a * vy,
         (x + y) / b: (vx + vy) / b,
         x * b + z * b: b * (vx + vz),
