@@ -20,6 +20,7 @@ from scipy import sparse
 
 from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
 from gbm_constrained.rates import (
+    ClassPosition,
     Column,
     Constraint,
     DataSet,
@@ -28,6 +29,7 @@ from gbm_constrained.rates import (
     Gap,
     Grouped,
     Judged,
+    Label,
     Overall,
     Predicted,
     Quotient,
@@ -35,9 +37,10 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
-from gbm_constrained.rows import Columns, Float, Key, Rows, UnavailableError, key_of
+from gbm_constrained.rows import MISSING, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
+ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class CompiledConstraints:
         """Whether values are on the right side of the bounds; missing where they are undefined."""
         sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in self.constraints])
         with np.errstate(invalid="ignore"):
-            return sign * (values - self.bounds) <= 1e-12
+            return sign * (values - self.bounds) <= ROUNDING
 
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
@@ -209,7 +212,9 @@ def value_of(constraint: Constraint, f: Float) -> float:
     """Value of what a constraint bounds, from its functionals."""
     expression = constraint.expression
     if isinstance(expression, Quotient):
-        return float(f[0] / f[1]) if f[1] > 0 else np.nan
+        if f[1] > ROUNDING:
+            return float(f[0] / f[1])
+        return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
     if np.isnan(f).all():
         return np.nan
     if isinstance(expression, Each):
@@ -274,21 +279,30 @@ class _Compiler:
     def inside(self, term: Term, view: View, group: Group | None) -> Any:
         """Cells that a term is taken over."""
         cells = self.cells
-        inside = cells.select(view, (*term.rows, *term.on))
+        taken = (*term.rows, *term.on)
+        about_labels = [s for s in taken if isinstance(s, (Label, ClassPosition, Judged))]
+        inside = cells.select(view, [s for s in taken if s not in about_labels])
         if cells.rows.sources and not any(isinstance(s, DataSet) for s in term.on):
             inside &= cells.in_objective
         if group is not None:
             inside[view.cells] &= np.isin(view.levels[group.by], list(group.levels))
-        if term.event in ("error", "correct", "log_loss") or any(
-            isinstance(s, Judged) for s in term.where
-        ):
+        if about_labels or term.where or term.event in ("error", "correct", "log_loss"):
             unlabelled = inside & (cells.labels < 0)
             if cells.count[unlabelled].any():
                 raise ValueError(
                     f"{term} needs labels, which rows of a data set do not have: give it as "
                     f"(X, y), or bound selection_rate or churn on it."
                 )
-        return inside
+        asked = [s.deployed for s in term.where if isinstance(s, Judged)]
+        asked += [term.event.deployed] if isinstance(term.event, Differs) else []
+        for deployed in asked if cells.rows.like is None else ():
+            unknown = inside[view.cells] & (view.levels[deployed] == cells.classes.size)
+            if cells.count[view.cells][unknown].any():
+                raise ValueError(
+                    f"{term} needs the other model's decisions, each a class of y, which rows of "
+                    f"a data set do not have: give the model itself, or a column of them."
+                )
+        return inside & cells.select(view, about_labels)
 
     def cost(self, term: Term, view: View) -> Any:
         """Whether a term's event happens in a cell when a class is predicted."""
@@ -338,7 +352,10 @@ def _group_rows(
             name = f"{rate[i]} >= {b:g} * ({rate[j]}){slack}"
             compiler.add_row(name, {at[i]: -1.0, at[j]: b}, e.slack)
         else:
-            compiler.add_row(f"{rate[i]} - {rate[j]} <= {b:g}", {at[i]: 1.0, at[j]: -1.0}, b)
+            name = f"{rate[i]} - {rate[j]} <= {b:g}"
+            if len(e.rate.terms) > 1 or e.rate.constant:
+                name = f"{rate[i]} - ({rate[j]}) <= {b:g}"
+            compiler.add_row(name, {at[i]: 1.0, at[j]: -1.0}, b)
 
 
 def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Compiler) -> Any:
@@ -347,13 +364,6 @@ def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Com
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
-    if e.missing == "raise":
-        lost = [level for level in levels if "missing" in level]
-        if lost:
-            raise ValueError(
-                f"{constraint}: {', '.join(map(str, by))} has missing values: fill them in, drop "
-                f"these rows, or make them a group with missing='group'."
-            )
     groups, sizes = [], []
     for i, level in enumerate(levels):
         group = Group(by, frozenset([i]), level)
@@ -364,6 +374,11 @@ def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Com
         in_group[view.cells] = view.levels[by] == i
         if not (cells.count[in_group & cells.in_objective].any() or in_rate):
             continue  # a value of rows of other data sets
+        if e.missing == "raise" and MISSING in level:
+            raise ValueError(
+                f"{constraint}: {', '.join(map(str, by))} has missing values: fill them in, drop "
+                f"these rows, or make them a group with missing='group'."
+            )
         sizes.append(int(in_rate) if weighs else 0)
         groups.append(replace(group, size=sizes[-1]))
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]

@@ -59,8 +59,11 @@ SOLVER_PARAMETERS_DOC = """
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
         Appendix G; 7 to 30 in its experiments).
-    initial_multipliers : array-like of shape (n_constraints,), default=None
-        Warm start of the multipliers, for instance those of an earlier fit."""
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The outer loop. "auto" takes CBPR for differences of mean losses, such as
+        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
 
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame

@@ -273,8 +273,8 @@ ErrorRateParity or BoundedGroupLoss
 
     Raises
     ------
-    TypeError
-        If it is another one.
+    TypeError, ValueError
+        If it is another one, or has no bound.
     """
     name = type(moment).__name__
     rates = {
@@ -285,6 +285,11 @@ ErrorRateParity or BoundedGroupLoss
         "ErrorRateParity": (error_rate(),),
     }
     if name == "BoundedGroupLoss" and type(moment.reduction_loss).__name__ == "ZeroOneLoss":
+        if moment.upper_bound is None:
+            raise ValueError(
+                "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "
+                "each(error_rate()) <= bound."
+            )
         return (BoundedGroupLoss("zero_one", upper_bound=float(moment.upper_bound)),)
     if name not in rates:
         raise TypeError(

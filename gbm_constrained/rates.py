@@ -533,6 +533,15 @@ class Ratio(Gap):
 
     slack: float = 0.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate.range[0] < 0.0:
+            raise ValueError(
+                f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
+            )
+        if not _number(self.slack) or not 0.0 <= self.slack < math.inf:
+            raise ValueError(f"slack must be a non-negative number, got {self.slack!r}.")
+
     def __le__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
 
@@ -545,6 +554,8 @@ def _range(expression: Expression) -> tuple[float, float, str]:
     if isinstance(expression, Ratio):
         return 0.0, 1.0, "a ratio in [0, 1]: four fifths is written 0.8"
     if isinstance(expression, Quotient):
+        if (expression.denominator - expression.numerator).range[0] >= 0.0:
+            return 0.0, 1.0, "a fraction in [0, 1]: 90 per cent is written 0.9"
         return 0.0, math.inf, "not negative"
     assert isinstance(expression, (Rate, Grouped))
     low, high = (expression if isinstance(expression, Rate) else expression.rate).range
@@ -584,13 +595,22 @@ class Constraint:
     def __post_init__(self) -> None:
         if not isinstance(self.expression, Expression):
             raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
-        if self.sense not in ("<=", ">="):
-            raise ValueError(f"The sense of a bound must be '<=' or '>=', got {self.sense!r}.")
         if not _number(self.bound):
             name = str(self.expression).partition("(")[0].partition("[")[0]
             raise TypeError(
                 f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
                 f"as `{name}(...) {self.sense} 0.05`."
+            )
+        grouped = isinstance(self.expression, Gap)
+        only = ">=" if isinstance(self.expression, Ratio) else "<="
+        if self.sense not in ("<=", ">=") or (grouped and self.sense != only):
+            raise ValueError(
+                f"The sense of a bound of {self.expression} must be "
+                f"{repr(only) if grouped else "'<=' or '>='"}, got {self.sense!r}."
+            )
+        if not self.terms:
+            raise ValueError(
+                f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
         bound = float(self.bound)
         low, high, what = _range(self.expression)
@@ -599,6 +619,12 @@ class Constraint:
         if not low <= bound <= high or not math.isfinite(bound):
             raise ValueError(f"The bound of {self.expression} must be {what}; got {bound}.")
         object.__setattr__(self, "bound", bound)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self} is neither true nor false before a fit. A chain such as 0.1 <= rate <= 0.2 "
+            f"is two constraints: write them one by one."
+        )
 
     @property
     def rates(self) -> tuple[Rate, ...]:

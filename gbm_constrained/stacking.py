@@ -28,9 +28,12 @@ def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
         If a label is not among the classes.
     """
     labels = np.asarray(y).ravel()
+    missing = np.flatnonzero(pd.isna(labels))
+    if missing.size:
+        raise ValueError(f"{name} has a missing label (NaN or None) in row {missing[0]}.")
     codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
-    unknown = labels[classes[codes] != labels]
-    if unknown.size:
+    unknown = labels[classes[codes] != labels].tolist()
+    if unknown:
         raise ValueError(
             f"{name} holds label {unknown[0]!r}, which is not among the classes of y: "
             f"{classes.tolist()}."
@@ -186,10 +189,20 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
         raise ValueError(f"{name} must have the {columns[0]} columns of X, got {columns[1]}.")
 
 
+def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Columns with the categories of another table: unknown ones are missing values."""
+    table = table.copy(deep=False)
+    for name, dtype in like.dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype):
+            given = table[name].astype("category").cat
+            table[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
+    return table
+
+
 def _concatenated(features: Sequence[Any]) -> Any:
     first = features[0]
     if isinstance(first, pd.DataFrame):
-        return pd.concat([first, *(f.astype(first.dtypes) for f in features[1:])])
+        return pd.concat([first, *(_categorised(f, first) for f in features[1:])])
     if sparse.issparse(first):
         return sparse.vstack(features, format="csr")
     if not isinstance(first, (np.ndarray, list)):
