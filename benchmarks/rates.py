@@ -1,8 +1,8 @@
 """Rates of groups, churn and many rules at once: what is reached, with defaults only.
 
-Adult and COMPAS in 70/30 splits with random states 0, 1, 2; 300 rounds, learning rate 0.1, all else
-the libraries' defaults. Constraints are measured on the training rows; test figures show what is
-left of them on others.
+Adult and COMPAS in 70/30 splits with random states 0, 1, 2; 300 rounds, learning rate 0.1, all
+else the libraries' defaults. Constraints are measured on the training rows; test figures show what
+is left of them on others.
 
     python benchmarks/rates.py [gaps odds compas requested churn defaults] [--library xgboost]
 """
@@ -142,8 +142,8 @@ def requested(libraries: tuple[str, ...]) -> None:
             clf = make(library, [gap(fpr(), by="sex") <= bound]).fit(X, y, sensitive_features=sex)
             train, test = clf.predict(X), clf.predict(X_test)
             print(
-                f"{library:9s} asked for {bound:.2f}: training {gap_of('fpr', y, train, sex):.4f}, "
-                f"accuracy {np.mean(train == y):.4f}; test "
+                f"{library:9s} asked for {bound:.2f}: training gap "
+                f"{gap_of('fpr', y, train, sex):.4f}, accuracy {np.mean(train == y):.4f}; test "
                 f"{gap_of('fpr', y_test, test, sex_test):.4f}, {np.mean(test == y_test):.4f}",
                 flush=True,
             )

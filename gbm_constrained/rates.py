@@ -602,11 +602,13 @@ class Constraint:
                 f"as `{name}(...) {self.sense} 0.05`."
             )
         grouped = isinstance(self.expression, Gap)
-        only = ">=" if isinstance(self.expression, Ratio) else "<="
-        if self.sense not in ("<=", ">=") or (grouped and self.sense != only):
+        senses = ["<=", ">="]
+        if grouped:
+            senses = [">="] if isinstance(self.expression, Ratio) else ["<="]
+        if self.sense not in senses:
             raise ValueError(
-                f"The sense of a bound of {self.expression} must be "
-                f"{repr(only) if grouped else "'<=' or '>='"}, got {self.sense!r}."
+                f"The sense of a bound of {self.expression} must be one of {senses}, got "
+                f"{self.sense!r}."
             )
         if not self.terms:
             raise ValueError(
@@ -619,12 +621,6 @@ class Constraint:
         if not low <= bound <= high or not math.isfinite(bound):
             raise ValueError(f"The bound of {self.expression} must be {what}; got {bound}.")
         object.__setattr__(self, "bound", bound)
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            f"{self} is neither true nor false before a fit. A chain such as 0.1 <= rate <= 0.2 "
-            f"is two constraints: write them one by one."
-        )
 
     @property
     def rates(self) -> tuple[Rate, ...]:
