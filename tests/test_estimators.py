@@ -345,7 +345,7 @@ def test_bound_outside_the_unit_interval(bound):
     ("options", "message"),
     [
         ({"proxy": "hinge"}, "proxy.*hinge"),
-        ({"iterate": "best"}, "iterate.*best"),
+        ({"iterate": "first"}, "iterate.*first"),
         ({"error_form": "loss"}, "error_form"),
         ({"solver": "admm"}, "solver.*admm"),
         ({"solver": "cbpr", "iterate": "ergodic"}, "iterate='ergodic'.*CBPR"),

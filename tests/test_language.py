@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -862,7 +863,7 @@ def test_bounds_are_searched_over(Classifier):
         (lambda: gap(precision()), "gap compares a plain rate between groups, got precision"),
         (lambda: each(gap(fpr())), "each compares a plain rate between groups"),
         (lambda: ratio("fpr"), "ratio compares a plain rate between groups, got 'fpr'"),
-        (lambda: 0.01 <= fpr() <= 0.05, "A chain such as 0.1 <= rate <= 0.2 is two constraints"),
+        (lambda: 0.01 <= fpr() <= 0.05, "A rate between two bounds takes two constraints"),
         (lambda: fpr() <= precision(), "must be a number, got precision"),
         (lambda: gap(fpr()) <= gap(fnr()), "must be a number, got gap"),
         (lambda: fpr() < 0.05, "not supported between instances of 'Rate' and 'float'"),
@@ -897,11 +898,11 @@ def test_what_is_not_linear_is_refused(make, reason):
         (lambda: gap(fpr(), min_group_size=True), "min_group_size must be an integer >= 1"),
         (lambda: confusion(0, 1, normalize=None), "normalize must be 'true', 'pred' or 'all'"),
         (lambda: fpr() - fpr() <= 0, "does not depend on predictions"),
-        (lambda: Constraint(fpr(), "<", 0.1), "the sense must be <= or >="),
-        (lambda: Constraint(gap(fpr()), ">=", 0.1), "the sense must be <="),
-        (lambda: Constraint(ratio(fpr()), "<=", 0.1), "the sense must be >="),
-        (lambda: log_loss() <= 0, "must be a positive mean cross-entropy in nats"),
-        (lambda: each(log_loss()) <= 0, "must be a positive mean cross-entropy in nats"),
+        (lambda: Constraint(fpr(), "<", 0.1), "must be one of \\['<=', '>='\\], got '<'"),
+        (lambda: Constraint(gap(fpr()), ">=", 0.1), "must be one of \\['<='\\]"),
+        (lambda: Constraint(ratio(fpr()), "<=", 0.1), "must be one of \\['>='\\]"),
+        (lambda: log_loss() <= 0, "must be a positive, finite mean cross-entropy in nats"),
+        (lambda: each(log_loss()) <= 0, "must be a positive, finite mean cross-entropy in nats"),
         (lambda: ratio(fpr()) >= 80, "a ratio in [0, 1]: four fifths is written 0.8; got 80.0"),
         (lambda: precision() >= 90, "a fraction in [0, 1]: 90 per cent is written 0.9"),
         (lambda: f1() >= 1.01, "a fraction in [0, 1]"),
@@ -950,7 +951,7 @@ def test_a_bound_that_is_not_a_number(rate, bound):
         Constraint(rate, "<=", bound)
     assert f"The bound of {rate} " in str(error.value)
     assert f"got {bound!r}" in str(error.value)
-    assert "`rate(...) <= 0.05`" in str(error.value)
+    assert re.search(r"`\w+\(\.\.\.\) <= 0\.05`", str(error.value))
 
 
 @pytest.mark.parametrize(
