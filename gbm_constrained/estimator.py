@@ -456,6 +456,7 @@ class ConstrainedFit:
         last = trained_in[-1] if trained_in else solver.history[-1]
         self.multipliers = last.multipliers
         self._functionals = self._reported.functionals(statistics)
+        reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
         self._final = replace(
             last,
             iteration=last.iteration + 1,
@@ -466,7 +467,7 @@ class ConstrainedFit:
             functionals=lagrangian.constraints.functionals(statistics),
             bregman=np.nan,
             seconds=solver.elapsed,
-            fritz_john=np.nan,
+            fritz_john=reached[0] if reached else np.nan,
         )
 
     @property
