@@ -255,7 +255,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         return np.hstack(parts, dtype=np.float64)
 
     def _feasible(self, learner: LinearLearner, start: Float) -> Float:
-        """Start of CBPR: the parent's solution, or else the best constant model that is allowed."""
+        """Start of CBPR: the parent's solution, or else a constant model that is allowed."""
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
         if self.fit_intercept:
