@@ -17,13 +17,12 @@ from gbm_constrained.rates import error_rate, gap, log_loss
 from gbm_constrained.rows import Rows
 from gbm_constrained.solvers import ABPP, CBPR
 
-TOL = 4e-5
+TOL = 2.5e-5
 # kind of learner, classes, groups, sample weights, bound of the gap
 CASES = {
     "linear": ("linear", 2, 2, False, 0.01),
     "linear_groups_weights": ("linear", 2, 4, True, 0.03),
-    "linear_classes_weights": ("linear", 3, 2, True, 0.02),
-    "linear_classes_groups": ("linear", 3, 3, False, 0.03),
+    "linear_classes_groups_weights": ("linear", 3, 3, True, 0.03),
     "dictionary_weights": ("full", 2, 2, True, 0.01),
     "dictionary_classes": ("full", 3, 2, False, 0.02),
     "dictionary_deficient_groups": ("deficient", 2, 3, True, 0.02),
@@ -53,11 +52,11 @@ def learner_of(name):
     kind, n_classes, n_groups, weighted, bound = CASES[name]
     lagrangian, X = make(n_classes, n_groups, weighted, loss_gap(bound))
     if kind == "linear":
-        return LinearLearner(lagrangian, X, l2=0.02, metric="scores")
+        return LinearLearner(lagrangian, X, l2=0.05, metric="scores")
     scores = np.column_stack([np.tanh(X), np.sign(X[:, :2]), np.ones(len(X))])
     if kind == "deficient":
-        scores = np.column_stack([scores, scores @ np.ones(6), scores[:, 0]])
-    return DictionaryLearner(lagrangian, scores, l2=0.005)
+        scores = np.column_stack([scores, 0.3 * scores @ np.ones(6), scores[:, 0]])
+    return DictionaryLearner(lagrangian, scores, l2=0.05)
 
 
 @lru_cache
@@ -233,7 +232,7 @@ def test_constant_scores_need_equal_classes_or_base_rates():
     learner = learner_of("linear")
     biased = np.array([0.0, 0.0, 0.0, 0.05])
     assert learner.violations(biased).max() <= 0
-    solution = learner.solve(300, TOL, biased, solver=learner.solver(CBPR))
+    solution = learner.solve(1000, TOL, biased, solver=learner.solver(CBPR))
     assert solution.converged
     np.testing.assert_allclose(
         solution.weights, solved("linear")[2][-1].weights, rtol=0, atol=5e-3
@@ -252,7 +251,7 @@ def test_earlier_solution_is_accepted_and_kept():
 
 
 def test_unfinished_path_returns_a_feasible_iterate():
-    learner = learner_of("linear_classes_weights")
+    learner = learner_of("dictionary_classes")
     solution = learner.solve(2, solver=learner.solver(CBPR))
     assert not solution.converged
     assert learner.violations(solution.weights).max() <= 0
@@ -308,8 +307,8 @@ def test_concavity_is_the_most_negative_eigenvalue(rule, n_classes, n_groups):
             values = np.linalg.eigvalsh(row_hessians(lagrangian, scores, y))[:, 0]
             assert (values >= -bound - 1e-12).all()
             lowest = np.minimum(lowest, values)
-        # The sigmoid proxy's bound adds the worst of p and of softmax(F / 2), at other scores; with
-        # three classes it is that of any costs, not of 0 and 1.
+        # The sigmoid proxy's bound adds the worst of p and of softmax(F / 2), at other scores;
+        # with three classes it is that of any costs, not of 0 and 1.
         share = {"loss": 0.98, "sigmoid": 0.8 if n_classes == 2 else 0.35}[rule]
         assert -lowest.min() >= share * bound.max()
 
@@ -380,26 +379,25 @@ def table(n=2000):
 def fitted(library, bound, **options):
     X, y, s = table()
     rule = gap(log_loss(), by="s") <= bound
-    model = CLASSES[library](constraints=[rule], **OPTIONS[library], **options)
+    model = CLASSES[library](constraints=[rule], **{**OPTIONS[library], **options})
     return model.fit(X, y, sensitive_features={"s": s})
 
 
 @boosters
 def test_boosters_meet_a_loss_gap_by_cbpr(library):
-    """solver="auto" runs CBPR, which halves the gap of the plain fit at least."""
+    """solver="auto" runs CBPR; 60 rounds of long steps suffice for a third of the plain gap."""
     X, y, s = table()
-    plain = fitted(library, 10.0)
-    before = plain.constraint_report_.train[0]
-    model = fitted(library, 0.03)
-    assert before > 0.1
-    assert model.constraint_report_.train[0] <= 0.03 + 0.005
+    plain = fitted(library, 10.0, learning_rate=0.3)
+    assert plain.constraint_report_.train[0] > 0.1
+    model = fitted(library, 0.03, learning_rate=0.3, rounds_per_iteration=1)
+    assert model.constraint_report_.train[0] <= 0.03 + 1e-3
     finite = model.history_.fritz_john.dropna()
-    assert finite.size >= 2
+    assert finite.size >= 4
     assert np.isfinite(finite).all()
-    assert (model.multipliers_ >= 0).all()
-    assert model.multipliers_.any()
+    assert model.multipliers_.max() > 0.1
     p = model.predict_proba(X)[np.arange(y.size), y]
-    assert abs(-np.log(p[s == 1]).mean() + np.log(p[s == 0]).mean()) <= 0.035
+    own = abs(np.log(p[s == 1]).mean() - np.log(p[s == 0]).mean())
+    assert own == pytest.approx(model.constraint_report_.train[0], abs=1e-6)
 
 
 @boosters
@@ -457,7 +455,7 @@ def test_logistic_regression_under_a_gap_that_never_binds():
 
 
 def test_logistic_regression_solver_choices():
-    assert logistic(constraint_solver="cbpr").history_.fritz_john.notna().any()
+    assert logistic(10.0, constraint_solver="cbpr").history_.fritz_john.notna().any()
     with pytest.raises(ValueError, match="solver must be one of"):
         logistic(constraint_solver="newton")
     with pytest.raises(ValueError, match="ergodic"):
@@ -467,7 +465,7 @@ def test_logistic_regression_solver_choices():
 def test_logistic_regression_without_a_feasible_constant():
     """A loss below log 2 is beyond every constant model: said before iterations are spent."""
     rules = [gap(log_loss(), by="s") <= 0.001, log_loss() <= 0.3]
-    with pytest.raises(ValueError, match="no constant model does: .*log_loss <= 0.3"):
+    with pytest.raises(ValueError, match=r"no constant model does: .*log_loss <= 0\.3"):
         logistic(rule=rules)
 
 
