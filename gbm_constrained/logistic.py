@@ -47,6 +47,8 @@ class ConstrainedLogisticRegression(LogisticRegression):
     distance of scores: the units of the features do not matter. Under mean-loss constraints it is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
     value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
+    A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
+    a KKT point from a model that meets the rule: the parent's solution, or else a constant one.
 
     Parameters
     ----------
@@ -77,6 +79,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
     initial_multipliers : array-like of shape (n_constraints,), default=None
         Warm start of the multipliers, for instance those of an earlier fit.
+    constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The method; "auto" takes CBPR for differences of mean losses and ABPP otherwise.
 
     Attributes
     ----------
