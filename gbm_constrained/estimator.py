@@ -478,6 +478,7 @@ class ConstrainedFit:
         statistics = lagrangian.at(margin).statistics()
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
+        reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
         return replace(
             last,
             iteration=last.iteration + 1,
@@ -488,7 +489,7 @@ class ConstrainedFit:
             functionals=lagrangian.constraints.functionals(statistics),
             bregman=np.nan,
             seconds=solver.elapsed,
-            fritz_john=np.nan,
+            fritz_john=reached[0] if reached else np.nan,
         )
 
     def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:

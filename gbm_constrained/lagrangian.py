@@ -219,9 +219,20 @@ class Lagrangian:
         ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
         mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
         """
-        labels = np.maximum(self.cells.labels, 0)
-        pi = np.bincount(labels, self._objective_weight) / self.total_weight
+        pi = self._class_fractions
         return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
+
+    @property
+    def _class_fractions(self) -> Float:
+        labels = np.maximum(self.cells.labels, 0)
+        total = np.bincount(labels, self._objective_weight, self.n_classes)
+        return np.asarray(total / self.total_weight)
+
+    @property
+    def constant_scores(self) -> float | Float:
+        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
+        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
+        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
 
     def at(self, margin: Array) -> Point:
         """Fix the scores at which the Lagrangian is looked at.

@@ -24,6 +24,7 @@ from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.rows import Float
+from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
@@ -46,6 +47,8 @@ class ConstrainedLogisticRegression(LogisticRegression):
     distance of scores: the units of the features do not matter. Under mean-loss constraints it is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
     value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
+    A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
+    a KKT point from a model that meets the rule: the parent's solution, or else a constant one.
 
     Parameters
     ----------
@@ -76,6 +79,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
     initial_multipliers : array-like of shape (n_constraints,), default=None
         Warm start of the multipliers, for instance those of an earlier fit.
+    constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The method; "auto" takes CBPR for differences of mean losses and ABPP otherwise.
 
     Attributes
     ----------
@@ -234,6 +239,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             metric="scores",
         )
         start = start.T.reshape(learner.shape)
+        if isinstance(fit.solver, CBPR):
+            start = self._feasible(learner, start)
         adaptive = self.sigma is None and self.outlier_clip is None
         for solution in learner.path(
             self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
@@ -255,6 +262,24 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             super().fit(X, y, sample_weight)
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
+
+    def _feasible(self, learner: LinearLearner, start: Float) -> Float:
+        """Start of CBPR: the parent's solution, or else a constant model that is allowed."""
+        lagrangian = learner.lagrangian
+        prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
+        if self.fit_intercept:
+            prior[-1] = lagrangian.constant_scores
+        for weights in (start, prior, uniform):
+            g = learner.violations(weights)
+            if g.max() <= FEASIBLE:
+                return weights
+        worst = int(g.argmax())
+        raise ValueError(
+            f"CBPR, which differences of losses need, starts from a model that meets the "
+            f"constraints, and no constant model does: equal probabilities violate "
+            f"{lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Relax it, or force "
+            f"constraint_solver='abpp'."
+        )
 
     def _class_factor(self, classes: Array, y: Array) -> Array:
         weights = self.class_weight
@@ -292,7 +317,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         exact = all(c.is_loss for c in options.constraints)
         if exact and not solution.converged:
             warnings.warn(
-                f"ABPP stopped after n_iterations={self.n_iterations} with a residual of "
+                f"The solver stopped after n_iterations={self.n_iterations} with a residual of "
                 f"{solution.residual:.1e} > tol={self.tol}: increase n_iterations, scale the "
                 f"features, or relax constraints that cannot all be met.",
                 ConvergenceWarning,

@@ -52,6 +52,7 @@ from gbm_constrained.solvers.abpp import Record
 
 DENSE = 1500  # Weights up to which second moments are factorised.
 SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
+NEAR = 1e-6  # Norm of the gradient from which Newton steps are taken.
 EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that is left.
 
 
@@ -66,7 +67,7 @@ class Solution:
     multipliers : ndarray of shape (m,)
         y_{k+1}.
     average_weights, average_multipliers : ndarray
-        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y.
+        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y; of CBPR the last.
     residual : float
         The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
         (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity).
@@ -294,8 +295,9 @@ class DictionaryLearner:
         ----------
         n_iterations, tol, start, **options
             As those of :meth:`solve`.
-        solver : ABPP, default=None
-            The solver itself, in the place of its options.
+        solver : ABPP or CBPR, default=None
+            The solver itself, in the place of its options. Of CBPR only the outer iterates are
+            yielded, the start first, and `n_iterations` counts the inner ones.
         adaptive : bool, default=False
             Whether Lipschitz constants are the largest that were observed on the path, instead
             of bounds for any scores. Rows that are right hardly react, so that dual steps grow by
@@ -304,6 +306,9 @@ class DictionaryLearner:
         if n_iterations < 1:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")
         lag, solver = self.lagrangian, solver or self.solver(**options)
+        if isinstance(solver, CBPR):
+            yield from self._outer_path(n_iterations, tol, start, solver)
+            return
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes = np.zeros(len(lag.constraints))
@@ -328,12 +333,30 @@ class DictionaryLearner:
             residual = max(
                 np.abs(np.maximum(g, -y)).max(initial=0.0), np.sqrt(2 * D) * solver.inverse_tau
             )
-            if isinstance(solver, CBPR):  # at rest within a subproblem is not at rest
-                residual = solver.residuals[-1] if solver.residuals else np.inf
             yield Solution(
                 x, y, x_sum / total, y_sum / total, residual, settled and residual <= tol,
                 solver.history,
             )  # fmt: skip
+
+    def _outer_path(
+        self, n_iterations: int, tol: float, start: Float | None, solver: CBPR
+    ) -> Iterator[Solution]:
+        """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
+        x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
+        if solver.project is None and self.shape[0] <= DENSE:
+            solver.project = self._project
+        for _ in range(n_iterations + 1):
+            y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
+            solver.begin_iteration(self.lagrangian.at(self.margin(x)))
+            residual = solver.residuals[-1] if solver.residuals else np.inf
+            if len(solver.residuals) > done or k == 0:
+                history = solver.history[: max(k, 1)]
+                yield Solution(x, y, x, y, residual, residual <= tol, history)
+            x = self._proximal_step(solver, x)
+
+    def _project(self, rows: Array) -> Float:
+        """Pull per-row derivatives back to coordinates that are nearly orthonormal in scores."""
+        return np.asarray(self._coordinates.T @ self._adjoint(rows)).ravel()
 
     @cached_property
     def _coordinates(self) -> Any:
@@ -389,20 +412,29 @@ class DictionaryLearner:
             product = self._adjoint(point.hessian_product(y, rows, in_scores)) + ridge * du
             return np.asarray(T.T @ product).ravel()
 
-        found = minimize(
-            value_and_gradient, np.zeros(int(np.prod(shape))), jac=True, hessp=hessian_product,
-            method="trust-ncg", options={"gtol": 1e-6, "maxiter": 200},
-        )  # fmt: skip
-        z, gradient = found.x, found.jac
-        for _ in range(5):
-            hessian = LinearOperator((z.size, z.size), lambda u: hessian_product(z, u))  # noqa: B023
-            if np.linalg.norm(gradient) <= EXACT:
-                break
-            newton, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
-            _, at_newton = value_and_gradient(z + newton)
-            if not np.linalg.norm(at_newton) < np.linalg.norm(gradient):
-                break
-            z, gradient = z + newton, at_newton
+        def newton(z: Array, gradient: Float) -> tuple[Array, Float]:
+            for _ in range(8):
+                hessian = LinearOperator((z.size, z.size), lambda u: hessian_product(z, u))  # noqa: B023
+                if np.linalg.norm(gradient) <= EXACT:
+                    break
+                step, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
+                _, at_step = value_and_gradient(z + step)
+                if not np.linalg.norm(at_step) < np.linalg.norm(gradient):
+                    break
+                z, gradient = z + step, at_step
+            return z, gradient
+
+        z = np.zeros(int(np.prod(shape)))
+        gradient = value_and_gradient(z)[1]
+        if isinstance(solver, CBPR):  # strongly convex, and x is near
+            z, gradient = newton(z, gradient)
+        if np.linalg.norm(gradient) > NEAR:
+            found = minimize(
+                value_and_gradient, z, jac=True, hessp=hessian_product, method="trust-ncg",
+                options={"gtol": NEAR, "maxiter": 200},
+            )  # fmt: skip
+            z, gradient = found.x, found.jac
+        z, _ = newton(z, gradient)
         return np.asarray(x + at(z)[0])
 
 

@@ -237,14 +237,8 @@ class ABPP:
             self.bounds = np.where(np.isnan(levels), self.bounds, levels)
         values = rates + offset
         before = values if self._previous_values is None else self._previous_values
-        z = values - self.bounds + theta / self.progress * (values - before)
-        assert self.lipschitz is not None
-        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
-        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
-        step = self._sigma * inverse**2
-        if self.lazy:
-            z[(self.multipliers == 0) & (rates <= self.bounds)] = 0.0
-        self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
+        g = values - self.bounds
+        self.multipliers = self._ascend(g, g + theta / self.progress * (values - before))
         self._previous_values = values
         self.ergodic_weights.append(self._sigma / self._sigma_0)
         record = Record(
@@ -263,6 +257,15 @@ class ABPP:
         self.history.append(record)
         if self.callback is not None:
             self.callback(record)
+
+    def _ascend(self, g: Float, z: Float) -> Float:
+        """Multipliers after a dual step along z, the extrapolated constraints g."""
+        assert self.lipschitz is not None
+        if self.lazy:
+            z[(self.multipliers == 0) & (g <= 0)] = 0.0
+        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
+        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
+        return np.maximum(self.multipliers + self._sigma * inverse**2 * z, 0.0)
 
     def _move_anchor(self, margin: Array) -> float:
         """Make x_k the proximal centre; return its distance to the centre before."""
