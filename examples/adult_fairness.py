@@ -158,7 +158,7 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     left, right = plot_requested(table, axes, series="rule", variant="library")
     left.set_xlabel("requested bound on the gap (percentage points)")
-    left.set_ylabel("gap on the test rows (percentage points)")
+    left.set_ylabel("gap between groups (percentage points)")
     right.set_xlabel("gap on the test rows (percentage points)")
     right.set_ylabel("accuracy on the test rows (%)")
     figure.suptitle("Adult: gaps between groups, asked for and found, and their price")

@@ -359,15 +359,15 @@ def plot_requested(
     left, right = np.ravel(axes)
     colours = dict(zip(points[series].unique(), itertools.cycle(COLOURS), strict=False))
     variants = [""] if variant is None else list(points[variant].unique())
-    looks = [
+    looks: list[dict[str, Any]] = [
         {"marker": MARKERS[i % len(MARKERS)], "linestyle": ("-", "--", "-.", ":")[i % 4]}
         for i in range(len(variants))
     ]
     bounds = np.unique(points[requested].dropna())
     none_at = bounds[-1] + 0.12 * max(bounds[-1] - min(bounds[0], 0.0), 1e-12)
     left.plot(bounds[[0, -1]], bounds[[0, -1]], color=GREY, linestyle=":", zorder=1)
-    cross = {"marker": "x", "linestyle": "", "markersize": 8, "markeredgewidth": 2}
-    hollow = {"linestyle": "", "markerfacecolor": "none", "markersize": 8, "alpha": 0.6}
+    cross = dict[str, Any](marker="x", linestyle="", markersize=8, markeredgewidth=2)
+    hollow = dict[str, Any](linestyle="", markerfacecolor="none", markersize=8, alpha=0.6)
     for (name, colour), (i, of) in itertools.product(colours.items(), enumerate(variants)):
         chosen = points[series] == name
         group = points[chosen if variant is None else chosen & (points[variant] == of)]
@@ -387,12 +387,20 @@ def plot_requested(
     if points[requested].isna().any():
         ticks, names = [*ticks, none_at], [*names, "none"]
     left.set_xticks(ticks, names)
-    kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True) if of]
+    if variant in (None, series):  # colour and marker go together
+        shown = looks if variant == series else [looks[0] for _ in colours]
+        kinds = []
+    else:
+        shown = [{"linewidth": 4} for _ in colours]
+        kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True)]
     if train is not None:
         kinds.append(("training rows", {"marker": "o", **hollow}))
     kinds += [("as requested", {"linestyle": ":"}), ("no rule", cross)]
     line_2d = _matplotlib("lines").Line2D
-    handles = [line_2d([], [], color=c, linewidth=4, label=str(n)) for n, c in colours.items()]
+    handles = [
+        line_2d([], [], color=colour, label=str(name), **look)
+        for (name, colour), look in zip(colours.items(), shown, strict=True)
+    ]
     handles += [line_2d([], [], color=GREY, label=kind, **look) for kind, look in kinds]
     right.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     left.set_xlabel(requested)
