@@ -371,20 +371,22 @@ def plot_requested(
     for (name, colour), (i, of) in itertools.product(colours.items(), enumerate(variants)):
         chosen = points[series] == name
         group = points[chosen if variant is None else chosen & (points[variant] == of)]
-        # From loose to tight, starting at the model without the rule.
+        if group.empty:
+            continue
+        # From the largest bound down, starting at the model without the rule.
         group = group.sort_values(requested, ascending=False, na_position="first")
         plain, ruled = group[group[requested].isna()], group.dropna(subset=[requested])
         line = {"color": colour, "markersize": 5, "linewidth": 1.4}
         left.plot(ruled[requested], ruled[test], **line, **looks[i])
         if train is not None:
-            shape = looks[i] | hollow
-            left.plot(ruled[requested], ruled[train], color=colour, **shape)
+            left.plot(ruled[requested], ruled[train], color=colour, **{**looks[i], **hollow})
         left.plot(np.full(len(plain), none_at), plain[test], color=colour, **cross)
         joined = range(len(plain), len(group))
         right.plot(group[test], group[accuracy], markevery=list(joined), **line, **looks[i])
         right.plot(plain[test], plain[accuracy], color=colour, **cross)
+    any_plain = points[requested].isna().any()
     ticks, names = list(bounds), [f"{bound:g}" for bound in bounds]
-    if points[requested].isna().any():
+    if any_plain:
         ticks, names = [*ticks, none_at], [*names, "none"]
     left.set_xticks(ticks, names)
     if variant in (None, series):  # colour and marker go together
@@ -395,7 +397,9 @@ def plot_requested(
         kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True)]
     if train is not None:
         kinds.append(("training rows", {"marker": "o", **hollow}))
-    kinds += [("as requested", {"linestyle": ":"}), ("no rule", cross)]
+    kinds.append(("as requested", {"linestyle": ":"}))
+    if any_plain:
+        kinds.append(("no rule", cross))
     line_2d = _matplotlib("lines").Line2D
     handles = [
         line_2d([], [], color=colour, label=str(name), **look)
