@@ -33,7 +33,7 @@ from gbm_constrained import (
 from gbm_constrained.datasets import load_adult
 from gbm_constrained.plotting import plot_requested
 
-BOUNDS = [0.1, 0.06, 0.03, 0.01]
+BOUNDS = [0.1, 0.03, 0.01]
 CLASSIFIERS = {"XGBoost": ConstrainedXGBClassifier, "LightGBM": ConstrainedLGBMClassifier}
 PARAMS: dict[str, dict[str, Any]] = {
     "XGBoost": {"enable_categorical": True, "verbosity": 0},
@@ -140,7 +140,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--library", choices=[*CLASSIFIERS, "both"], default="both")
     parser.add_argument("--rows", type=int, default=48_842, help="of a random sample to use")
     parser.add_argument("--rounds", type=int, default=300, help="boosting rounds")
-    parser.add_argument("--jobs", type=int, default=2, help="threads of the libraries")
+    parser.add_argument("--jobs", type=int, default=1, help="threads of the libraries")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     return args
