@@ -143,7 +143,7 @@ def test_strict_inequalities_are_refused(compare):
     with pytest.raises(TypeError, match="not supported between instances of 'Rate' and 'float'"):
         compare(fnr(), 0.05)
     for sense in ("<", "==", "=<"):
-        with pytest.raises(ValueError, match=f"must be '<=' or '>=', got '{sense}'"):
+        with pytest.raises(ValueError, match=f"must be one of .*, got '{sense}'"):
             Constraint(fnr(), sense, 0.05)
 
 
