@@ -36,6 +36,7 @@ from gbm_constrained.losses import (
     clip_cap,
     logistic_targets,
     loss_lipschitz,
+    over_classes,
     rate_lipschitz,
 )
 from gbm_constrained.rows import Float
@@ -43,6 +44,7 @@ from gbm_constrained.rows import Float
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish.
 BLOCK = 65_536
+SAMPLED = 32_768  # Rows that mean slopes of cells are taken from, about.
 
 
 class Lagrangian:
@@ -211,6 +213,39 @@ class Lagrangian:
             gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
             square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
         return own, float(np.sqrt(max(square, 1.0)))
+
+    @cached_property
+    def _sample(self) -> tuple[Array, Array | None]:
+        """Rows that stand for their cells, evenly spaced in each, and their weights."""
+        codes = self.cells.codes
+        order = np.argsort(codes, kind="stable")
+        rank = np.arange(codes.size) - np.searchsorted(codes[order], codes[order])
+        count = np.bincount(codes)
+        wanted = max(SAMPLED // int(np.count_nonzero(count)), 50)
+        every = -(-count // wanted)
+        rows = np.sort(order[rank % every[codes[order]] == 0])
+        return rows, None if self._weight is None else self._weight[rows]
+
+    def slopes(self) -> Float:
+        """Root mean square slope of class probabilities in each cell, at the last scores.
+
+        Of a sample of the rows; the largest that it can be in cells without one.
+        """
+        rows, weight = self._sample
+        p = self._probability[rows].astype(np.float64)
+        square = (p * (1.0 - p)) ** 2
+        square = square if square.ndim == 1 else over_classes(np.add, square)
+        square = square if weight is None else square * weight
+        steepest = rate_lipschitz(self.n_classes)
+        slopes = np.full(len(self.cells), steepest)
+        for view in self.cells.views:
+            size = view.cells.stop - view.cells.start
+            codes = view.codes[rows] - view.cells.start
+            mass = np.bincount(codes, weight, size)
+            total = np.bincount(codes, square, size)
+            with np.errstate(invalid="ignore"):
+                slopes[view.cells] = np.where(mass > 0, np.sqrt(total / mass), steepest)
+        return slopes
 
     @cached_property
     def constant_curvature(self) -> float:

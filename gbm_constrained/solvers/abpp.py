@@ -40,6 +40,14 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
 a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
+**Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
+slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
+square far below 1/4 once the model is sure of most rows, and dual steps are longer by the square
+of that. The steepest rules, gaps of error rates, pull rows towards the decision and so become
+steeper with their multipliers: their steps shorten again. Measured on Adult (gap <= 0.01 of four
+rates, and equalized odds <= 0.02): with the slopes as they are error rates overshoot; taken 1.5
+times as steep all are met in 300 rounds; constant steps leave equalized odds at 0.024.
+
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
 call it in a plain loop.
@@ -50,6 +58,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +67,9 @@ from gbm_constrained.cells import CellStatistics
 from gbm_constrained.lagrangian import Lagrangian, Point
 from gbm_constrained.losses import Array, rate_lipschitz
 from gbm_constrained.rows import Float
+
+STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
+SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,7 @@ class ABPP:
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
+        self._observes = self.lazy and self.lipschitz is None
         if self.lipschitz is None:
             # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
             slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
@@ -260,12 +274,27 @@ class ABPP:
 
     def _ascend(self, g: Float, z: Float) -> Float:
         """Multipliers after a dual step along z, the extrapolated constraints g."""
+        if self._observes and self.multipliers.any():
+            self.lipschitz = self._observed_lipschitz()
         assert self.lipschitz is not None
         if self.lazy:
             z[(self.multipliers == 0) & (g <= 0)] = 0.0
         # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         return np.maximum(self.multipliers + self._sigma * inverse**2 * z, 0.0)
+
+    def _observed_lipschitz(self) -> Float:
+        """Lipschitz constants with the slopes of the rates at the current scores."""
+        lag = self.lagrangian
+        steepest = rate_lipschitz(lag.n_classes)
+        slopes = np.maximum(STEEPER * lag.slopes(), SLOPE_FLOOR) / steepest
+        rates, losses = self._squared_reactions
+        return np.asarray(np.sqrt(rates @ slopes**2 + losses * steepest**2))
+
+    @cached_property
+    def _squared_reactions(self) -> tuple[Any, Float]:
+        rates, losses = self.lagrangian.reactions
+        return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
 
     def _move_anchor(self, margin: Array) -> float:
         """Make x_k the proximal centre; return its distance to the centre before."""
