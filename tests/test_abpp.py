@@ -328,8 +328,9 @@ def test_a_constraint_that_no_prediction_changes(lazy):
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
     assert among.lipschitz[1:].tolist() == [0.0, 0.0]
-    assert among.history[-1].multipliers[0] > 0
-    assert among.history[-1].multipliers[1:].tolist() == [0.0, 0.0]
+    moved = np.array([r.multipliers for r in among.history])
+    assert moved[:, 0].max() > 0
+    assert not moved[:, 1:].any()
 
 
 def test_an_always_satisfied_constraint_beside_an_active_one():

@@ -213,11 +213,11 @@ def problem(n=600):
 def fitted(rules, X, y, booster="lightgbm", **given):
     if booster == "lightgbm":
         model = ConstrainedLGBMClassifier(
-            constraints=rules, n_estimators=10, n_jobs=1, num_leaves=7, verbose=-1
+            constraints=rules, n_estimators=40, n_jobs=1, num_leaves=7, verbose=-1
         )
     else:
         model = ConstrainedXGBClassifier(
-            constraints=rules, n_estimators=10, n_jobs=1, max_depth=2, enable_categorical=True
+            constraints=rules, n_estimators=40, n_jobs=1, max_depth=2, enable_categorical=True
         )
     return model.fit(X, y, **given)
 
