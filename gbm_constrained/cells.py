@@ -223,17 +223,16 @@ class Cells:
         return sums
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
-        """Cells of a view that all selectors hold, as a boolean array of shape (n_cells,).
+        """Cells of a view that all selectors hold, one boolean for each of the view.
 
         Raises
         ------
         ValueError
             If a selector names a class, a value or a data set that is not there.
         """
-        inside = np.zeros(len(self), dtype=bool)
-        inside[view.cells] = True
+        inside = np.ones(view.cells.stop - view.cells.start, dtype=bool)
         for selector in selectors:
-            inside[view.cells] &= self._holds(view, selector)
+            inside &= self._holds(view, selector)
         return inside
 
     def _holds(self, view: View, selector: Selector) -> NDArray[np.bool_]:

@@ -243,6 +243,7 @@ class _Compiler:
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
+        self.views: list[View] = []
         self.hard: list[Float] = []
         self.soft: list[Float] = []
         self.constants: list[float] = []
@@ -255,14 +256,15 @@ class _Compiler:
     ) -> int:
         """Add a rate (in a group) as a functional; its position."""
         cells = self.cells
-        hard = np.zeros((len(cells), cells.classes.size))
-        soft = np.zeros(len(cells))
+        weight, count = cells.weight[view.cells], cells.count[view.cells]
+        hard = np.zeros((weight.size, cells.classes.size))
+        soft = np.zeros(weight.size)
         constant = rate.constant
         for a, term in rate.terms:
             inside = self.inside(term, view, group)
-            share = np.where(inside, cells.weight, 0.0)
+            share = np.where(inside, weight, 0.0)
             if not share.sum() > 0:
-                counted = cells.count[inside].any()
+                counted = count[inside].any()
                 constant = undefined("whose total weight is zero" if counted else "at all")
                 break
             share *= a / share.sum()
@@ -271,24 +273,25 @@ class _Compiler:
                 soft += share
             else:
                 hard += share[:, None] * self.cost(term, view)
+        self.views.append(view)
         self.hard.append(hard)
         self.soft.append(soft)
         self.constants.append(constant)
         return len(self.constants) - 1
 
     def inside(self, term: Term, view: View, group: Group | None) -> Any:
-        """Cells that a term is taken over."""
+        """Cells of a view that a term is taken over."""
         cells = self.cells
+        count, labels = cells.count[view.cells], cells.labels[view.cells]
         taken = (*term.rows, *term.on)
         about_labels = [s for s in taken if isinstance(s, (Label, ClassPosition, Judged))]
         inside = cells.select(view, [s for s in taken if s not in about_labels])
         if cells.rows.sources and not any(isinstance(s, DataSet) for s in term.on):
-            inside &= cells.in_objective
+            inside &= cells.in_objective[view.cells]
         if group is not None:
-            inside[view.cells] &= np.isin(view.levels[group.by], list(group.levels))
+            inside &= np.isin(view.levels[group.by], list(group.levels))
         if about_labels or term.where or term.event in ("error", "correct", "log_loss"):
-            unlabelled = inside & (cells.labels < 0)
-            if cells.count[unlabelled].any():
+            if count[inside & (labels < 0)].any():
                 raise ValueError(
                     f"{term} needs labels, which rows of a data set do not have: give it as "
                     f"(X, y), or bound selection_rate or churn on it."
@@ -296,8 +299,8 @@ class _Compiler:
         asked = [s.deployed for s in term.where if isinstance(s, Judged)]
         asked += [term.event.deployed] if isinstance(term.event, Differs) else []
         for deployed in asked if cells.rows.like is None else ():
-            unknown = inside[view.cells] & (view.levels[deployed] == cells.classes.size)
-            if cells.count[view.cells][unknown].any():
+            unknown = view.levels[deployed] == cells.classes.size
+            if count[inside & unknown].any():
                 raise ValueError(
                     f"{term} needs the other model's decisions, each a class of y, which rows of "
                     f"a data set do not have: give the model itself, or a column of them."
@@ -311,10 +314,8 @@ class _Compiler:
         if isinstance(term.event, Predicted):
             return classes == cells.class_index(term.event.target)
         if isinstance(term.event, Differs):
-            decided = np.full(len(cells), -1)
-            decided[view.cells] = view.levels[term.event.deployed]
-            return classes != decided[:, None]
-        wrong = classes != cells.labels[:, None]
+            return classes != view.levels[term.event.deployed][:, None]
+        wrong = classes != cells.labels[view.cells][:, None]
         return wrong if term.event == "error" else ~wrong
 
     def add_row(self, name: str, entries: dict[int, float], right: float) -> None:
@@ -364,15 +365,15 @@ def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Com
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
+    weight, count = cells.weight[view.cells], cells.count[view.cells]
     groups, sizes = [], []
     for i, level in enumerate(levels):
         group = Group(by, frozenset([i]), level)
         taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
-        in_rate = min((cells.count[inside].sum() for inside in taken_over), default=0)
-        weighs = all(cells.weight[inside].sum() > 0 for inside in taken_over)
-        in_group = np.zeros(len(cells), dtype=bool)
-        in_group[view.cells] = view.levels[by] == i
-        if not (cells.count[in_group & cells.in_objective].any() or in_rate):
+        in_rate = min((count[inside].sum() for inside in taken_over), default=0)
+        weighs = all(weight[inside].sum() > 0 for inside in taken_over)
+        in_group = view.levels[by] == i
+        if not (count[in_group & cells.in_objective[view.cells]].any() or in_rate):
             continue  # a value of rows of other data sets
         if e.missing == "raise" and MISSING in level:
             raise ValueError(
@@ -544,10 +545,9 @@ def _assemble(
     cells = compiler.cells
     n_cells, n_classes = len(cells), cells.classes.size
     n, m = len(compiler.constants), len(compiler.names)
-    hard = [sparse.csr_array(h.reshape(1, -1)) for h in compiler.hard]
-    soft = [sparse.csr_array(s.reshape(1, -1)) for s in compiler.soft]
-    U = sparse.vstack(hard, format="csr") if n else sparse.csr_array((0, n_cells * n_classes))
-    V = sparse.vstack(soft, format="csr") if n else sparse.csr_array((0, n_cells))
+    starts = [view.cells.start for view in compiler.views]
+    U = _stacked(compiler.hard, [start * n_classes for start in starts], n_cells * n_classes)
+    V = _stacked(compiler.soft, starts, n_cells)
     counts = [len(entries) for entries in compiler.entries]
     columns = [k for entries in compiler.entries for k in entries]
     values = [a for entries in compiler.entries for a in entries.values()]
@@ -555,13 +555,15 @@ def _assemble(
         (np.array(values), np.array(columns, dtype=np.intp), np.cumsum([0, *counts])),
         shape=(m, n),
     )
-    spread, rewards = [], []
+    spread, rewards, starts = [], [], []
     for entries in compiler.entries:
-        combined = np.zeros((n_cells, n_classes))
+        view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
+        combined = np.zeros((view.cells.stop - view.cells.start, n_classes))
         for k, a in entries.items():
             combined += a * compiler.hard[k]
-        rewards.append(_rewards_errors(combined, cells))
-        spread.append(sparse.csr_array(np.ptp(combined, axis=1).reshape(1, -1)))
+        rewards.append(_rewards_errors(combined, cells.labels[view.cells]))
+        spread.append(np.ptp(combined, axis=1))
+        starts.append(view.cells.start)
     return CompiledConstraints(
         tuple(constraints),
         U,
@@ -573,15 +575,29 @@ def _assemble(
         np.array(owner, dtype=np.intp),
         tuple(spans),
         tuple(groups),
-        sparse.vstack(spread, format="csr") if m else sparse.csr_array((0, n_cells)),
+        _stacked(spread, starts, n_cells),
         np.array(rewards, dtype=bool),
     )
 
 
-def _rewards_errors(cost: Float, cells: Cells) -> bool:
+def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
+    """Sparse matrix with the entries of a table in each row, from a column on."""
+    flat = [np.ravel(table) for table in tables]
+    columns = [np.flatnonzero(row) for row in flat]
+    values = [row[at] for row, at in zip(flat, columns, strict=True)]
+    indices = [at + start for at, start in zip(columns, starts, strict=True)]
+    ends = np.cumsum([0, *(at.size for at in columns)])
+    empty: list[Any] = [np.zeros(0)]
+    return sparse.csr_array(
+        (np.concatenate(values or empty), np.concatenate(indices or empty).astype(np.intp), ends),
+        shape=(len(flat), width),
+    )
+
+
+def _rewards_errors(cost: Float, labels: Any) -> bool:
     """Whether a row of constraints asks for errors, or does not know what an error is."""
-    own = cost[np.arange(len(cells)), np.maximum(cells.labels, 0)]
-    rewarded = (np.ptp(cost, axis=1) > 0) & ((cells.labels < 0) | (own >= cost.max(axis=1)))
+    own = cost[np.arange(labels.size), np.maximum(labels, 0)]
+    rewarded = (np.ptp(cost, axis=1) > 0) & ((labels < 0) | (own >= cost.max(axis=1)))
     return bool(rewarded.any())
 
 
