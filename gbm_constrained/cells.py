@@ -171,20 +171,13 @@ class Cells:
         self.count = reduce_sum(self.total())
 
     def _size(self, keys: Sequence[Key]) -> int:
-        return prod(len(self.rows.attribute(key).levels) + self._spare(key) for key in keys)
-
-    def _spare(self, key: Key) -> int:
-        """One more level where rows may belong to none."""
-        attribute = self.rows.attribute(key)
-        return int(attribute.codes.max(initial=0) == len(attribute.levels))
+        return prod(self.rows.attribute(key).size for key in keys)
 
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0
         for keys in keys_of_views:
             attributes = [self.rows.attribute(key) for key in keys]
-            shape = tuple(
-                len(a.levels) + self._spare(key) for a, key in zip(attributes, keys, strict=True)
-            )
+            shape = tuple(attribute.size for attribute in attributes)
             codes = np.zeros(len(self.rows), dtype=np.intp)
             for attribute, size in zip(attributes, shape, strict=True):
                 codes = codes * size + attribute.codes

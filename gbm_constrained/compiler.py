@@ -290,12 +290,12 @@ class _Compiler:
             inside &= cells.in_objective[view.cells]
         if group is not None:
             inside &= np.isin(view.levels[group.by], list(group.levels))
-        if about_labels or term.where or term.event in ("error", "correct", "log_loss"):
-            if count[inside & (labels < 0)].any():
-                raise ValueError(
-                    f"{term} needs labels, which rows of a data set do not have: give it as "
-                    f"(X, y), or bound selection_rate or churn on it."
-                )
+        judged = about_labels or term.where or term.event in ("error", "correct", "log_loss")
+        if judged and count[inside & (labels < 0)].any():
+            raise ValueError(
+                f"{term} needs labels, which rows of a data set do not have: give it as "
+                f"(X, y), or bound selection_rate or churn on it."
+            )
         asked = [s.deployed for s in term.where if isinstance(s, Judged)]
         asked += [term.event.deployed] if isinstance(term.event, Differs) else []
         for deployed in asked if cells.rows.like is None else ():

@@ -125,8 +125,10 @@ class Lagrangian:
         self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
         self.cell_weight = reduce_sum(cells.total(self._weight))
-        once = np.arange(len(cells)) < cells.views[0].cells.stop
-        self._objective_weight = np.where(cells.in_objective & once, self.cell_weight, 0.0)
+        # Of the first view. Products of long vectors would wake threads of another library, which
+        # then keep a core busy that the booster waits for.
+        first = cells.views[0].cells
+        self._objective_weight = np.where(cells.in_objective[first], self.cell_weight[first], 0.0)
         self.total_weight = float(self._objective_weight.sum())
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
@@ -221,7 +223,7 @@ class Lagrangian:
         order = np.argsort(codes, kind="stable")
         rank = np.arange(codes.size) - np.searchsorted(codes[order], codes[order])
         count = np.bincount(codes)
-        wanted = max(SAMPLED // int(np.count_nonzero(count)), 50)
+        wanted = max(SAMPLED // int(np.count_nonzero(count)), 1)
         every = -(-count // wanted)
         rows = np.sort(order[rank % every[codes[order]] == 0])
         return rows, None if self._weight is None else self._weight[rows]
@@ -259,7 +261,7 @@ class Lagrangian:
 
     @property
     def _class_fractions(self) -> Float:
-        labels = np.maximum(self.cells.labels, 0)
+        labels = np.maximum(self.cells.labels[self.cells.views[0].cells], 0)
         total = np.bincount(labels, self._objective_weight, self.n_classes)
         return np.asarray(total / self.total_weight)
 
@@ -300,7 +302,8 @@ class Lagrangian:
 
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""
-        return float(self._objective_weight @ statistics.loss) / self.total_weight
+        loss = statistics.loss[self.cells.views[0].cells]
+        return float(self._objective_weight @ loss) / self.total_weight
 
     def error(self, statistics: CellStatistics) -> float:
         """Weighted fraction of training rows that are misclassified."""
@@ -345,7 +348,14 @@ class Lagrangian:
         return rows if self._several_views else self.cells.codes[rows]
 
     def _added_up(self, table: Float) -> Array:
-        """Sum, for each row, of the entries of its cells in all views."""
+        """Sum, for each row, of the entries of its cells in all views.
+
+        Costs of two classes may be counted from the first one's.
+        """
+        if table.ndim == 2 and table.shape[1] == 2:
+            total = np.zeros((self.n_samples, 2), dtype=self.dtype)
+            total[:, 1] = self._added_up(table[:, 1] - table[:, 0])
+            return total
         table = table.astype(self.dtype)
         if not table.any():
             return np.zeros((self.n_samples, *table.shape[1:]), dtype=self.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -64,6 +65,11 @@ class Attribute:
 
     levels: tuple[Any, ...]
     codes: Codes
+
+    @cached_property
+    def size(self) -> int:
+        """Number of levels, and one more where rows may belong to none."""
+        return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
 
 
 def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArray[Any]]:
