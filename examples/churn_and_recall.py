@@ -73,9 +73,7 @@ def main() -> None:
         models["recall alone"] = CONSTRAINED[library](constraints=[floor], **params).fit(X, y)
         for bound in BOUNDS:
             rules = [floor, churn(to=deployed) <= bound]
-            # The default proxy of churn, "sigmoid", hardly pulls at confident decisions, and those
-            # on rows that a model has seen are confident: the rule is met late, or not at all.
-            model = CONSTRAINED[library](constraints=rules, proxy="logistic", **params)
+            model = CONSTRAINED[library](constraints=rules, **params)
             models[f"{100 * bound:g}"] = model.fit(X, y)
         for name, model in models.items():
             for rows, X_of, y_of in (("train", X, y), ("test", X_test, y_test)):
@@ -109,7 +107,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--library", choices=[*PLAIN, "both"], default="both")
     parser.add_argument("--rows", type=int, default=48_842, help="of a random sample to use")
     parser.add_argument("--rounds", type=int, default=300, help="boosting rounds")
-    parser.add_argument("--jobs", type=int, default=1, help="threads of the libraries")
+    parser.add_argument("--jobs", type=int, default=None, help="threads; all by default")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     return args

@@ -134,7 +134,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--library", choices=[*CLASSIFIERS, "both"], default="both")
     parser.add_argument("--rows", type=int, default=6_172, help="of a random sample to use")
     parser.add_argument("--rounds", type=int, default=300, help="boosting rounds")
-    parser.add_argument("--jobs", type=int, default=1, help="threads of the libraries")
+    parser.add_argument("--jobs", type=int, default=None, help="threads; all by default")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     return args

@@ -59,12 +59,12 @@ class Attribute:
     levels : tuple
         Classes (and None for rows without a label), names of data sets, values of columns (one
         tuple for each group), ``(False, True)`` of a mask, or the decisions of another model.
-    codes : ndarray of shape (n_samples,), intp
+    codes : ndarray of shape (n_samples,), integer
         Position of each row's level; ``len(levels)`` for a value that is not among them.
     """
 
     levels: tuple[Any, ...]
-    codes: Codes
+    codes: NDArray[Any]
 
     @cached_property
     def size(self) -> int:
@@ -211,7 +211,7 @@ class Rows:
         assert isinstance(key, tuple)
         return self._groups(key)
 
-    def _masked(self, mask: Mask) -> Codes:
+    def _masked(self, mask: Mask) -> NDArray[np.int8]:
         if self.like is not None:
             raise UnavailableError("a mask speaks of training rows")
         if mask.n_samples != self.n_training:
@@ -219,7 +219,7 @@ class Rows:
                 f"on= was given a mask of {mask.n_samples} rows, but the training data have "
                 f"{self.n_training} rows: give one boolean per training row."
             )
-        codes = np.zeros(self.y.size, dtype=np.intp)
+        codes = np.zeros(self.y.size, dtype=np.int8)  # there may be a hundred of them
         codes[: self.n_training] = mask.to_array()
         return codes
 
