@@ -127,8 +127,9 @@ class CompiledConstraints:
         Largest difference of a row's coefficients between two predicted classes of a cell.
     rewards_errors : ndarray of shape (m,), bool
         Whether a row would rather have some rows wrong, or looks at rows without a label:
-        selection rates, churn, gaps. The convex proxy serves these badly: it pulls hardest at the
-        rows furthest from the decision, and a weight above that of their label flips them all.
+        selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
+        furthest from the decision, and a weight above that of their label flips them all. To
+        decide as another model does (churn) is no such wish: its decisions can be learned.
     """
 
     constraints: tuple[Constraint, ...]
@@ -245,6 +246,7 @@ class _Compiler:
         self.cells = cells
         self.views: list[View] = []
         self.hard: list[Float] = []
+        self.imitation: list[Float] = []  # the part of it that is about another model's decisions
         self.soft: list[Float] = []
         self.constants: list[float] = []
         self.entries: list[dict[int, float]] = []
@@ -258,6 +260,7 @@ class _Compiler:
         cells = self.cells
         weight, count = cells.weight[view.cells], cells.count[view.cells]
         hard = np.zeros((weight.size, cells.classes.size))
+        imitation = np.zeros_like(hard)
         soft = np.zeros(weight.size)
         constant = rate.constant
         for a, term in rate.terms:
@@ -271,10 +274,14 @@ class _Compiler:
             share[~cells.select(view, term.where)] = 0.0
             if term.event == "log_loss":
                 soft += share
-            else:
-                hard += share[:, None] * self.cost(term, view)
+                continue
+            cost = share[:, None] * self.cost(term, view)
+            hard += cost
+            if isinstance(term.event, Differs):
+                imitation += cost
         self.views.append(view)
         self.hard.append(hard)
+        self.imitation.append(imitation)
         self.soft.append(soft)
         self.constants.append(constant)
         return len(self.constants) - 1
@@ -559,9 +566,12 @@ def _assemble(
     for entries in compiler.entries:
         view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
         combined = np.zeros((view.cells.stop - view.cells.start, n_classes))
+        imitation = np.zeros_like(combined)
         for k, a in entries.items():
             combined += a * compiler.hard[k]
-        rewards.append(_rewards_errors(combined, cells.labels[view.cells]))
+            imitation += a * compiler.imitation[k]
+        own = combined - imitation if (imitation >= 0).all() else combined
+        rewards.append(_rewards_errors(own, cells.labels[view.cells]))
         spread.append(np.ptp(combined, axis=1))
         starts.append(view.cells.start)
     return CompiledConstraints(

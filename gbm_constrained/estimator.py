@@ -38,7 +38,7 @@ SOLVER_PARAMETERS_DOC = """
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
-        selection rates, churn) and "logistic" for those that never do (error rates, precision).
+        selection rates) and "logistic" for those that never do (error rates, precision, churn).
     rounds_per_iteration : int, default=2
         Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
         constraints are measured and the multipliers moved once in an iteration.
