@@ -490,7 +490,7 @@ class _Observer:
         self.train_margin: Array | None = None
 
     def grown_after(self, rounds: int) -> int:
-        """Count the booster's rounds after so many of the solver: without a split there is none."""
+        """Count the booster's rounds after so many of the solver: one without a split is none."""
         return self.begin + int(np.searchsorted(self.grown_in, rounds))
 
     def callbacks(self) -> list[Callable[[Any], None]]:
