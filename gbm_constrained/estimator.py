@@ -512,8 +512,11 @@ class ConstrainedFit:
         self._functionals = self._reported.functionals(statistics)
         if prefixes is None:
             return
-        of_prefix = {r.rounds: r.functionals for r in self._prefixes(margin, rounds)}
-        self._functionals = _expected(of_prefix, prefixes)
+        records = {r.rounds: r for r in self._prefixes(margin, rounds)}
+        self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
+        errors = np.array([records[t].error for t in prefixes["rounds"]])
+        error = float(prefixes["probability"].to_numpy() @ errors)
+        self._final = replace(self._final, functionals=self._functionals, error=error)
         for held in self.evaluation_sets:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
 

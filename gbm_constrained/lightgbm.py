@@ -267,7 +267,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
         best = self._Booster.best_iteration
-        rounds = best - observer.begin if best > 0 else fit.solver.rounds
+        rounds = fit.solver.rounds
+        if best > 0:
+            rounds = best - observer.begin
+            self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
         is_last = rounds == fit.solver.rounds and options.iterate != "ergodic"
         margin = observer.train_margin if is_last else None
         if margin is None:
@@ -275,7 +278,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         prefixes = fit.mixture(margin, rounds) if options.iterate == "randomized" else None
         if options.iterate == "best" and fit.best_rounds(margin, rounds) != rounds:
             rounds = fit.best_rounds(margin, rounds)
-            self._truncate(observer.begin + rounds)
+            self._truncate(observer.grown_after(rounds))
             margin = self._margin(stack.X, init_score)
         for held, i in zip(fit.evaluation_sets, held_out, strict=True):
             if options.iterate == "ergodic" or rounds not in held.functionals_in:
@@ -283,7 +286,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         fit.finish(margin, rounds, prefixes)
         fit.describe(self)
         if prefixes is not None:
-            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + observer.begin)
+            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
         return self
 
     def _truncate(self, rounds: int) -> None:
@@ -485,6 +488,10 @@ class _Observer:
         self.begin = 0
         self.grown_in: list[int] = []
         self.train_margin: Array | None = None
+
+    def grown_after(self, rounds: int) -> int:
+        """Count the booster's rounds after so many of the solver: one without a split is none."""
+        return self.begin + int(np.searchsorted(self.grown_in, rounds))
 
     def callbacks(self) -> list[Callable[[Any], None]]:
         def before(env: Any) -> None:

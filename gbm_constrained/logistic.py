@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from typing import Any
@@ -31,6 +32,8 @@ _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
     for name in ("penalty", "l1_ratio")
 )
+# Balanced classes are of equal weight since scikit-learn 1.7, and of equal count before.
+_WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
 class ConstrainedLogisticRegression(LogisticRegression):
@@ -223,7 +226,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             datasets,
             learning_rate=1.0,
             n_rounds=self.n_iterations,
-            objective_factor=self._class_factor,
+            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
             show_progress=bool(self.verbose),
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
@@ -281,11 +284,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             f"constraint_solver='abpp'."
         )
 
-    def _class_factor(self, classes: Array, y: Array) -> Array:
+    def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
         weights = self.class_weight
         if isinstance(weights, dict):
             weights = {k: weights[c] for k, c in enumerate(classes.tolist()) if c in weights}
-        return np.asarray(compute_class_weight(weights, classes=np.arange(classes.size), y=y))
+        given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
+        positions = np.arange(classes.size)
+        return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
 
     def _check_supported(self, options: SolverOptions) -> None:
         """Refuse parameters of the parent that have no meaning under constraints."""
