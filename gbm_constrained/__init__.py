@@ -2,7 +2,31 @@
 
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import Constraint, class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import (
+    Constraint,
+    accuracy,
+    churn,
+    class_error,
+    confusion,
+    dataset,
+    each,
+    error_rate,
+    f1,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    losses,
+    overall,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tnr,
+    tpr,
+    wins,
+)
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 __version__ = "0.1.0"
@@ -12,10 +36,26 @@ __all__ = [
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",
+    "accuracy",
+    "churn",
     "class_error",
+    "confusion",
+    "dataset",
+    "each",
     "error_rate",
+    "f1",
     "fnr",
     "fpr",
+    "gap",
     "label",
     "log_loss",
+    "losses",
+    "overall",
+    "precision",
+    "ratio",
+    "recall",
+    "selection_rate",
+    "tnr",
+    "tpr",
+    "wins",
 ]

@@ -1,30 +1,38 @@
-"""Rows to cells, cell statistics, and constraints compiled to linear maps of them.
+"""Rows to cells, and statistics of cells.
 
-A cell is a set of rows that share every attribute any constraint looks at: the label, and the
-membership in each mask. Every constraint is a linear map of two tables of cell statistics,
+A cell is a set of rows that share every attribute a constraint looks at: the label, each grouping
+column, the membership in a mask or a named data set, another model's decision. Every rate is a
+linear map of two tables of cell statistics,
 
 - ``predicted`` (n_cells, n_classes): weighted fraction of the cell predicted as each class;
 - ``clipped_loss`` (n_cells,): weighted mean cross-entropy of the cell,
 
-so ``g = A . predicted + B . clipped_loss - b`` with ``A`` of shape (m, n_cells, n_classes) and
-``B`` of shape (m, n_cells), compiled once. The gradient of a Lagrangian is then a cell's
-coefficient times a row's kernel, whatever the number of constraints.
+and the gradient of a Lagrangian is a cell's coefficient times a row's kernel, whatever the number
+of constraints.
+
+One partition by all attributes has as many cells as they have combinations: a dozen of random
+masks would cut the rows to pieces. Constraints are therefore spread over several partitions, the
+*views*, each by few attributes; a constraint lives in one of them, and the coefficient of a row is
+the sum of those of its cells. Usually one view is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained.rates import ClassPosition, Constraint, Label, Mask, Rate, Selector
+from gbm_constrained.rates import ClassPosition, Column, DataSet, Judged, Label, Selector
+from gbm_constrained.rows import Codes, Float, Key, Rows, key_of
 
-Float = NDArray[np.float64]
 MASKED_SUM_CELLS = 12
+VIEW_CELLS = 2048  # Cells beyond which a further attribute opens a view of its own.
+MOST_CELLS = 1 << 20
 ReduceSum = Callable[[Float], Float]
 
 
@@ -53,210 +61,215 @@ class CellStatistics:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A partition of rows into cells.
+class View:
+    """One partition of all rows.
 
     Parameters
     ----------
     codes : ndarray of shape (n_samples,), intp
-        The cell of each row.
-    labels : ndarray of shape (n_cells,), intp
-        The class index of the rows of each cell.
-    membership : dict from Mask to ndarray of shape (n_cells,), bool
-        Whether a cell lies inside each mask.
-    weight : ndarray of shape (n_cells,)
-        Total weight of each cell, summed over machines.
-    classes : ndarray of shape (n_classes,)
-        The class labels, sorted.
+        The cell of each row, counted over all views.
+    cells : slice
+        The cells of this view.
+    levels : dict from key to ndarray of shape (n_cells of the view,), intp
+        Position of each cell's level in each attribute of the view.
     """
 
-    codes: NDArray[np.intp]
-    labels: NDArray[np.intp]
-    membership: dict[Mask, NDArray[np.bool_]]
-    weight: Float
-    classes: NDArray[np.generic]
+    codes: Codes
+    cells: slice
+    levels: dict[Key, Codes]
 
-    @classmethod
-    def build(
-        cls,
-        y: NDArray[np.intp],
-        classes: NDArray[np.generic],
-        weight: Float | None = None,
-        masks: Sequence[Mask] = (),
-        reduce_sum: ReduceSum = local_sum,
-    ) -> Cells:
-        """Partition rows by class index `y` and membership in each of `masks`.
-
-        Every combination of attributes has a cell, empty or not, so that machines that hold
-        different rows agree on the numbering.
-
-        Raises
-        ------
-        ValueError
-            If a mask does not have one entry per row.
-        """
-        masks = list(dict.fromkeys(masks))
-        codes = y.astype(np.intp)
-        for mask in masks:
-            if mask.n_samples != y.size:
-                raise ValueError(
-                    f"on= was given a mask of {mask.n_samples} rows, but the training data have "
-                    f"{y.size} rows: give one boolean per training row."
-                )
-            codes = 2 * codes + mask.to_array()
-        attributes = np.arange(classes.size << len(masks))
-        membership = {
-            mask: (attributes >> (len(masks) - 1 - j) & 1).astype(bool)
-            for j, mask in enumerate(masks)
-        }
-        total = np.bincount(codes, weight, attributes.size).astype(np.float64)
-        return cls(codes, attributes >> len(masks), membership, reduce_sum(total), classes)
-
-    def __len__(self) -> int:
-        return self.labels.size
-
-    def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
-        """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
-        codes = self._small_codes[rows]
-        if len(self) > MASKED_SUM_CELLS:
-            return np.bincount(codes, x, len(self)).astype(np.float64)
-        # A product with an indicator beats bincount, which waits on its own last addition. Its
-        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
-        # cell with most rows gets what the others leave of the total.
-        total = np.count_nonzero if x.dtype == np.bool_ else np.sum
-        sums = np.zeros(len(self))
-        for c in range(len(self)):
-            if c != self._largest:
-                sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
-        sums[self._largest] = total(x) - sums.sum()
-        return sums
+    def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
+        """Sum per-row values (or count rows) by cell of the view."""
+        size = self.cells.stop - self.cells.start
+        codes = self.small_codes[rows]
+        return np.bincount(codes, x, size).astype(np.float64)
 
     @cached_property
-    def _largest(self) -> int:
-        return int(np.bincount(self.codes, minlength=len(self)).argmax())
+    def small_codes(self) -> NDArray[Any]:
+        """Codes counted within the view, in the smallest type."""
+        size = self.cells.stop - self.cells.start
+        codes: NDArray[Any] = self.codes - self.cells.start
+        return codes.astype(np.min_scalar_type(size))
 
     @cached_property
-    def _small_codes(self) -> NDArray[Any]:
-        return self.codes.astype(np.min_scalar_type(len(self)))
-
-    def select(self, rate: Rate) -> NDArray[np.bool_]:
-        """Cells that a rate is taken over, as a boolean array of shape (n_cells,)."""
-        inside = np.ones(len(self), dtype=bool)
-        for selector in rate.on:
-            inside &= self._inside(rate, selector)
-        return inside
-
-    def _inside(self, rate: Rate, selector: Selector) -> NDArray[np.bool_]:
-        if isinstance(selector, Mask):
-            return self.membership[selector]
-        if isinstance(selector, ClassPosition):
-            if self.classes.size != 2:
-                raise ValueError(
-                    f"{rate} is a rate of binary classifiers, but y has {self.classes.size} "
-                    f"classes: use class_error(k) for the error rate of class k."
-                )
-            return np.asarray(self.labels == selector.index)
-        assert isinstance(selector, Label)
-        match = [i for i, known in enumerate(self.classes.tolist()) if known == selector.value]
-        if not match:
-            raise ValueError(
-                f"{rate} names class {selector.value!r}, which is not in y: its classes are "
-                f"{self.classes.tolist()}."
-            )
-        return np.asarray(self.labels == match[0])
+    def largest(self) -> int:
+        """The cell of the view that has most rows."""
+        return int(np.bincount(self.small_codes).argmax())
 
 
-def masks_of(constraints: Sequence[Constraint]) -> list[Mask]:
-    """Every mask that constraints speak of, once each."""
-    found = [s for c in constraints for s in c.rate.on if isinstance(s, Mask)]
-    return list(dict.fromkeys(found))
+class Cells:
+    """Partitions of rows into cells.
 
-
-@dataclass(frozen=True)
-class CompiledConstraints:
-    """Constraints as linear maps of cell statistics: ``A . predicted + B . clipped_loss - b``.
+    Every combination of levels has a cell, empty or not, so that machines that hold different rows
+    agree on the numbering.
 
     Parameters
     ----------
-    constraints : tuple of Constraint
-        What was compiled, in order.
-    A : ndarray of shape (m, n_cells, n_classes)
-        Coefficients of the predicted fractions.
-    B : ndarray of shape (m, n_cells)
-        Coefficients of the mean losses.
-    b : ndarray of shape (m,)
-        Bounds.
-    """
+    rows : Rows
+        The rows.
+    needs : sequence of collections of attribute keys, default=()
+        What each constraint looks at.
+    reduce_sum : callable, default=identity
+        Sums a table over machines.
 
-    constraints: tuple[Constraint, ...]
-    A: Float
-    B: Float
-    b: Float
-
-    def __len__(self) -> int:
-        return self.b.size
-
-    def rates(self, statistics: CellStatistics) -> Float:
-        """Value of each bounded rate, shape (m,)."""
-        hard = np.einsum("mck,ck->m", self.A, statistics.predicted)
-        return np.asarray(hard + self.B @ statistics.clipped_loss)
-
-    def violations(self, statistics: CellStatistics) -> Float:
-        """``g``: rate minus bound, shape (m,)."""
-        return self.rates(statistics) - self.b
-
-    def sensitivities(self, weight: Float, kappa_rate: float, kappa_loss: float) -> Float:
-        r"""How strongly each constraint reacts to each cell, shape (m, n_cells).
-
-        With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
-        :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
-        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
-        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
-        weight. This is that matrix; the norms of its rows are the constraints' own constants.
-
-        Parameters
-        ----------
-        weight : ndarray of shape (n_cells,)
-            Total weight of each cell.
-        kappa_rate, kappa_loss : float
-            Lipschitz constants of the smooth proxy of the predicted class and of the loss.
-        """
-        # A common shift of a cell's costs changes nothing: predicted fractions sum to one.
-        spread = np.ptp(self.A, axis=2)
-        pi = np.where(weight > 0, weight / weight.sum(), np.inf)
-        return np.asarray((kappa_rate * spread + kappa_loss * np.abs(self.B)) / np.sqrt(pi))
-
-
-def compile_constraints(constraints: Sequence[Constraint], cells: Cells) -> CompiledConstraints:
-    """Compile constraints against cells.
+    Attributes
+    ----------
+    views : tuple of View
+        The partitions, one at least.
+    view_of : tuple of int
+        The view of each element of `needs`.
+    labels : ndarray of shape (n_cells,), intp
+        Class index of the rows of each cell; -1 for rows without a label.
+    weight : ndarray of shape (n_cells,)
+        Total weight of each cell.
+    count : ndarray of shape (n_cells,)
+        Number of rows of each cell.
+    in_objective : ndarray of shape (n_cells,), bool
+        Whether a cell holds training rows, rather than those of a further data set.
 
     Raises
     ------
     ValueError
-        If a constraint names an unknown class, is binary on multiclass data, or is taken over
-        no row or over rows of zero total weight.
+        If one constraint looks at so many attributes that they cut the rows to pieces.
     """
-    m, n_cells, n_classes = len(constraints), len(cells), cells.classes.size
-    A = np.zeros((m, n_cells, n_classes))
-    B = np.zeros((m, n_cells))
-    occupied = np.bincount(cells.codes, minlength=n_cells) > 0
-    for j, constraint in enumerate(constraints):
-        inside = cells.select(constraint.rate)
-        share = np.where(inside, cells.weight, 0.0)
-        if not share.sum() > 0:
-            what = "whose total weight is zero" if (inside & occupied).any() else "at all"
+
+    def __init__(
+        self,
+        rows: Rows,
+        needs: Sequence[Sequence[Key]] = (),
+        reduce_sum: ReduceSum = local_sum,
+    ) -> None:
+        self.rows = rows
+        self.classes = rows.classes
+        base: list[Key] = ["label", "source"] if rows.sources else ["label"]
+        keys_of_views: list[list[Key]] = []
+        view_of: list[int] = []
+        for need in needs or [()]:
+            for v, keys in enumerate(keys_of_views):
+                union = list(dict.fromkeys([*keys, *need]))
+                if len(union) == len(keys) or self._size(union) <= VIEW_CELLS:
+                    keys_of_views[v] = union
+                    break
+            else:
+                v = len(keys_of_views)
+                keys_of_views.append(list(dict.fromkeys([*base, *need])))
+                if self._size(keys_of_views[-1]) > MOST_CELLS:
+                    raise ValueError(
+                        f"one constraint looks at {len(need)} attributes with "
+                        f"{self._size(keys_of_views[-1])} combinations: split it into several "
+                        f"constraints, or combine its masks."
+                    )
+            view_of.append(v)
+        self.view_of = tuple(view_of[: len(needs)])
+        self.views = tuple(self._make_views(keys_of_views))
+        label_levels = np.concatenate([view.levels["label"] for view in self.views])
+        self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
+        self.in_objective = np.ones(self.labels.size, dtype=bool)
+        if rows.sources:
+            self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
+        self.weight = reduce_sum(self.total(rows.weight))
+        self.count = reduce_sum(self.total())
+
+    def _size(self, keys: Sequence[Key]) -> int:
+        return prod(self.rows.attribute(key).size for key in keys)
+
+    def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
+        start = 0
+        for keys in keys_of_views:
+            attributes = [self.rows.attribute(key) for key in keys]
+            shape = tuple(attribute.size for attribute in attributes)
+            codes = np.zeros(len(self.rows), dtype=np.intp)
+            for attribute, size in zip(attributes, shape, strict=True):
+                codes = codes * size + attribute.codes
+            levels = np.unravel_index(np.arange(prod(shape)), shape)
+            stop = start + prod(shape)
+            yield View(codes + start, slice(start, stop), dict(zip(keys, levels, strict=True)))
+            start = stop
+
+    def __len__(self) -> int:
+        return self.labels.size
+
+    @property
+    def codes(self) -> Codes:
+        """The cell of each row in the first view."""
+        return self.views[0].codes
+
+    def total(self, x: NDArray[Any] | None = None) -> Float:
+        """Sum per-row values over all rows (or count rows) by cell; shape (n_cells,)."""
+        return np.concatenate([view.sum(x) for view in self.views])
+
+    def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
+        """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
+        if len(self) > MASKED_SUM_CELLS:
+            return np.concatenate([view.sum(x, rows) for view in self.views])
+        # A product with an indicator beats bincount, which waits on its own last addition. Its
+        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
+        # cell with most rows gets what the others leave of the total.
+        (view,) = self.views
+        codes = view.small_codes[rows]
+        total = np.count_nonzero if x.dtype == np.bool_ else np.sum
+        sums = np.zeros(len(self))
+        for c in range(len(self)):
+            if c != view.largest:
+                sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
+        sums[view.largest] = total(x) - sums.sum()
+        return sums
+
+    def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
+        """Cells of a view that all selectors hold, one boolean for each of the view.
+
+        Raises
+        ------
+        ValueError
+            If a selector names a class, a value or a data set that is not there.
+        """
+        inside = np.ones(view.cells.stop - view.cells.start, dtype=bool)
+        for selector in selectors:
+            inside &= self._holds(view, selector)
+        return inside
+
+    def _holds(self, view: View, selector: Selector) -> NDArray[np.bool_]:
+        key = key_of(selector)
+        levels = view.levels[key]
+        if isinstance(selector, (Label, ClassPosition)):
+            match = levels == self.class_index(selector)
+            if isinstance(selector, Label) and selector.excluded:
+                match = ~match & (levels < self.classes.size)
+            return np.asarray(match)
+        known = self.rows.attribute(key).levels
+        if isinstance(selector, Column):
+            if (selector.value,) not in known:
+                raise ValueError(
+                    f"{selector} selects no row: the values of {selector.name!r} are "
+                    f"{[level[0] for level in known]}."
+                )
+            return np.asarray(levels == known.index((selector.value,)))
+        if isinstance(selector, DataSet):
+            if selector.name not in known[1:]:
+                raise ValueError(
+                    f"data set {selector.name!r} was not given: pass it as fit(..., datasets="
+                    f"{{{selector.name!r}: ...}}); those given are {list(known[1:])}."
+                )
+            return np.asarray(levels == known.index(selector.name))
+        if isinstance(selector, Judged):
+            labels, n_classes = view.levels["label"], self.classes.size
+            judged = (levels < n_classes) & (labels < n_classes)
+            return np.asarray(judged & ((levels == labels) == selector.right))
+        return np.asarray(levels == 1)
+
+    def class_index(self, selector: Label | ClassPosition) -> int:
+        """Class index that a selector of rows or of predictions names."""
+        if isinstance(selector, ClassPosition):
+            if self.classes.size != 2:
+                raise ValueError(
+                    f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
+                    f"name one of them as label=, or use class_error(k)."
+                )
+            return selector.index
+        match = [i for i, known in enumerate(self.classes.tolist()) if known == selector.value]
+        if not match:
             raise ValueError(
-                f"{constraint} is taken over no rows {what}: drop the constraint, or give it "
-                f"rows with positive weight."
-                if what == "at all"
-                else f"{constraint} is taken over rows {what}: drop the constraint, or give "
-                f"those rows positive sample_weight."
+                f"it names class {selector.value!r}, which is not in y: its classes are "
+                f"{self.classes.tolist()}."
             )
-        share = share / share.sum()
-        if constraint.rate.statistic == "error":
-            wrong = np.arange(n_classes) != cells.labels[:, None]
-            A[j] = share[:, None] * wrong
-        else:
-            B[j] = share
-    b = np.array([c.bound for c in constraints], dtype=np.float64)
-    return CompiledConstraints(tuple(constraints), A, B, b)
+        return match[0]

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, check_random_state
 
-from gbm_constrained.cells import Cells, CompiledConstraints, Float, compile_constraints, masks_of
+from gbm_constrained.compiler import CompiledConstraints, as_losses, compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Array, Proxy
-from gbm_constrained.rates import Constraint, Mask
-from gbm_constrained.solvers.abpp import ABPP, Record
+from gbm_constrained.presets import from_fairlearn, is_fairlearn
+from gbm_constrained.rates import Constraint
+from gbm_constrained.rows import Float, Rows, columns_of
+from gbm_constrained.selection import best_prefix, prefix_mixture
+from gbm_constrained.solvers import ABPP, CBPR
+from gbm_constrained.solvers.abpp import Record
+from gbm_constrained.stacking import Stack, encode
 
 ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
-Iterate: TypeAlias = Literal["last", "ergodic"]
+Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
+ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
+SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
 
 SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
-    proxy : {"logistic", "sigmoid"}, default="logistic"
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
-        beyond hope pull less.
+        beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
+        selection rates) and "logistic" for those that never do (error rates, precision, churn).
     rounds_per_iteration : int, default=2
         Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
         constraints are measured and the multipliers moved once in an iteration.
@@ -39,9 +47,11 @@ SOLVER_PARAMETERS_DOC = """
         from the loss and the cells and need no tuning.
     mu : float, default=0
         Relative strong convexity claimed for the objective; above zero ABPP accelerates.
-    iterate : {"last", "ergodic"}, default="last"
-        Which iterate of ABPP is returned: the last one, or the average of all that the theory
-        speaks of.
+    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
+        Which iterate is returned: the last one; the one of smallest training error among those
+        that meet all constraints; the average of all that the theory of ABPP speaks of; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean
+        (``prefixes_``), from which ``predict(..., random_state=)`` draws one for each row.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
         error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
@@ -49,8 +59,11 @@ SOLVER_PARAMETERS_DOC = """
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
         Appendix G; 7 to 30 in its experiments).
-    initial_multipliers : array-like of shape (n_constraints,), default=None
-        Warm start of the multipliers, for instance those of an earlier fit."""
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The outer loop. "auto" takes CBPR for differences of mean losses, such as
+        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
 
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
@@ -61,8 +74,12 @@ FITTED_ATTRIBUTES_DOC = """
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
         Bregman distance, seconds.
+    group_report_ : DataFrame
+        One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series
-        Multipliers of the returned model, by constraint.
+        Multipliers of the returned model, by linear row that the constraints compile to.
+    prefixes_ : DataFrame
+        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
     References
     ----------
@@ -75,7 +92,7 @@ class SolverOptions:
     """The constructor parameters that the drop-in classifiers add, checked."""
 
     constraints: tuple[Constraint, ...]
-    proxy: Proxy = "logistic"
+    proxy: Proxy = "auto"
     rounds_per_iteration: int = 2
     tau: float | None = None
     sigma: float | None = None
@@ -84,6 +101,7 @@ class SolverOptions:
     error_form: ErrorForm = "rate"
     outlier_clip: float | None = None
     initial_multipliers: Float | None = None
+    solver: SolverName = "auto"
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
@@ -95,12 +113,19 @@ class SolverOptions:
             If an option has the wrong type or value; the message names it and what it may be.
         """
         constraints = check_constraints(estimator.constraints)
-        options = cls(
-            constraints, **{name: getattr(estimator, name) for name in SOLVER_PARAMETERS[1:]}
-        )
+        # The parent of the linear classifier has a parameter called solver.
+        own = {name: getattr(estimator, name) for name in SOLVER_PARAMETERS[1:-1]}
+        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+        options = cls(constraints, solver=getattr(estimator, name), **own)
         _check_choice("proxy", options.proxy, PROXIES)
-        _check_choice("iterate", options.iterate, ("last", "ergodic"))
+        _check_choice("iterate", options.iterate, ITERATES)
+        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
+        if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
+            raise ValueError(
+                f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
+                f"does not hold: use error_form='rate', or iterate='last'."
+            )
         rounds = options.rounds_per_iteration
         if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
             raise ValueError(f"rounds_per_iteration must be an integer >= 1, got {rounds!r}.")
@@ -114,12 +139,28 @@ class SolverOptions:
         if start is None:
             return options
         start = np.asarray(start, dtype=np.float64)
-        if start.shape != (len(constraints),) or not (np.isfinite(start) & (start >= 0)).all():
+        if start.ndim != 1 or not (np.isfinite(start) & (start >= 0)).all():
             raise ValueError(
-                f"initial_multipliers must hold one finite, non-negative number for each of the "
-                f"{len(constraints)} constraints, got {start.tolist()}."
+                f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
+                f"an earlier fit does; got {start.tolist()}."
             )
         return replace(options, initial_multipliers=start)
+
+    def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
+        """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
+
+        The sigmoid proxy of a rate is not convex either, but its curvature, 0.06 per unit of a
+        multiplier, is less than that of ABPP's own proximal term, which makes subproblems convex.
+        """
+        solver = self.solver
+        if solver == "auto":
+            solver = "abpp" if lagrangian.constraints.is_convex else "cbpr"
+        if solver == "cbpr" and self.iterate == "ergodic":
+            raise ValueError(
+                "iterate='ergodic' is an average that means nothing for rules that are not "
+                "convex, which CBPR is for: use iterate='last'."
+            )
+        return CBPR if solver == "cbpr" else ABPP
 
 
 SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
@@ -134,21 +175,26 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
     """Constraints as a tuple: from None, one constraint, or a sequence of them."""
     if constraints is None:
         return ()
-    if isinstance(constraints, Constraint):
-        return (constraints,)
+    if isinstance(constraints, Constraint) or is_fairlearn(constraints):
+        return check_constraints((constraints,))
     if isinstance(constraints, str) or not isinstance(constraints, Iterable):
         raise TypeError(
             f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
             f"{constraints!r}."
         )
-    checked = tuple(constraints)
-    for constraint in checked:
-        if not isinstance(constraint, Constraint):
+    checked: list[Constraint] = []
+    for item in constraints:
+        item = from_fairlearn(item) if is_fairlearn(item) else item
+        if isinstance(item, (list, tuple)):  # presets may make several
+            checked += check_constraints(item)
+        elif isinstance(item, Constraint):
+            checked.append(item)
+        else:
             raise TypeError(
-                f"constraints holds {constraint!r}, which is not a constraint: bound a rate, as "
-                f"in fnr() <= 0.05."
+                f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
+                f"fnr() <= 0.05."
             )
-    return checked
+    return tuple(checked)
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -217,72 +263,38 @@ def _product(a: Float | None, b: Float | None) -> Float | None:
     return a * b
 
 
-def encode(y: Any, classes: NDArray[np.generic], name: str) -> Array:
-    """Class index of each label, for labels of an evaluation set."""
-    labels = np.asarray(y).ravel()
-    codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
-    unknown = labels[classes[codes] != labels]
-    if unknown.size:
-        raise ValueError(
-            f"{name} holds label {unknown[0]!r}, which is not among the classes of y: "
-            f"{classes.tolist()}."
-        )
-    return codes
-
-
-def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledConstraints, Float]:
-    """Replace 0-1 error bounds e by mean-loss bounds, the paper's heuristic (section 6).
-
-    The mean cross-entropy of a cell set is bounded by ``e log(n_classes)``: e times the loss of a
-    model that knows nothing.
-
-    Returns
-    -------
-    compiled : CompiledConstraints
-        With every error rate turned into a mean loss.
-    factors : ndarray of shape (m,)
-        e for those, NaN for the others: what :class:`ABPP` re-estimates bounds with.
-    """
-    share = compiled.A.max(axis=2)
-    is_error = share.any(axis=1)
-    factors = np.where(is_error, compiled.b, np.nan)
-    bounds = np.where(is_error, compiled.b * np.log(n_classes), compiled.b)
-    return replace(compiled, A=np.zeros_like(compiled.A), B=compiled.B + share, b=bounds), factors
-
-
-@dataclass
 class EvaluationSet:
     """Rows with labels that are not trained on, and the constraints' values on them.
 
-    A constraint on a mask of training rows has no value elsewhere: NaN.
+    A constraint that looks at what these rows do not have (a mask of training rows, a named data
+    set, a column that was not given) has the value NaN.
+
+    Parameters
+    ----------
+    name : str
+        What the rows are called in errors.
+    rows : Rows
+        The rows.
+    trained : CompiledConstraints
+        The constraints on the training rows.
     """
 
-    name: str
-    y: Array
-    weight: Float | None
-    classes: NDArray[np.generic]
-    constraints: tuple[Constraint, ...]
-    values: dict[int, Float] = field(default_factory=dict)
+    def __init__(self, name: str, rows: Rows, trained: CompiledConstraints) -> None:
+        self.name = name
+        cells, self._compiled = compile_constraints(trained.constraints, rows, like=trained)
+        self._lagrangian = Lagrangian(rows.y, cells, self._compiled, weight=rows.weight)
+        self.functionals_in: dict[int, Float] = {}
 
-    def __post_init__(self) -> None:
-        self._known = [
-            j for j, c in enumerate(self.constraints)
-            if not any(isinstance(s, Mask) for s in c.rate.on)
-        ]  # fmt: skip
-        cells = Cells.build(self.y, self.classes, self.weight)
-        occupied = [
-            j for j in self._known if cells.weight[cells.select(self.constraints[j].rate)].any()
-        ]
-        self._known = occupied
-        compiled = compile_constraints([self.constraints[j] for j in occupied], cells)
-        self._lagrangian = Lagrangian(self.y, cells, compiled, weight=self.weight)
-
-    def rates(self, margin: Array) -> Float:
-        """Value of each bounded rate at the given scores of these rows, shape (m,)."""
-        values = np.full(len(self.constraints), np.nan)
+    def measure(self, rounds: int, margin: Array) -> None:
+        """Measure the rates at the scores that the rows have after some rounds."""
         statistics = self._lagrangian.at(margin).statistics()
-        values[self._known] = self._lagrangian.constraints.rates(statistics)
-        return values
+        self.functionals_in[rounds] = self._compiled.functionals(statistics)
+
+    def values(self, rounds: int) -> Float:
+        """Value of each constraint after some rounds, shape (n_constraints,)."""
+        if rounds not in self.functionals_in:
+            return np.full(len(self._compiled.constraints), np.nan)
+        return self._compiled.values(self.functionals_in[rounds])
 
 
 class ConstrainedFit:
@@ -293,11 +305,13 @@ class ConstrainedFit:
     options : SolverOptions
         What was asked.
     X : array-like of shape (n_samples, n_features)
-        Features; only their number of rows is looked at.
+        Features.
     y : array-like of shape (n_samples,)
         Labels.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights.
+    sensitive_features, datasets : default=None
+        What constraints may look at besides; see the classifiers' ``fit``.
     learning_rate : float
         Shrinkage of the booster.
     n_rounds : int
@@ -310,8 +324,21 @@ class ConstrainedFit:
         Given the number of classes, the factor of the library's softmax Hessian.
     show_progress : bool, default=False
         Whether a fit of more than a few seconds shows its progress.
+    lazy : bool, default=True
+        Whether constraints that never bind leave the library's own fit untouched.
     **kernel
         Options of :class:`Lagrangian` that the library decides (dtype, order, ...).
+
+    Attributes
+    ----------
+    stack : Stack
+        Training rows and those of further data sets, as the library is to be given them.
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    y, weight, library_weight : ndarray of shape (n_samples,)
+        Class indices, sample weights, and these times the class weights; of training rows.
+    solver : ABPP or CBPR
+        The outer loop.
 
     Raises
     ------
@@ -325,6 +352,8 @@ class ConstrainedFit:
         X: Any,
         y: Any,
         sample_weight: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
         *,
         learning_rate: float,
         n_rounds: int,
@@ -332,42 +361,59 @@ class ConstrainedFit:
         objective_factor: FactorOfClass | None = None,
         softmax_hessian: Callable[[int], float] = lambda k: 1.0,
         show_progress: bool = False,
+        lazy: bool = True,
         **kernel: Any,
     ) -> None:
         self.options = options
         check_consistent_length(X, y)
         self.classes, self.y = check_labels(y)
         self.weight = check_weight(sample_weight, self.y.size)
+        self.stack = Stack.of(X, y, sample_weight, self.y, self.classes, datasets)
         # As the library holds them, in single precision: gradients are then equal to its own.
         weight = _product(self.weight, self._factor(library_factor))
         self.library_weight = None if weight is None else weight.astype(np.float32).astype(float)
-        self.row_weight = _product(self.library_weight, self._factor(objective_factor))
-        cells = Cells.build(self.y, self.classes, self.weight, masks_of(options.constraints))
-        self._reported = compile_constraints(options.constraints, cells)
+        row_weight = _product(self.library_weight, self._factor(objective_factor))
+        self._rows = Rows(
+            self.stack.codes,
+            self.classes,
+            self.stack.with_ones(self.weight),
+            columns_of(sensitive_features, self.y.size),
+            self.stack.features,
+            self.stack.names,
+            self.stack.sizes,
+        )
+        cells, self._reported = compile_constraints(options.constraints, self._rows)
         trained, factors = self._reported, None
         if options.error_form == "log_loss":
             trained, factors = as_losses(self._reported, self.classes.size)
+        start = options.initial_multipliers
+        if start is not None and start.shape != (len(trained),):
+            raise ValueError(
+                f"initial_multipliers must hold one number for each of the {len(trained)} rows "
+                f"that the constraints compile to, got {start.size}: the rows are "
+                f"{list(trained.rows)}."
+            )
         lagrangian = Lagrangian(
-            self.y,
+            self._rows.y,
             cells,
             trained,
-            weight=self.row_weight,
+            weight=self.stack.with_mean(row_weight),
             proxy=options.proxy,
             outlier_clip=options.outlier_clip,
             majoriser_factor=softmax_hessian(self.classes.size),
             **kernel,
         )
         rounds = options.rounds_per_iteration
-        self._progress = Progress(n_rounds, options.constraints) if show_progress else None
-        self.solver = ABPP(
+        self._progress = Progress(n_rounds, self._reported) if show_progress else None
+        self.solver = options.solver_class(lagrangian)(
             lagrangian,
             tau=options.tau,
             sigma=options.sigma,
             mu=options.mu,
             rounds_per_iteration=rounds,
             progress=max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
-            lazy=True,
-            initial_multipliers=options.initial_multipliers,
+            lazy=lazy,
+            initial_multipliers=start,
             level_update=None if factors is None else n_rounds // (2 * rounds) * rounds,
             level_factors=factors,
             callback=self._progress,
@@ -387,16 +433,20 @@ class ConstrainedFit:
             )
         return None if (values == 1.0).all() else values[self.y]
 
-    def add_evaluation_set(self, name: str, y: Any, weight: Any = None) -> EvaluationSet:
+    def add_evaluation_set(
+        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    ) -> EvaluationSet:
         """Attach rows that are not trained on."""
         codes = encode(y, self.classes, name)
-        added = EvaluationSet(
-            name,
+        rows = Rows(
             codes,
-            check_weight(weight, codes.size, f"sample weight of {name}"),
             self.classes,
-            self.options.constraints,
+            check_weight(weight, codes.size, f"sample weight of {name}"),
+            columns_of(sensitive_features, codes.size),
+            [X],
+            like=self._rows,
         )
+        added = EvaluationSet(name, rows, self._reported)
         self.evaluation_sets.append(added)
         return added
 
@@ -404,87 +454,194 @@ class ConstrainedFit:
         """Whether `rounds` boosting rounds complete an outer iteration."""
         return rounds % self.options.rounds_per_iteration == 0
 
-    def finish(self, margin: Array, rounds: int) -> None:
-        """Take the scores of the training rows under the model that is returned.
+    def best_rounds(self, margin: Array, rounds: int) -> int:
+        """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""
+        records = self._prefixes(margin, rounds)
+        return records[best_prefix(*_outcomes(records))].rounds
 
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Scores of the training rows.
-        rounds : int
-            Boosting rounds in that model; fewer than were trained after early stopping.
-        """
-        if self._progress is not None:
-            self._progress.close()
+    def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
+        """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
+        records = self._prefixes(margin, rounds)
+        chosen, probability = prefix_mixture(*_outcomes(records))
+        return pd.DataFrame(
+            {"rounds": [records[t].rounds for t in chosen], "probability": probability}
+        )
+
+    def _prefixes(self, margin: Array, rounds: int) -> list[Record]:
+        """List the records of all prefixes of one round or more, up to `rounds`."""
+        before = [r for r in self.solver.history if 0 < r.rounds < rounds]
+        return [*before, self._record(margin, rounds)]
+
+    def _record(self, margin: Array, rounds: int) -> Record:
+        """State of the solver after some rounds, which end no outer iteration."""
         solver, lagrangian = self.solver, self.solver.lagrangian
         statistics = lagrangian.at(margin).statistics()
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
-        self.multipliers = last.multipliers
-        self.train_rates = self._reported.rates(statistics)
-        self._final = replace(
+        reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
+        return replace(
             last,
             iteration=last.iteration + 1,
             rounds=rounds,
             objective=lagrangian.objective(statistics),
+            error=lagrangian.error(statistics),
             rates=lagrangian.constraints.rates(statistics),
+            functionals=lagrangian.constraints.functionals(statistics),
             bregman=np.nan,
             seconds=solver.elapsed,
+            fritz_john=reached[0] if reached else np.nan,
         )
+
+    def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
+        """Take the scores of all rows under the model that is returned.
+
+        Parameters
+        ----------
+        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores of the training rows, and of further data sets.
+        rounds : int
+            Boosting rounds in that model; fewer than were trained after early stopping.
+        prefixes : DataFrame, default=None
+            Those of a randomised classifier, whose expected rates are then reported.
+        """
+        if self._progress is not None:
+            self._progress.close()
+        self._final = self._record(margin, rounds)
+        self.multipliers = self._final.multipliers
+        statistics = self.solver.lagrangian.at(margin).statistics()
+        self._functionals = self._reported.functionals(statistics)
+        if prefixes is None:
+            return
+        records = {r.rounds: r for r in self._prefixes(margin, rounds)}
+        self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
+        errors = np.array([records[t].error for t in prefixes["rounds"]])
+        error = float(prefixes["probability"].to_numpy() @ errors)
+        self._final = replace(self._final, functionals=self._functionals, error=error)
+        for held in self.evaluation_sets:
+            held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
 
     @property
     def columns(self) -> int:
         """Scores of a row: one for two classes, one per class otherwise."""
         return 1 if self.classes.size == 2 else self.classes.size
 
-    def multiplier_series(self) -> pd.Series[float]:
-        """Multipliers of the returned model, by constraint."""
-        names = [str(c) for c in self.options.constraints]
-        return pd.Series(self.multipliers, index=names, name="multiplier")
-
     @staticmethod
     def forget(estimator: Any) -> None:
         """Remove from an estimator what an earlier constrained fit left on it."""
-        for name in ("constraint_report_", "history_", "multipliers_"):
+        names = ("constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_")
+        for name in names:
             estimator.__dict__.pop(name, None)
 
     def describe(self, estimator: Any) -> None:
         """Set the fitted attributes that tell of the constraints."""
         estimator.constraint_report_ = self.report()
+        estimator.group_report_ = self.group_report()
         estimator.history_ = self.history()
-        estimator.multipliers_ = self.multiplier_series()
+        estimator.multipliers_ = pd.Series(
+            self.multipliers, index=list(self._reported.rows), name="multiplier"
+        )
 
     def report(self) -> pd.DataFrame:
         """One row per constraint: bound, training value, held-out value, multiplier, satisfied."""
-        constraints = self.options.constraints
-        bounds = self._reported.b
-        held_out = np.full(len(constraints), np.nan)
+        compiled = self._reported
+        train = compiled.values(self._functionals)
+        held_out = np.full(len(train), np.nan)
         if self.evaluation_sets:
-            held_out = self.evaluation_sets[-1].values[self._final.rounds]
-        satisfied = pd.array(held_out <= bounds + 1e-12, dtype="boolean")
+            held_out = self.evaluation_sets[-1].values(self._final.rounds)
+        satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
         satisfied[np.isnan(held_out)] = pd.NA
         return pd.DataFrame(
             {
-                "constraint": [str(c) for c in constraints],
-                "bound": bounds,
-                "train": self.train_rates,
+                "constraint": [str(c) for c in compiled.constraints],
+                "bound": compiled.bounds,
+                "train": train,
                 "held_out": held_out,
-                "multiplier": self.multipliers,
-                "train_satisfied": self.train_rates <= bounds + 1e-12,
+                "multiplier": compiled.totals(self.multipliers),
+                "train_satisfied": compiled.satisfied(train),
                 "satisfied": satisfied,
             }
         )
 
+    def group_report(self) -> pd.DataFrame:
+        """One row per group of each constraint: its size and its rate."""
+        compiled, held = self._reported, self.evaluation_sets[-1:]
+        records = []
+        for constraint, span, groups in zip(
+            compiled.constraints, compiled.spans, compiled.groups, strict=True
+        ):
+            for position, group in zip(range(span.start, span.stop), groups, strict=False):
+                on_held = [h.functionals_in[self._final.rounds][position] for h in held]
+                records.append(
+                    {
+                        "constraint": str(constraint),
+                        "group": str(group),
+                        "rows": group.size,
+                        "train": self._functionals[position],
+                        "held_out": on_held[0] if on_held else np.nan,
+                    }
+                )
+        return pd.DataFrame(records, columns=["constraint", "group", "rows", "train", "held_out"])
+
     def history(self) -> pd.DataFrame:
         """One row per outer iteration, and a last one for the model that is returned."""
         kept = [r for r in self.solver.history if r.rounds < self._final.rounds]
-        return history_frame([*kept, self._final], self.options.constraints, self.evaluation_sets)
+        held = self.evaluation_sets[-1:]
+        return history_frame(
+            [*kept, self._final],
+            self.solver.lagrangian.constraints,
+            held[0] if held else None,
+            moving_bounds=self.options.error_form == "log_loss",
+        )
+
+
+def _outcomes(records: Sequence[Record]) -> tuple[Float, Float]:
+    """Errors of prefixes, and their violations of each row of constraints."""
+    errors = np.array([r.error for r in records])
+    return errors, np.array([r.rates - r.bounds for r in records])
+
+
+def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
+    """Rates of a randomised classifier: the mean over its prefixes."""
+    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
+    return np.asarray(prefixes["probability"].to_numpy() @ stacked)
+
+
+def drawn(
+    decide: Callable[[int], Array], n_rows: int, prefixes: pd.DataFrame, random_state: Any
+) -> Array:
+    """Decisions of a randomised classifier: each row by a prefix drawn for it.
+
+    Parameters
+    ----------
+    decide : callable
+        Decisions on all rows of the prefix of so many rounds.
+    n_rows : int
+        Number of rows.
+    prefixes : DataFrame
+        Rounds and probability of each prefix.
+    random_state : int, RandomState or None
+        As in scikit-learn.
+    """
+    uniform = check_random_state(random_state).random_sample(n_rows)
+    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
+    decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
+    return np.asarray(decisions[which, np.arange(n_rows)])
+
+
+def refuse_random_state(random_state: Any) -> None:
+    """Refuse a source of randomness where nothing is drawn."""
+    if random_state is not None:
+        raise ValueError(
+            f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
+            f"constraints and iterate='randomized', which this one was not: leave it out."
+        )
 
 
 def history_frame(
     records: Sequence[Record],
-    constraints: Sequence[Constraint],
-    evaluation_sets: Sequence[EvaluationSet] = (),
+    compiled: CompiledConstraints,
+    held_out: EvaluationSet | None = None,
+    moving_bounds: bool = False,
 ) -> pd.DataFrame:
     """History of a solver as a table, one row per record."""
     table = pd.DataFrame(
@@ -492,20 +649,25 @@ def history_frame(
             "iteration": [r.iteration for r in records],
             "rounds": [r.rounds for r in records],
             "objective": [r.objective for r in records],
+            "error": [r.error for r in records],
             "bregman": [r.bregman for r in records],
+            "fritz_john": [r.fritz_john for r in records],
             "seconds": [r.seconds for r in records],
         }
     )
-    for j, constraint in enumerate(constraints):
-        table[f"value[{constraint}]"] = [r.rates[j] for r in records]
-        table[f"bound[{constraint}]"] = [r.bounds[j] for r in records]
-        table[f"multiplier[{constraint}]"] = [r.multipliers[j] for r in records]
-        for held in evaluation_sets[-1:]:
-            nothing = np.full(len(constraints), np.nan)
-            table[f"held_out[{constraint}]"] = [
-                held.values.get(r.rounds, nothing)[j] for r in records
-            ]
-    return table
+    values = np.array([compiled.values(r.functionals) for r in records])
+    multipliers = np.array([compiled.totals(r.multipliers) for r in records])
+    held = [held_out.values(r.rounds) for r in records] if held_out is not None else []
+    columns: dict[str, Any] = {}
+    for j, constraint in enumerate(compiled.constraints):
+        columns[f"value[{constraint}]"] = values[:, j]
+        columns[f"bound[{constraint}]"] = (
+            np.array([r.bounds[j] for r in records]) if moving_bounds else constraint.bound
+        )
+        columns[f"multiplier[{constraint}]"] = multipliers[:, j]
+        if held:
+            columns[f"held_out[{constraint}]"] = np.array(held)[:, j]
+    return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)
 
 
 class Progress:
@@ -516,9 +678,9 @@ class Progress:
 
     DELAY = 5.0  # seconds
 
-    def __init__(self, n_rounds: int, constraints: Sequence[Constraint]) -> None:
+    def __init__(self, n_rounds: int, compiled: CompiledConstraints) -> None:
         self.n_rounds = n_rounds
-        self.constraints = constraints
+        self.compiled = compiled
         self._last = time.perf_counter()
         self._bar: Any = None
 
@@ -528,8 +690,10 @@ class Progress:
         if self._bar is None and not due:
             return
         values = ", ".join(
-            f"{c.rate} {value:.4f} (<= {c.bound:g})"
-            for c, value in zip(self.constraints, record.rates, strict=True)
+            f"{c.expression} {value:.4f} ({c.sense} {c.bound:g})"
+            for c, value in zip(
+                self.compiled.constraints, self.compiled.values(record.functionals), strict=True
+            )
         )
         if self._bar is None:
             try:

@@ -21,30 +21,30 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
-from gbm_constrained.cells import (
-    Cells,
-    CellStatistics,
-    CompiledConstraints,
-    Float,
-    ReduceSum,
-    local_sum,
-)
+from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, local_sum
+from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.losses import (
+    SIGMOID_CONCAVITY,
     Array,
     BinaryKernel,
     KernelTables,
     Proxy,
+    RowTables,
     SoftmaxKernel,
     clip_cap,
+    logistic_targets,
     loss_lipschitz,
-    proxy_tables,
+    over_classes,
     rate_lipschitz,
 )
+from gbm_constrained.rows import Float
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish.
-BLOCK = 32_768
+BLOCK = 65_536
+SAMPLED = 32_768  # Rows that mean slopes of cells are taken from, about.
 
 
 class Lagrangian:
@@ -53,7 +53,7 @@ class Lagrangian:
     Parameters
     ----------
     y : ndarray of shape (n_samples,), intp
-        Class index of each row.
+        Class index of each row; -1 for rows without a label, which are in no objective.
     cells : Cells
         The rows' partition.
     constraints : CompiledConstraints
@@ -62,8 +62,10 @@ class Lagrangian:
         Weight of each row in the objective and the Bregman distance; ones by default. It may
         differ from the sample weights of `cells` by a factor of each label (``class_weight``,
         ``scale_pos_weight``): constraints are about sample weights alone.
-    proxy : {"logistic", "sigmoid"}, default="logistic"
-        Smooth proxy of 0-1 rates in gradients. Values of 0-1 rates are always exact.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
+        that reward errors (see :class:`CompiledConstraints`) and the logistic one for all others.
+        Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
     dtype : dtype, default=float64
@@ -88,7 +90,7 @@ class Lagrangian:
         constraints: CompiledConstraints,
         *,
         weight: Array | None = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         outlier_clip: float | None = None,
         dtype: Any = np.float64,
         gradient_dtype: Any = None,
@@ -99,7 +101,12 @@ class Lagrangian:
     ) -> None:
         self.cells = cells
         self.constraints = constraints
-        self.proxy = proxy
+        m = len(constraints)
+        self.is_sigmoid = {
+            "auto": constraints.rewards_errors,
+            "logistic": np.zeros(m, dtype=bool),
+            "sigmoid": np.ones(m, dtype=bool),
+        }[proxy]
         self.reduce_sum = reduce_sum
         self.dtype = np.dtype(dtype)
         self.n_samples = int(y.size)
@@ -109,16 +116,40 @@ class Lagrangian:
         )
         self.cap = clip_cap(outlier_clip)
         self._tables: tuple[Float, KernelTables] | None = None
+        self._proximal: tuple[bytes, Array] | None = None
+        self._several_views = len(cells.views) > 1
+        self._label_of_row = np.maximum(y, 0)
+        self._decided: Array | None = None
+        self._decisions = np.zeros((len(cells), int(cells.classes.size)))
         self.hessian_floor = hessian_floor
-        self._labels = self.kernel.encode(y, self.dtype)
+        self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
-        mass = np.bincount(cells.codes, self._weight, len(cells)).astype(np.float64)
-        self.cell_weight = reduce_sum(mass)
-        self.total_weight = float(self.cell_weight.sum())
+        self.cell_weight = reduce_sum(cells.total(self._weight))
+        # Of the first view. Products of long vectors would wake threads of another library, which
+        # then keep a core busy that the booster waits for.
+        first = cells.views[0].cells
+        self._objective_weight = np.where(cells.in_objective[first], self.cell_weight[first], 0.0)
+        self.total_weight = float(self._objective_weight.sum())
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
         self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
         self._hessian = np.empty_like(self._gradient)
+
+    def narrow(self) -> None:
+        """Compute in the precision of the returned gradients from now on, two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        narrow = self._gradient.dtype
+        if self.dtype == narrow or self.n_classes > 2:
+            return
+        self.dtype = narrow
+        self._tables = None
+        self._labels = self._labels.astype(narrow)
+        self._probability = np.empty_like(self._gradient)
+        if self._weight is not None:
+            self._weight = self._weight.astype(narrow)
 
     def _blocks(self) -> Iterator[slice]:
         for start in range(0, self.n_samples, BLOCK):
@@ -132,13 +163,91 @@ class Lagrangian:
         return x
 
     @cached_property
-    def sensitivities(self) -> Float:
-        """Reaction of each constraint to each cell; the row norms are Lipschitz constants."""
-        return self.constraints.sensitivities(
-            self.cell_weight,
-            rate_lipschitz(self.n_classes),
-            loss_lipschitz(self.n_classes),
-        )
+    def sensitivities(self) -> Any:
+        r"""How strongly each row of constraints reacts to each cell: csr_array (m, n_cells).
+
+        With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
+        :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
+        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
+        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
+        weight. This is that matrix; the norms of its rows are the constraints' own constants.
+        """
+        rates, losses = self.reactions
+        return sparse.csr_array(rates + loss_lipschitz(self.n_classes) * losses)
+
+    @cached_property
+    def reactions(self) -> tuple[Any, Any]:
+        """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
+        weight = self.cell_weight
+        share = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        scale = sparse.diags_array(np.sqrt(share))
+        # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
+        # hence the spread of the coefficients and not their size.
+        rates = rate_lipschitz(self.n_classes) * self.constraints.spread
+        return rates @ scale, abs(self.constraints.B) @ scale
+
+    def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
+        """Lipschitz constants of the rows of constraints, and of all of them scaled to one.
+
+        Parameters
+        ----------
+        loss_slope : float, default=None
+            Slope of the cross-entropy in the score; by default the largest that it can have.
+
+        Returns
+        -------
+        own : ndarray of shape (m,)
+            Constant of each row; zero if no prediction changes it.
+        together : float
+            Norm of all rows, each scaled to constant one: one where no two of them share a cell.
+            Of several views, squares are added.
+        """
+        rates, losses = self.reactions
+        slope = loss_lipschitz(self.n_classes) if loss_slope is None else loss_slope
+        reaction = sparse.csr_array(rates + slope * losses)
+        own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
+        inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+        scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
+        square = 0.0
+        for view in self.cells.views:
+            part = scaled[:, view.cells]
+            part = part[np.diff(part.indptr) > 0]
+            gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+            square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+        return own, float(np.sqrt(max(square, 1.0)))
+
+    @cached_property
+    def _sample(self) -> tuple[Array, Array | None]:
+        """Rows that stand for their cells, evenly spaced in each, and their weights."""
+        codes = self.cells.codes
+        order = np.argsort(codes, kind="stable")
+        rank = np.arange(codes.size) - np.searchsorted(codes[order], codes[order])
+        count = np.bincount(codes)
+        wanted = max(SAMPLED // int(np.count_nonzero(count)), 1)
+        every = -(-count // wanted)
+        rows = np.sort(order[rank % every[codes[order]] == 0])
+        return rows, None if self._weight is None else self._weight[rows]
+
+    def slopes(self) -> Float:
+        """Root mean square slope of class probabilities in each cell, at the last scores.
+
+        Of a sample of the rows; the largest that it can be in cells without one.
+        """
+        rows, weight = self._sample
+        p = self._probability[rows].astype(np.float64)
+        square = (p * (1.0 - p)) ** 2
+        square = square if square.ndim == 1 else over_classes(np.add, square)
+        square = square if weight is None else square * weight
+        steepest = rate_lipschitz(self.n_classes)
+        slopes = np.full(len(self.cells), steepest)
+        for view in self.cells.views:
+            size = view.cells.stop - view.cells.start
+            codes = view.codes[rows] - view.cells.start
+            mass = np.bincount(codes, weight, size)
+            total = np.bincount(codes, square, size)
+            with np.errstate(invalid="ignore"):
+                slopes[view.cells] = np.where(mass > 0, np.sqrt(total / mass), steepest)
+        return slopes
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -147,8 +256,20 @@ class Lagrangian:
         ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
         mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
         """
-        pi = np.bincount(self.cells.labels, self.cell_weight) / self.total_weight
+        pi = self._class_fractions
         return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
+
+    @property
+    def _class_fractions(self) -> Float:
+        labels = np.maximum(self.cells.labels[self.cells.views[0].cells], 0)
+        total = np.bincount(labels, self._objective_weight, self.n_classes)
+        return np.asarray(total / self.total_weight)
+
+    @property
+    def constant_scores(self) -> float | Float:
+        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
+        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
+        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
 
     def at(self, margin: Array) -> Point:
         """Fix the scores at which the Lagrangian is looked at.
@@ -181,7 +302,67 @@ class Lagrangian:
 
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""
-        return float(self.cell_weight @ statistics.loss) / self.total_weight
+        loss = statistics.loss[self.cells.views[0].cells]
+        return float(self._objective_weight @ loss) / self.total_weight
+
+    def error(self, statistics: CellStatistics) -> float:
+        """Weighted fraction of training rows that are misclassified."""
+        cells = self.cells
+        n = cells.views[0].cells.stop
+        weight = np.where(cells.in_objective[:n], cells.weight[:n], 0.0)
+        right = statistics.predicted[np.arange(n), np.maximum(cells.labels[:n], 0)]
+        return float(weight @ (1.0 - right) / weight.sum())
+
+    def concavity(self, multipliers: Float) -> Float:
+        r"""Most negative curvature of the constraints' Lagrangian in each cell, (n_cells,).
+
+        The largest :math:`\rho_c` with :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, D_c the
+        cell's part of the Bregman distance. A mean loss with a negative coefficient is concave,
+        with curvature at most 1/4 in a binary margin and 1/2 in softmax scores; the sigmoid proxy
+        of a rate is both; the logistic one is convex.
+        """
+        several = int(self.n_classes > 2)
+        constraints, weight = self.constraints, self.cell_weight
+        total = (0.25, 0.5)[several] * np.maximum(-(multipliers @ constraints.B), 0.0)
+        bounded = np.where(self.is_sigmoid, multipliers, 0.0)
+        total = total + SIGMOID_CONCAVITY[several] * (bounded @ constraints.spread)
+        scale = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        return np.asarray(total * scale)
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells for each row, shaped to multiply scores.
+
+        Of several views, the largest entry.
+        """
+        key = table.tobytes()
+        if self._proximal is None or self._proximal[0] != key:
+            first, *others = (np.take(table.astype(self.dtype), v.codes) for v in self.cells.views)
+            for rows in others:
+                np.maximum(first, rows, out=first)
+            self._proximal = (key, first)
+        rows = self._proximal[1]
+        return rows if self.n_classes == 2 else rows[:, None]
+
+    def codes(self, rows: slice) -> Any:
+        """Give what kernels look a block of rows up by."""
+        return rows if self._several_views else self.cells.codes[rows]
+
+    def _added_up(self, table: Float) -> Array:
+        """Sum, for each row, of the entries of its cells in all views.
+
+        Costs of two classes may be counted from the first one's.
+        """
+        if table.ndim == 2 and table.shape[1] == 2:
+            total = np.zeros((self.n_samples, 2), dtype=self.dtype)
+            total[:, 1] = self._added_up(table[:, 1] - table[:, 0])
+            return total
+        table = table.astype(self.dtype)
+        if not table.any():
+            return np.zeros((self.n_samples, *table.shape[1:]), dtype=self.dtype)
+        total = np.take(table, self.cells.views[0].codes, axis=0)
+        for view in self.cells.views[1:]:
+            total += np.take(table, view.codes, axis=0)
+        return total
 
     def tables(self, multipliers: Float) -> KernelTables:
         """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
@@ -192,13 +373,25 @@ class Lagrangian:
     def _make_tables(self, multipliers: Float) -> KernelTables:
         weight = self.cell_weight
         density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        cost = density[:, None] * np.tensordot(multipliers, self.constraints.A, axes=1)
+        shape = (len(self.cells), self.n_classes)
+        convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
+        convex = density[:, None] * convex.reshape(shape)
+        cost = np.zeros(shape)
+        if self.is_sigmoid.any():
+            bounded = np.where(self.is_sigmoid, multipliers, 0.0) @ self.constraints.A
+            cost = density[:, None] * bounded.reshape(shape)
         loss = density * (multipliers @ self.constraints.B)
-        target, expected_cost = proxy_tables(cost, self.proxy)
-        cells = np.arange(len(self.cells))
+        labels, in_objective = np.maximum(self.cells.labels, 0), self.cells.in_objective
+        kind = KernelTables
+        if self._several_views:
+            kind = RowTables
+            convex, cost, loss = map(self._added_up, (convex, cost, loss))
+            labels = self._label_of_row
+            in_objective = in_objective[self.cells.codes]
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
-        target[cells, self.cells.labels] += 1.0 + loss - clipped
-        return KernelTables(target, expected_cost, clipped, self.cells.labels, self.dtype)
+        target = logistic_targets(convex)
+        target[np.arange(labels.size), labels] += in_objective + loss - clipped
+        return kind(target, cost, clipped, labels, self.dtype)
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
@@ -222,21 +415,32 @@ class Point:
         """Cell statistics: exact 0-1 fractions and mean losses."""
         lag = self.lagrangian
         n_cells, n_classes = len(lag.cells), lag.n_classes
-        sums = np.zeros((n_cells, n_classes + 2))
         clips = np.isfinite(lag.cap)
+        loss_cells = slice(None)
+        if lag._several_views and not lag.constraints.B.nnz:
+            loss_cells = lag.cells.views[0].cells  # the objective's are enough
+        sums = np.zeros((n_cells, n_classes + 2))
         for rows in lag._blocks():
             margin = self.margin[rows]
             loss = lag.kernel.loss(lag._probability[rows], margin, lag._labels[rows])
             if clips:
                 clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
                 sums[:, n_classes + 1] += lag.cells.sum_by_cell(clipped, rows)
-            sums[:, n_classes] += lag.cells.sum_by_cell(lag._weighted(loss, rows), rows)
+            loss = lag._weighted(loss, rows)
+            if lag._several_views:
+                views = lag.cells.views if loss_cells == slice(None) else lag.cells.views[:1]
+                for view in views:
+                    sums[view.cells, n_classes] += view.sum(loss, rows)
+                continue
+            sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
-                chosen = predicted == k
+                chosen = predicted if predicted.dtype == np.bool_ else predicted == k
                 if lag._weight is not None:
                     chosen = chosen * lag._weight[rows]
                 sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
+        if lag._several_views:
+            sums[:, :n_classes] = self._decisions()
         sums = lag.reduce_sum(sums)
         weights = lag.cell_weight[:, None]
         means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
@@ -244,6 +448,29 @@ class Point:
         predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
         loss = means[:, n_classes]
         return CellStatistics(predicted_share, loss, means[:, n_classes + 1] if clips else loss)
+
+    def _decisions(self) -> Float:
+        """Weight predicted as each class in each cell of several views, (n_cells, n_classes).
+
+        Few decisions change from one outer iteration to the next: only those are moved.
+        """
+        lag = self.lagrangian
+        decided = lag.kernel.predicted(self.margin).astype(np.int64)
+        size = lag._decisions.size
+        if lag._decided is None:
+            moved = np.arange(decided.size)
+            parts = [(decided, 1.0)]
+        else:
+            moved = np.flatnonzero(decided != lag._decided)
+            parts = [(decided[moved], 1.0), (lag._decided[moved], -1.0)]
+        weight = None if lag._weight is None else lag._weight[moved]
+        for view in lag.cells.views:
+            codes = view.codes[moved] * lag.n_classes
+            for classes, sign in parts:
+                change = np.bincount(codes + classes, weight, size)
+                lag._decisions += sign * change.reshape(lag._decisions.shape)
+        lag._decided = decided
+        return lag._decisions
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -258,7 +485,7 @@ class Point:
         for rows in lag._blocks():
             row_value = lag.kernel.value(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap,
+                lag.codes(rows), t, lag.cap,
             )  # fmt: skip
             total += float(lag._weighted(row_value, rows).sum())
         total = float(lag.reduce_sum(np.array([total]))[0]) / lag.total_weight
@@ -288,20 +515,25 @@ class Point:
         lag = self.lagrangian
         t = lag.tables(multipliers)
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
+        is_proximal = bool(proximal.any())
+        if lag._several_views and is_proximal:
+            proximal = np.ravel(lag.per_row(proximal))
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
             if grad.dtype != lag.dtype:  # round once, at the end
                 grad, hess = np.empty_like(grad, lag.dtype), np.empty_like(hess, lag.dtype)
             lag.kernel.gradient(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap, grad, hess,
+                lag.codes(rows), t, lag.cap, grad, hess,
             )  # fmt: skip
-            if proximal.any():
-                pull = t.kept_rows(proximal, lag.cells.codes[rows])
+            if is_proximal:
+                pull = lag.kernel.look_up(t, proximal, lag.codes(rows), lag._labels[rows])
                 if grad.ndim == 2 and pull.ndim == 1:
                     pull = pull[:, None]
                 if anchor is not None:
-                    grad += pull * (self.margin[rows] - anchor[rows])
+                    distance = self.margin[rows] - anchor[rows]
+                    distance *= pull
+                    grad += distance
                 hess += pull
             elif lag.hessian_floor > 0:
                 hess += lag.hessian_floor
@@ -319,7 +551,7 @@ class Point:
         for rows in lag._blocks():
             block = lag.kernel.hessian_product(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
-                lag.cells.codes[rows], t, lag.cap, u[rows],
+                lag.codes(rows), t, lag.cap, u[rows],
             )  # fmt: skip
             product[rows] = lag._weighted(block + inverse_tau * u[rows], rows)
         return product

@@ -30,7 +30,10 @@ from gbm_constrained.estimator import (
     ConstrainedFit,
     ErrorForm,
     Iterate,
+    SolverName,
     SolverOptions,
+    drawn,
+    refuse_random_state,
 )
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
@@ -87,7 +90,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         n_jobs: int | None = None,
         importance_type: str = "split",
         constraints: Any = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
         sigma: float | None = None,
@@ -96,6 +99,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -130,6 +134,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -166,13 +171,27 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         *,
         eval_X: Any = None,
         eval_y: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        sensitive_features_eval_set: list[Any] | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
-        All arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are measured
-        on the training rows; their values on each evaluation set are recorded, the last one being
-        the held-out set of the report. A fit of more than a few seconds shows its progress unless
-        ``verbose`` (``verbosity``) is below 1.
+        All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
+        measured on the training rows; their values on each evaluation set are recorded, the last
+        one being the held-out set of the report. A fit of more than a few seconds shows its
+        progress unless ``verbose`` (``verbosity``) is below 1.
+
+        Parameters
+        ----------
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
 
         Raises
         ------
@@ -180,7 +199,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             If constraints, labels or weights do not fit together; before training starts.
         """
         given = {
-            "sample_weight": sample_weight,
             "init_score": init_score,
             "eval_set": eval_set,
             "eval_names": eval_names,
@@ -198,7 +216,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         options = SolverOptions.of(self)
         ConstrainedFit.forget(self)
         if not options.constraints:
-            super().fit(X, y, **given)
+            super().fit(X, y, sample_weight, **given)
             return self
         self._check_supported(options, callbacks)
         fit = ConstrainedFit(
@@ -206,6 +224,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             X,
             y,
             sample_weight,
+            sensitive_features,
+            datasets,
             learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),
             n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
             library_factor=self._class_weight_factor,
@@ -216,16 +236,20 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             gradient_dtype=np.float32,
             order="F",
         )
+        stack = fit.stack
+        stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
-        held_out = [i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is X and y_i is y)]
+        held_out = [
+            i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is stack.X and y_i is stack.y)
+        ]
         for i in held_out:
-            weight = _item(eval_sample_weight, i)
-            fit.add_evaluation_set(f"eval_set[{i}]", pairs[i][1], weight)
+            weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
+            fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
         intercept = np.zeros(fit.columns)
         own_start = init_score is not None or init_model is not None
         if not own_start and self._parameter(True, "boost_from_average"):
             intercept = _intercept(fit)
-            given["init_score"] = _constant(intercept, fit.y.size)
+            given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
@@ -240,19 +264,82 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         observer = _Observer(fit, intercept if dart else None)
         given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
         with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
-            super().fit(X, y, **given)
+            super().fit(stack.X, stack.y, stack.sample_weight, **given)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
         best = self._Booster.best_iteration
-        rounds = best - observer.begin if best > 0 else fit.solver.rounds
-        is_last = rounds == fit.solver.rounds and options.iterate == "last"
-        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
-            if not is_last or rounds not in held.values:
-                start = _item(eval_init_score, i)
-                held.values[rounds] = held.rates(self._margin(pairs[i][0], start))
+        rounds = fit.solver.rounds
+        if best > 0:
+            rounds = best - observer.begin
+            self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
+        is_last = rounds == fit.solver.rounds and options.iterate != "ergodic"
         margin = observer.train_margin if is_last else None
-        fit.finish(self._margin(X, init_score) if margin is None else margin, rounds)
+        if margin is None:
+            margin = self._margin(stack.X, init_score)
+        prefixes = fit.mixture(margin, rounds) if options.iterate == "randomized" else None
+        if options.iterate == "best" and fit.best_rounds(margin, rounds) != rounds:
+            rounds = fit.best_rounds(margin, rounds)
+            self._truncate(observer.grown_after(rounds))
+            margin = self._margin(stack.X, init_score)
+        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
+            if options.iterate == "ergodic" or rounds not in held.functionals_in:
+                held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
+        fit.finish(margin, rounds, prefixes)
         fit.describe(self)
+        if prefixes is not None:
+            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
         return self
+
+    def _truncate(self, rounds: int) -> None:
+        """Keep the first rounds of the booster."""
+        whole = self._Booster
+        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=rounds))
+        kept.best_iteration, kept.best_score = -1, whole.best_score
+        kept.params = whole.params
+        self._Booster, self._best_iteration = kept, -1
+
+    def predict(
+        self,
+        X: Any,
+        raw_score: bool = False,
+        start_iteration: int = 0,
+        num_iteration: int | None = None,
+        pred_leaf: bool = False,
+        pred_contrib: bool = False,
+        validate_features: bool = False,
+        *,
+        random_state: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Predict classes.
+
+        All other arguments are those of :meth:`lightgbm.LGBMClassifier.predict`.
+
+        Parameters
+        ----------
+        random_state : int, RandomState or None, default=None
+            With ``iterate="randomized"``, the source of each row's prefix.
+        """
+        given = {
+            "raw_score": raw_score,
+            "start_iteration": start_iteration,
+            "pred_leaf": pred_leaf,
+            "pred_contrib": pred_contrib,
+            "validate_features": validate_features,
+            **kwargs,
+        }
+        whole = num_iteration is None and not (
+            raw_score or start_iteration or pred_leaf or pred_contrib
+        )
+        if not (whole and hasattr(self, "prefixes_")):
+            refuse_random_state(random_state)
+            return super().predict(X, num_iteration=num_iteration, **given)
+        of_prefix = functools.partial(super().predict, X, **given)
+        return drawn(
+            lambda rounds: np.asarray(of_prefix(num_iteration=rounds)),
+            X.shape[0] if hasattr(X, "shape") else len(X),
+            self.prefixes_,
+            random_state,
+        )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
         objective = self._parameter(None, "application", "app", "loss", "objective_type")
@@ -267,6 +354,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             raise ValueError(
                 f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
                 f"random forest takes no custom gradients. Use 'gbdt', 'dart' or 'goss'."
+            )
+        if options.iterate in ("best", "randomized") and boosting == "dart":
+            raise ValueError(
+                f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
+                f"boosting_type='dart' rescales as it grows: use iterate='last'."
             )
         for name, only in (
             ("sigmoid", 1.0),
@@ -397,6 +489,10 @@ class _Observer:
         self.grown_in: list[int] = []
         self.train_margin: Array | None = None
 
+    def grown_after(self, rounds: int) -> int:
+        """Count the booster's rounds after so many of the solver: one without a split is none."""
+        return self.begin + int(np.searchsorted(self.grown_in, rounds))
+
     def callbacks(self) -> list[Callable[[Any], None]]:
         def before(env: Any) -> None:
             self.begin = env.begin_iteration
@@ -418,7 +514,7 @@ class _Observer:
 
                 def measure(margin: Array, _: Any) -> list[Any]:
                     held = next(remaining)
-                    held.values[rounds] = held.rates(margin)
+                    held.measure(rounds, margin)
                     return []
 
                 env.model.eval_valid(feval=measure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from typing import Any
@@ -13,17 +14,26 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from gbm_constrained.cells import Float
-from gbm_constrained.estimator import ConstrainedFit, ErrorForm, Iterate, SolverOptions
+from gbm_constrained.estimator import (
+    ConstrainedFit,
+    ErrorForm,
+    Iterate,
+    SolverName,
+    SolverOptions,
+)
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.rows import Float
+from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
     for name in ("penalty", "l1_ratio")
 )
+# Balanced classes are of equal weight since scikit-learn 1.7, and of equal count before.
+_WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
 class ConstrainedLogisticRegression(LogisticRegression):
@@ -40,6 +50,8 @@ class ConstrainedLogisticRegression(LogisticRegression):
     distance of scores: the units of the features do not matter. Under mean-loss constraints it is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
     value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
+    A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
+    a KKT point from a model that meets the rule: the parent's solution, or else a constant one.
 
     Parameters
     ----------
@@ -52,8 +64,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
-    proxy : {"logistic", "sigmoid"}, default="logistic"
-        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
+        "sigmoid" for rules that may ask for errors, such as gaps.
     n_iterations : int, default=500
         Most iterations of ABPP.
     tau, sigma : float, default=None
@@ -69,6 +82,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
     initial_multipliers : array-like of shape (n_constraints,), default=None
         Warm start of the multipliers, for instance those of an earlier fit.
+    constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The method; "auto" takes CBPR for differences of mean losses and ABPP otherwise.
 
     Attributes
     ----------
@@ -120,7 +135,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         warm_start: bool = False,
         n_jobs: int | None = None,
         constraints: Any = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         n_iterations: int = 500,
         tau: float | None = None,
         sigma: float | None = None,
@@ -128,6 +143,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        constraint_solver: SolverName = "auto",
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -154,8 +170,17 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.constraint_solver = constraint_solver
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ConstrainedLogisticRegression:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+    ) -> ConstrainedLogisticRegression:
         """Fit the classifier under its constraints.
 
         Parameters
@@ -166,6 +191,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights, in the objective and in the rates.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective.
 
         Raises
         ------
@@ -178,6 +209,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if not options.constraints:
             super().fit(X, y, sample_weight)
             return self
+        if options.iterate in ("best", "randomized"):
+            raise ValueError(
+                f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
+                f"model has none: use 'last' or 'ergodic'."
+            )
         self._check_supported(options)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
@@ -186,14 +222,16 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             X,
             y,
             sample_weight,
+            sensitive_features,
+            datasets,
             learning_rate=1.0,
             n_rounds=self.n_iterations,
-            objective_factor=self._class_factor,
+            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
             show_progress=bool(self.verbose),
+            lazy=False,  # data that a line separates have no unconstrained optimum
         )
-        fit.solver.lazy = False  # data that a line separates have no unconstrained optimum
         start = self._unconstrained(X, y, sample_weight)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
         lagrangian = fit.solver.lagrangian
         unpenalised = self.penalty is None or np.isinf(self.C)
         learner = LinearLearner(
@@ -204,6 +242,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             metric="scores",
         )
         start = start.T.reshape(learner.shape)
+        if isinstance(fit.solver, CBPR):
+            start = self._feasible(learner, start)
         adaptive = self.sigma is None and self.outlier_clip is None
         for solution in learner.path(
             self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
@@ -226,11 +266,31 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
 
-    def _class_factor(self, classes: Array, y: Array) -> Array:
+    def _feasible(self, learner: LinearLearner, start: Float) -> Float:
+        """Start of CBPR: the parent's solution, or else a constant model that is allowed."""
+        lagrangian = learner.lagrangian
+        prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
+        if self.fit_intercept:
+            prior[-1] = lagrangian.constant_scores
+        for weights in (start, prior, uniform):
+            g = learner.violations(weights)
+            if g.max() <= FEASIBLE:
+                return weights
+        worst = int(g.argmax())
+        raise ValueError(
+            f"CBPR, which differences of losses need, starts from a model that meets the "
+            f"constraints, and no constant model does: equal probabilities violate "
+            f"{lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Relax it, or force "
+            f"constraint_solver='abpp'."
+        )
+
+    def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
         weights = self.class_weight
         if isinstance(weights, dict):
             weights = {k: weights[c] for k, c in enumerate(classes.tolist()) if c in weights}
-        return np.asarray(compute_class_weight(weights, classes=np.arange(classes.size), y=y))
+        given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
+        positions = np.arange(classes.size)
+        return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
 
     def _check_supported(self, options: SolverOptions) -> None:
         """Refuse parameters of the parent that have no meaning under constraints."""
@@ -259,10 +319,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
     def _check_converged(self, options: SolverOptions, solution: Solution) -> None:
-        exact = all(c.rate.statistic == "log_loss" for c in options.constraints)
+        exact = all(c.is_loss for c in options.constraints)
         if exact and not solution.converged:
             warnings.warn(
-                f"ABPP stopped after n_iterations={self.n_iterations} with a residual of "
+                f"The solver stopped after n_iterations={self.n_iterations} with a residual of "
                 f"{solution.residual:.1e} > tol={self.tol}: increase n_iterations, scale the "
                 f"features, or relax constraints that cannot all be met.",
                 ConvergenceWarning,

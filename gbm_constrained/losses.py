@@ -2,26 +2,34 @@ r"""Per-row kernels of a Lagrangian: value, gradient, Hessian.
 
 Whatever the constraints, a row of cell c contributes one kernel with two tables of coefficients,
 
-.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} p_k(F),
+.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} \frac{p_k(F) + q_k(F)}{2},
 
 a cross-entropy with soft targets ``T >= 0`` (convex) and an expected cost ``Q`` (bounded, not
-convex). ``p = softmax(F)``; a binary margin m stands for F = (0, m). The parts are
+convex). ``p = softmax(F)`` and ``q = softmax(F / 2)``; a binary margin m stands for F = (0, m).
+The parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
 - a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy:
 
-  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by its probability p_k; bounded, so a
-    hopeless row pulls little.
+  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by a probability, the mean of p_k and of
+    q_k at half the scores; bounded, so a hopeless row pulls little. With p alone rules are met by
+    flipping the few nearest rows, for which multipliers wind up; q alone reaches far and costs
+    accuracy (Adult, gap <= 0.01, three splits and both libraries: the gap of error rates is met
+    on the training rows in 4, 6 and 6 of 6 with p, the mean and q; selection rate, test accuracy
+    0.853, 0.853, 0.851).
   - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
     convex upper bound of the cost, up to a constant.
 
-With S = sum_k T_k and qbar = sum_k Q_k p_k,
+With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
-- gradient: ``S p - T + p (Q - qbar)``;
-- Hessian, diagonal majoriser: ``(S + range(Q)) p (1 - p)``. The curvature of the expected cost
-  changes sign, but is at most ``range(Q) p (1 - p)``; taking that bound keeps ``|gradient| /
-  Hessian`` of the proxy below ``1 / (1 - p)``, where its positive part would let leaves blow up.
+- gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
+- Hessian, diagonal majoriser: ``S p (1 - p) + range(Q) (p (1 - p) / 2 + q (1 - q) / 8)``. The
+  curvature of the expected cost changes sign, but is at most that; taking the bound keeps
+  ``|gradient| / Hessian`` of the proxy at most 2, where its positive part would let leaves blow
+  up.
+
+No further exponentials are needed: q is sqrt(p), scaled to sum to one.
 
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
@@ -30,23 +38,30 @@ share the exponentials: ``link`` turns scores into probabilities, everything els
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 Array: TypeAlias = NDArray[Any]
-Proxy: TypeAlias = Literal["sigmoid", "logistic"]
-PROXIES: tuple[Proxy, ...] = ("sigmoid", "logistic")
+Proxy: TypeAlias = Literal["auto", "logistic", "sigmoid"]
+PROXIES: tuple[Proxy, ...] = ("auto", "logistic", "sigmoid")
+# Largest negative curvature of a unit cost's sigmoid proxy, in a binary margin and in softmax
+# scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
+SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)
 LOG2 = float(np.log(2.0))
 
 
-def proxy_tables(cost: Array, proxy: Proxy) -> tuple[Array, Array]:
-    """Tables (T, Q) of the smooth proxy of predicting with costs `cost` (n_cells, n_classes)."""
-    if proxy == "sigmoid":
-        return np.zeros_like(cost), cost
-    return (cost.max(axis=1, keepdims=True) - cost) / LOG2, np.zeros_like(cost)
+def logistic_targets(cost: Array) -> Array:
+    """Soft targets of the logistic proxy of predicting with costs (n_cells, n_classes)."""
+    return np.asarray((over_classes(np.maximum, cost)[:, None] - cost) / LOG2)
+
+
+def over_classes(function: np.ufunc, table: Array) -> Array:
+    """Reduce a table of few columns along its rows, which numpy is slow at for long tables."""
+    return np.asarray(reduce(function, table.T))
 
 
 def loss_lipschitz(n_classes: int) -> float:
@@ -57,8 +72,9 @@ def loss_lipschitz(n_classes: int) -> float:
 def rate_lipschitz(n_classes: int) -> float:
     """Lipschitz constant that step sizes assume of a unit-cost 0-1 rate.
 
-    The rate itself is a step function. Its sigmoid proxy has gradient p_k (e_k - p), of norm at
-    most 1/4 for a binary margin and sqrt(2)/4 for softmax scores.
+    The rate itself is a step function. Replaced by the probability p_k it has gradient
+    p_k (e_k - p), of norm at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The
+    sigmoid proxy is three quarters as steep.
     """
     return loss_lipschitz(n_classes) / 4.0
 
@@ -95,6 +111,9 @@ class KernelTables:
     _looked_up: dict[tuple[bytes, int, int], Array] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def label_target(self) -> Array:
@@ -113,7 +132,42 @@ class KernelTables:
         """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
         return np.asarray(self.cost[:, 1] - self.cost[:, 0])
 
-    def rows(self, table: Array, codes: Array) -> Array:
+    @cached_property
+    def signed_target(self) -> Array:
+        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
+        return np.asarray(np.where(self.cell_labels > 0, -self.label_target, self.label_target))
+
+    @cached_property
+    def signed_other(self) -> Array:
+        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
+        return np.asarray(np.where(self.cell_labels > 0, self.other_total, -self.other_total))
+
+    @cached_property
+    def curvature(self) -> Array:
+        """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
+        return over_classes(np.add, np.abs(self.target))
+
+    @cached_property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """Whether there is a target of another label, an expected cost, a clipped loss."""
+        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
+
+    @cached_property
+    def total_target(self) -> Array:
+        """Sum of T over classes, (n_cells,)."""
+        return over_classes(np.add, self.target)
+
+    @cached_property
+    def other_total(self) -> Array:
+        """Sum of T over the classes other than the cell's own, (n_cells,)."""
+        return over_classes(np.add, self.other_target)
+
+    @cached_property
+    def cost_range(self) -> Array:
+        """Range of Q over classes, (n_cells,)."""
+        return np.asarray(np.ptp(self.cost, axis=1))
+
+    def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; one entry stands for all when cells agree.
 
         The result broadcasts against (n,) or (n, n_classes) blocks, as the table is one- or
@@ -121,9 +175,9 @@ class KernelTables:
         """
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)
-        return np.take(table.astype(self.dtype), codes, axis=0)
+        return np.asarray(np.take(table.astype(self.dtype), codes, axis=0))
 
-    def kept_rows(self, table: Array, codes: Array) -> Array:
+    def kept_rows(self, table: Array, codes: Any) -> Array:
         """Look up a one-dimensional table once for all rounds with the same multipliers.
 
         `codes` must be a view of the same memory each time; the result must not be written to.
@@ -132,6 +186,33 @@ class KernelTables:
         if key not in self._looked_up:
             self._looked_up[key] = self.rows(table, codes)
         return self._looked_up[key]
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find (u, v) with ``table = u + v s``, s the labels' signs; None where it needs more."""
+        key = table.tobytes()
+        if key not in self._by_sign:
+            of_label = [table[self.cell_labels == k] for k in (0, 1)]
+            low, high = (float(entries[0]) for entries in of_label)
+            found = (of_label[0] == low).all() and (of_label[1] == high).all()
+            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
+        return self._by_sign[key]
+
+
+class RowTables(KernelTables):
+    """The same with every row its own cell; blocks are found by a slice of rows.
+
+    For constraints in several views, whose coefficients are added up for each row.
+    """
+
+    def rows(self, table: Array, codes: Any) -> Array:
+        """Take the block of rows."""
+        return np.asarray(table[codes])
+
+    kept_rows = rows
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Entries differ from row to row."""
+        return None
 
 
 def _column(x: Array) -> Array:
@@ -170,23 +251,43 @@ class BinaryKernel:
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
-        log_larger += np.minimum(labels * margin, 0.0)
-        return np.negative(log_larger, out=log_larger)
+        signed = labels * margin
+        loss = np.abs(
+            signed
+        )  # |x| - x = -2 min(x, 0), which numpy takes several times as long for
+        loss -= signed
+        loss *= 0.5
+        loss -= log_larger
+        return np.asarray(loss)
 
     @classmethod
     def value(
-        cls, a: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+        cls, a: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
     ) -> Array:
         """Kernel value of each row."""
         loss = cls.loss(a, margin, labels)
-        p = np.where(labels > 0, 1.0 - a, a)
+        chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
         return np.asarray(
             t.rows(t.label_target, codes) * loss
-            + t.rows(t.other_target.sum(axis=1), codes) * (loss + labels * margin)
-            + t.rows(t.cost[:, 0], codes) * (1.0 - p)
-            + t.rows(t.cost[:, 1], codes) * p
+            + t.rows(t.other_total, codes) * (loss + labels * margin)
+            + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
+            + t.rows(t.cost[:, 1], codes) * chosen
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
+
+    @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        parts = t.by_sign(table)
+        if parts is None:
+            return t.kept_rows(table, codes)
+        centre, half = parts  # in cache, a product and a sum beat a look-up
+        if half == 0:
+            return np.asarray(centre, dtype=t.dtype)
+        entries = labels * half
+        if centre != 0:
+            entries += centre
+        return entries
 
     @classmethod
     def gradient(
@@ -194,33 +295,42 @@ class BinaryKernel:
         a: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         grad: Array,
         hess: Array,
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row."""
+        look_up = partial(cls.look_up, t, codes=codes, labels=labels)
+        has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
-        np.multiply(a, labels, out=grad)
-        same = t.kept_rows(t.label_target, codes)
-        opposite = t.kept_rows(-t.label_target, codes)
-        if t.clipped.any():
-            same = same + t.kept_rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
-            opposite = -same
-        total = same
-        grad *= opposite
-        if t.other_target.any():
-            other = t.kept_rows(t.other_target.sum(axis=1), codes)
-            grad += other * labels * (1.0 - a)
-            total = total + other
-        if t.margin_cost.any():
-            cost = t.kept_rows(t.margin_cost, codes)
-            grad += cost * hess
-            total = np.abs(cost) + total
+        np.multiply(a, look_up(t.signed_target), out=grad)
+        total = look_up(t.curvature)
+        if has_other:
+            grad += look_up(t.signed_other) * (1.0 - a)
+        near = far = None
+        if has_cost:
+            cost = look_up(t.margin_cost)
+            near, far = 0.5 * cost * hess, 0.5 * cost * cls._slope(hess)
+        if has_clipped:
+            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            grad -= unclipped * labels * a
+            total = total + np.abs(unclipped)
         if total.ndim or total != 1.0:
             hess *= total
+        if near is not None and far is not None:
+            grad += near
+            grad += far
+            hess += np.abs(near, out=near)
+            hess += np.abs(np.multiply(far, 0.5, out=far), out=far)
+
+    @staticmethod
+    def _slope(variance: Array) -> Array:
+        """Slope ``q (1 - q) / 2`` of q in the margin, from ``p (1 - p)``."""
+        root = np.sqrt(variance)
+        return np.asarray(root / (2.0 + 4.0 * root))
 
     @classmethod
     def hessian_product(
@@ -228,18 +338,20 @@ class BinaryKernel:
         a: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         u: Array,
     ) -> Array:
         """Exact Hessian of each row's kernel times `u`."""
-        curvature = (
-            t.rows(t.target.sum(axis=1), codes)
-            + t.rows(t.margin_cost, codes) * labels * (2.0 * a - 1.0)
-            + t.rows(t.clipped, codes) * (cls.loss(a, margin, labels) < cap)
+        curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
+            cls.loss(a, margin, labels) < cap
         )
-        return np.asarray(curvature * a * (1.0 - a) * u)
+        variance = a * (1.0 - a)
+        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
+        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        curvature = curvature * variance + t.rows(t.margin_cost, codes) * bend / 2.0
+        return np.asarray(curvature * u)
 
 
 class SoftmaxKernel:
@@ -277,6 +389,11 @@ class SoftmaxKernel:
         return np.asarray(margin.argmax(axis=1))
 
     @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        return t.kept_rows(table, codes)
+
+    @staticmethod
     def _losses(margin: Array) -> Array:
         shifted = margin - margin.max(axis=1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted)
@@ -289,21 +406,28 @@ class SoftmaxKernel:
         return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
 
     def value(
-        self, p: Array, margin: Array, labels: Array, codes: Array, t: KernelTables, cap: float
+        self, p: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
     ) -> Array:
         """Kernel value of each row."""
         return np.asarray(
             (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
-            + (t.rows(t.cost, codes) * p).sum(axis=1)
+            + (t.rows(t.cost, codes) * (p + self._softened(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )
+
+    @staticmethod
+    def _softened(p: Array) -> Array:
+        """Softmax of half the scores."""
+        q = np.sqrt(p)
+        q /= q.sum(axis=1, keepdims=True)
+        return q
 
     def gradient(
         self,
         p: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         grad: Array,
@@ -313,28 +437,31 @@ class SoftmaxKernel:
         rows = np.arange(labels.size)
         np.subtract(1.0, p, out=hess)
         hess *= p
+        has_other, has_cost, has_clipped = t.parts
         same = t.kept_rows(t.label_target, codes)
-        if t.clipped.any():
-            same = same + t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
-        total = same
-        if t.other_target.any():
-            total = total + t.kept_rows(t.other_target.sum(axis=1), codes)
+        curvature = t.kept_rows(t.curvature, codes)
+        if has_clipped:
+            unclipped = t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+            same, curvature = same + unclipped, curvature + np.abs(unclipped)
+        total = same + t.kept_rows(t.other_total, codes) if has_other else same
         np.multiply(p, _column(total), out=grad)
         grad[rows, labels] -= same
-        if t.other_target.any():
+        if has_other:
             grad -= t.rows(t.other_target, codes)
-        if t.cost.any():
-            cost = t.rows(t.cost, codes)
-            grad += p * (cost - np.einsum("ik,ik->i", cost, p)[:, None])
-            total = total + t.kept_rows(np.ptp(t.cost, axis=1), codes)
-        hess *= _column(total * self.majoriser_factor)
+        hess *= _column(curvature * self.majoriser_factor)
+        if has_cost:
+            cost, spread = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
+            for q, scale in ((p, 0.5), (self._softened(p), 0.25)):
+                grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
+                bound = spread * (self.majoriser_factor * 2.0 * scale**2)
+                hess += _column(bound) * q * (1.0 - q)
 
     def hessian_product(
         self,
         p: Array,
         margin: Array,
         labels: Array,
-        codes: Array,
+        codes: Any,
         t: KernelTables,
         cap: float,
         u: Array,
@@ -342,9 +469,13 @@ class SoftmaxKernel:
         """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
         pu = p * u
         dp = pu - p * pu.sum(axis=1, keepdims=True)
-        total = t.rows(t.target.sum(axis=1), codes)
+        total = t.rows(t.total_target, codes)
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+        product = _column(total) * dp
         cost = t.rows(t.cost, codes)
-        curved = dp * (cost - (cost * p).sum(axis=1, keepdims=True))
-        curved -= p * (cost * dp).sum(axis=1, keepdims=True)
-        return np.asarray(_column(total) * dp + curved)
+        for q, scale in ((p, 0.5), (self._softened(p), 0.125)):
+            qu = q * u
+            dq = qu - q * qu.sum(axis=1, keepdims=True)
+            product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))
+            product -= scale * q * (cost * dq).sum(axis=1, keepdims=True)
+        return np.asarray(product)

@@ -1,38 +1,82 @@
-"""What a user writes: rates, and the bounds put on them.
+"""What a user writes: rates, their algebra, and the bounds put on them.
 
-A rate is a statistic of the model on a set of rows: an error rate (weighted fraction of rows
-that are misclassified, in ``[0, 1]``) or a mean cross-entropy (in nats). ``rate <= bound`` is a
-:class:`Constraint`: an immutable, hashable description that holds no data. What the rows are is
-settled when the data are known, by :func:`gbm_constrained.cells.compile_constraints`.
+A rate is a weighted mean, over a set of rows, of something that depends on a row's predicted
+class: an error, a selection, a change of the deployed model's decision; or its mean cross-entropy
+in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
+other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
+no data. What the rows are is settled when the data are known, by
+:func:`gbm_constrained.cells.compile_constraints`.
 
->>> from gbm_constrained.rates import class_error, fnr
+>>> from gbm_constrained.rates import fnr, fpr, gap, precision, selection_rate
 >>> fnr() <= 0.05
 fnr <= 0.05
->>> class_error("SIRA") <= 0.02
-class_error('SIRA') <= 0.02
+>>> fpr(on={"sex": "F"}) - fpr(on={"sex": "M"}) <= 0.02
+fpr[sex=F] - fpr[sex=M] <= 0.02
+>>> gap(selection_rate(), by="sex") <= 0.02
+gap(selection_rate, by='sex') <= 0.02
+>>> precision() >= 0.9
+precision >= 0.9
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Constraint", "Rate", "class_error", "error_rate", "fnr", "fpr", "label", "log_loss"]
+__all__ = [
+    "Constraint",
+    "Rate",
+    "accuracy",
+    "churn",
+    "class_error",
+    "confusion",
+    "dataset",
+    "each",
+    "error_rate",
+    "f1",
+    "fnr",
+    "fpr",
+    "gap",
+    "label",
+    "log_loss",
+    "losses",
+    "overall",
+    "precision",
+    "ratio",
+    "recall",
+    "selection_rate",
+    "tnr",
+    "tpr",
+    "wins",
+]
+
+Sense: TypeAlias = Literal["<=", ">="]
+Missing: TypeAlias = Literal["group", "raise"]
+SmallGroups: TypeAlias = Literal["keep", "merge", "drop"]
+
+
+def _plain(value: Any) -> Any:
+    """Values of numpy as Python's own: they print, compare and hash alike."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# --- which rows -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Label:
-    """The rows whose label is `value`."""
+    """The rows whose label is `value`, or all others."""
 
     value: Hashable
+    excluded: bool = False
 
     def __str__(self) -> str:
-        return f"y={self.value!r}"
+        return f"y{'!=' if self.excluded else '='}{self.value!r}"
 
 
 @dataclass(frozen=True)
@@ -43,6 +87,27 @@ class ClassPosition:
 
     def __str__(self) -> str:
         return ("negative", "positive")[self.index]
+
+
+@dataclass(frozen=True)
+class Column:
+    """The rows with `value` in a column of the sensitive features, or of X."""
+
+    name: Hashable
+    value: Hashable
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The rows of a data set that was given to ``fit`` by name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -57,8 +122,9 @@ class Mask:
         rows = np.asarray(mask)
         if rows.dtype != np.bool_ or rows.ndim != 1:
             raise TypeError(
-                f"on= must be a label(...) or a one-dimensional boolean mask of the training "
-                f"rows; got an array of dtype {rows.dtype} and shape {rows.shape}."
+                f"on= must be a label(...), a dataset(...), column values such as {{'sex': 'F'}}, "
+                f"a one-dimensional boolean mask of the training rows, or a tuple of these; got "
+                f"an array of dtype {rows.dtype} and shape {rows.shape}."
             )
         return cls(np.packbits(rows).tobytes(), rows.size)
 
@@ -73,7 +139,64 @@ class Mask:
         return f"Mask({self})"
 
 
-Selector: TypeAlias = Label | ClassPosition | Mask
+@dataclass(frozen=True)
+class Deployed:
+    """Decisions of another model: a fitted classifier, a column, or one decision per row.
+
+    Parameters
+    ----------
+    model : classifier, default=None
+        Asked for its decisions when the data are known.
+    column : hashable, default=None
+        Name of a column of the sensitive features, or of X, that holds decisions.
+    decisions : tuple, default=None
+        A decision for each training row.
+    """
+
+    model: Any = None
+    column: Hashable = None
+    decisions: tuple[Hashable, ...] | None = None
+
+    @classmethod
+    def of(cls, parameter: str, model: Any) -> Deployed:
+        if hasattr(model, "predict"):
+            return cls(model=model)
+        if isinstance(model, str):
+            return cls(column=model)
+        decisions = np.asarray(model)
+        if decisions.ndim != 1 or (
+            decisions.dtype == object and any(d is None for d in decisions)
+        ):
+            raise TypeError(
+                f"{parameter}= must be a fitted classifier, the name of a column of decisions, or "
+                f"one decision for each training row; got {model!r}."
+            )
+        return cls(decisions=tuple(decisions.tolist()))
+
+    def __hash__(self) -> int:
+        return hash((id(self.model), self.column, self.decisions))
+
+    def __str__(self) -> str:
+        if self.column is not None:
+            return repr(self.column)
+        return type(self.model).__name__ if self.decisions is None else "decisions"
+
+    def __repr__(self) -> str:
+        return f"Deployed({self})"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The rows that another model gets right, or wrong."""
+
+    deployed: Deployed
+    right: bool
+
+    def __str__(self) -> str:
+        return f"{'right' if self.right else 'wrong'} by {self.deployed}"
+
+
+Selector: TypeAlias = Label | ClassPosition | Column | DataSet | Mask | Judged
 
 
 def label(value: Hashable) -> Label:
@@ -84,116 +207,599 @@ def label(value: Hashable) -> Label:
     value : hashable
         The class label, as it stands in ``y``.
     """
-    return Label(value)
+    return Label(_plain(value))
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A statistic of the model's predictions on a set of rows.
+def dataset(name: str) -> DataSet:
+    """Select the rows of a data set given as ``fit(..., datasets={name: ...})``, for ``on=``.
 
     Parameters
     ----------
     name : str
-        How the rate prints.
-    statistic : {"error", "log_loss"}
-        Weighted fraction of misclassified rows, or weighted mean cross-entropy.
-    on : tuple of selectors
-        The rows: the intersection of all selectors; every row when empty.
-
-    See Also
-    --------
-    fpr, fnr, class_error, error_rate, log_loss : The ways to make one.
+        Its name.
     """
-
-    name: str
-    statistic: Literal["error", "log_loss"]
-    on: tuple[Selector, ...] = ()
-
-    def __le__(self, bound: float) -> Constraint:
-        return Constraint(self, bound)
-
-    def __str__(self) -> str:
-        return self.name
-
-    __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """``rate <= bound``.
-
-    Parameters
-    ----------
-    rate : Rate
-        What is bounded.
-    bound : float
-        The largest value allowed: in ``[0, 1]`` for an error rate, positive and finite for a
-        mean loss.
-
-    Raises
-    ------
-    TypeError
-        If `bound` is not a real number.
-    ValueError
-        If `bound` is outside the range of the rate.
-    """
-
-    rate: Rate
-    bound: float
-
-    def __post_init__(self) -> None:
-        if isinstance(self.bound, bool) or not isinstance(
-            self.bound, (int, float, np.integer, np.floating)
-        ):
-            raise TypeError(
-                f"The bound of {self.rate} must be a number, got {self.bound!r}. "
-                f"Write it as `{self.rate.name.partition('(')[0].partition('[')[0]}(...) <= 0.05`."
-            )
-        bound = float(self.bound)
-        if self.rate.statistic == "error" and not 0.0 <= bound <= 1.0:
-            raise ValueError(
-                f"The bound of {self.rate} must be a rate in [0, 1], got {bound}: "
-                f"5 per cent is written 0.05."
-            )
-        if self.rate.statistic == "log_loss" and not (bound > 0.0 and math.isfinite(bound)):
-            raise ValueError(
-                f"The bound of {self.rate} must be a positive, finite mean cross-entropy in "
-                f"nats, got {bound}."
-            )
-        object.__setattr__(self, "bound", bound)
-
-    def __str__(self) -> str:
-        return f"{self.rate} <= {self.bound:g}"
-
-    __repr__ = __str__
+    return DataSet(name)
 
 
 def _selectors(on: Any) -> tuple[Selector, ...]:
     if on is None:
         return ()
-    if isinstance(on, (Label, ClassPosition, Mask)):
+    if isinstance(on, tuple) and not all(isinstance(part, (bool, np.bool_)) for part in on):
+        return tuple(selector for part in on for selector in _selectors(part))
+    if isinstance(on, (Label, ClassPosition, Column, DataSet, Mask, Judged)):
         return (on,)
+    if isinstance(on, Mapping):
+        return tuple(Column(_plain(name), _plain(value)) for name, value in on.items())
     return (Mask.from_array(on),)
 
 
-def _named(name: str, on: tuple[Selector, ...]) -> str:
-    return f"{name}[{', '.join(map(str, on))}]" if on else name
+# --- what is counted --------------------------------------------------------------------------
 
 
-def error_rate(*, on: ArrayLike | Label | None = None) -> Rate:
+@dataclass(frozen=True)
+class Predicted:
+    """A row is predicted as one class: a label, or the binary classes' position."""
+
+    target: Label | ClassPosition
+
+
+@dataclass(frozen=True)
+class Differs:
+    """A row is predicted otherwise than another model decides."""
+
+    deployed: Deployed
+
+
+Event: TypeAlias = Predicted | Differs | Literal["error", "correct", "log_loss"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """Weighted mean of an event over rows.
+
+    Parameters
+    ----------
+    name : str
+        How it prints, without `on`.
+    event : event
+        What is counted, or the cross-entropy.
+    rows : tuple of selectors
+        The rows that the rate itself is taken over, as ``y = 0`` of a false positive rate.
+    on : tuple of selectors
+        The user's restriction.
+    where : tuple of selectors
+        Among those rows, the ones on which the event counts.
+    """
+
+    name: str
+    event: Event
+    rows: tuple[Selector, ...] = ()
+    on: tuple[Selector, ...] = ()
+    where: tuple[Selector, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.on))}]" if self.on else self.name
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+class Expression:
+    """What can be bounded. Operations that do not compile to linear rows are refused."""
+
+    def __le__(self, bound: Any) -> Constraint:
+        return Constraint(self, "<=", bound)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(self, ">=", bound)
+
+    def _refused(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
+            f"linear in the predictions, and only plain rates have sums and multiples. Bound "
+            f"each by itself."
+        )
+
+    __add__: Any = _refused
+    __radd__: Any = _refused
+    __sub__: Any = _refused
+    __rsub__: Any = _refused
+    __mul__: Any = _refused
+    __rmul__: Any = _refused
+    __truediv__: Any = _refused
+    __rtruediv__: Any = _refused
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Rate(Expression):
+    """A linear combination of weighted means over rows.
+
+    Parameters
+    ----------
+    terms : tuple of (coefficient, Term)
+        Its parts.
+    constant : float, default=0
+        Added to them.
+
+    See Also
+    --------
+    fpr, fnr, class_error, error_rate, selection_rate, log_loss : The ways to make one.
+    """
+
+    terms: tuple[tuple[float, Term], ...]
+    constant: float = 0.0
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give it."""
+        ends = [
+            (0.0, math.copysign(math.inf, a) if term.event == "log_loss" else a)
+            for a, term in self.terms
+        ]
+        return (
+            self.constant + sum(min(end) for end in ends),
+            self.constant + sum(max(end) for end in ends),
+        )
+
+    def restricted(self, *selectors: Selector) -> Rate:
+        """Return the same rate on fewer rows."""
+        return replace(
+            self, terms=tuple((a, replace(t, on=(*t.on, *selectors))) for a, t in self.terms)
+        )
+
+    def _plus(self, other: Any, factor: float) -> Any:
+        if _number(other):
+            return replace(self, constant=self.constant + factor * float(other))
+        if not isinstance(other, Rate):
+            return other._refused(self) if isinstance(other, Expression) else NotImplemented
+        coefficients: dict[Term, float] = {}
+        for scale, rate in ((1.0, self), (factor, other)):
+            for a, term in rate.terms:
+                coefficients[term] = coefficients.get(term, 0.0) + scale * a
+        terms = tuple((a, term) for term, a in coefficients.items() if a != 0.0)
+        return Rate(terms, self.constant + factor * other.constant)
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1.0)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1.0)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self)._plus(other, 1.0)
+
+    def __neg__(self) -> Rate:
+        negative: Rate = self * -1.0
+        return negative
+
+    def __mul__(self, factor: Any) -> Any:
+        if isinstance(factor, Expression):
+            raise TypeError(
+                f"{self} times {factor} is not linear in the predictions: only numbers multiply "
+                f"rates."
+            )
+        if not _number(factor) or not math.isfinite(factor):
+            return NotImplemented
+        terms = tuple((a * float(factor), term) for a, term in self.terms if factor != 0)
+        return Rate(terms, self.constant * float(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, Rate):
+            return Quotient(f"({self}) / ({other})", self, other)
+        return self * (1.0 / other) if _number(other) else NotImplemented
+
+    def __le__(self, bound: Any) -> Constraint:
+        return (self - bound) <= 0.0 if isinstance(bound, Rate) else super().__le__(bound)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
+
+    def __str__(self) -> str:
+        text = ""
+        for a, term in self.terms:
+            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            text += f"{sign}{size}{term}"
+        if self.constant or not text:
+            sign = " - " if self.constant < 0 else " + "
+            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
+        return text
+
+
+@dataclass(frozen=True, repr=False)
+class Quotient(Expression):
+    """A rate divided by another, such as precision.
+
+    ``numerator / denominator >= k`` compiles to the linear row ``k denominator - numerator <= 0``
+    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). It is
+    met when both are zero, as where no row is selected and precision is undefined.
+    """
+
+    name: str
+    numerator: Rate
+    denominator: Rate
+
+    def __post_init__(self) -> None:
+        if self.denominator.range[0] < 0.0:
+            raise ValueError(
+                f"{self.name} divides by a rate that can be negative: to multiply a bound through "
+                f"by the denominator, that must be a sum of rates with positive coefficients."
+            )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, repr=False)
+class Overall:
+    """The rate of all groups together, as a reference of groups."""
+
+    def __repr__(self) -> str:
+        return "overall"
+
+
+overall = Overall()
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Grouped(Expression):
+    """A rate compared between groups of rows; what all comparisons share.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate of each group.
+    by : tuple of column names, or None
+        Columns whose values together make the groups; all sensitive features when None.
+    missing : {"group", "raise"}
+        Whether rows without a value are a group of their own, or an error.
+    min_group_size : int
+        Groups in which the rate is taken over fewer rows are small.
+    small_groups : {"keep", "merge", "drop"}
+        Small groups are kept (and warned about), merged into one group, or left out.
+    """
+
+    rate: Rate
+    by: tuple[Hashable, ...] | None
+    missing: Missing = "group"
+    min_group_size: int = 30
+    small_groups: SmallGroups = "keep"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rate, Rate):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
+                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
+                f"it in each group by on={{column: value}}."
+            )
+        for name, value, choices in (
+            ("missing", self.missing, ("group", "raise")),
+            ("small_groups", self.small_groups, ("keep", "merge", "drop")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+        size = self.min_group_size
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        by = self.by[0] if self.by is not None and len(self.by) == 1 else self.by
+        text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
+        if self.small_groups != "keep":
+            text += f", {self.small_groups} below {self.min_group_size}"
+        return text
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()}({self.rate}{self.options})"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Each(Grouped):
+    """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Gap(Grouped):
+    """The largest difference of a rate between groups, or between any group and a reference."""
+
+    reference: Hashable | tuple[Hashable, ...] | Overall | None = None
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        reference = "" if self.reference is None else f", reference={self.reference!r}"
+        return super().options + reference
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Ratio(Gap):
+    """The smallest rate of a group divided by the largest, or to and from a reference.
+
+    With a `slack`, ``>= k`` means ``rate >= k * other rate - slack``.
+    """
+
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate.range[0] < 0.0:
+            raise ValueError(
+                f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
+            )
+        if not _number(self.slack) or not 0.0 <= self.slack < math.inf:
+            raise ValueError(f"slack must be a non-negative number, got {self.slack!r}.")
+
+    def __le__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(self, ">=", bound)
+
+
+def _range(expression: Expression) -> tuple[float, float, str]:
+    """Values that a bound of an expression may have, and what to say otherwise."""
+    if isinstance(expression, Ratio):
+        return 0.0, 1.0, "a ratio in [0, 1]: four fifths is written 0.8"
+    if isinstance(expression, Quotient):
+        if (expression.denominator - expression.numerator).range[0] >= 0.0:
+            return 0.0, 1.0, "a fraction in [0, 1]: 90 per cent is written 0.9"
+        return 0.0, math.inf, "not negative"
+    assert isinstance(expression, (Rate, Grouped))
+    low, high = (expression if isinstance(expression, Rate) else expression.rate).range
+    if isinstance(expression, Gap):
+        low, high = 0.0, high - low
+    if (low, high) == (0.0, 1.0):
+        return low, high, "a rate in [0, 1]: 5 per cent is written 0.05"
+    finite = "finite and " if math.isinf(high - low) else ""
+    return low, high, f"{finite}in [{low:g}, {high:g}], the values it can have"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``expression <= bound`` or ``expression >= bound``.
+
+    Parameters
+    ----------
+    expression : Rate, Quotient, Each, Gap or Ratio
+        What is bounded.
+    sense : {"<=", ">="}
+        On which side.
+    bound : float
+        The bound: finite, and a value that the expression can have.
+
+    Raises
+    ------
+    TypeError
+        If `bound` is not a real number, or `expression` nothing that can be bounded.
+    ValueError
+        If `bound` is outside the range of the expression.
+    """
+
+    expression: Expression
+    sense: Sense
+    bound: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, Expression):
+            raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
+        if not _number(self.bound):
+            name = str(self.expression).partition("(")[0].partition("[")[0]
+            raise TypeError(
+                f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
+                f"as `{name}(...) {self.sense} 0.05`."
+            )
+        grouped = isinstance(self.expression, Gap)
+        senses = ["<=", ">="]
+        if grouped:
+            senses = [">="] if isinstance(self.expression, Ratio) else ["<="]
+        if self.sense not in senses:
+            raise ValueError(
+                f"The sense of a bound of {self.expression} must be one of {senses}, got "
+                f"{self.sense!r}."
+            )
+        if not self.terms:
+            raise ValueError(
+                f"{self.expression} does not depend on predictions: there is nothing to bound."
+            )
+        bound = float(self.bound)
+        low, high, what = _range(self.expression)
+        if self.is_loss and isinstance(self.expression, (Rate, Each)) and low == 0.0:
+            low, what = math.ulp(0.0), "a positive, finite mean cross-entropy in nats"
+        if not low <= bound <= high or not math.isfinite(bound):
+            raise ValueError(f"The bound of {self.expression} must be {what}; got {bound}.")
+        object.__setattr__(self, "bound", bound)
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rates that it speaks of."""
+        if isinstance(self.expression, Quotient):
+            return (self.expression.numerator, self.expression.denominator)
+        if isinstance(self.expression, Grouped):
+            return (self.expression.rate,)
+        assert isinstance(self.expression, Rate)
+        return (self.expression,)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of its rates."""
+        return tuple(term for rate in self.rates for _, term in rate.terms)
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it bounds nothing but mean cross-entropies."""
+        return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self} is a constraint, neither true nor false. A rate between two bounds takes two "
+            f"constraints: [rate >= 0.01, rate <= 0.05], not 0.01 <= rate <= 0.05."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.sense} {self.bound:g}"
+
+    __repr__ = __str__
+
+
+# --- the rates --------------------------------------------------------------------------------
+
+_POSITIVE, _NEGATIVE = ClassPosition(1), ClassPosition(0)
+
+_ON_DOC = """on : label(...), dataset(...), dict, bool array or tuple, default=None
+        The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
+        selects by columns of the sensitive features or of X; a tuple intersects. A mask, of shape
+        (n_samples,), speaks of training rows: it has no value on an evaluation set."""
+
+_LABEL_DOC = """label : hashable, default=None
+        The class taken as positive, against all others; by default the last of two sorted
+        labels (``classes_[1]``), and several classes need it."""
+
+
+def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
+    doc = function.__doc__ or ""
+    function.__doc__ = doc.replace("{on}", _ON_DOC).replace("{label}", _LABEL_DOC)
+    return function
+
+
+def _rate(
+    name: str,
+    event: Event,
+    on: Any,
+    rows: tuple[Selector, ...] = (),
+    where: tuple[Selector, ...] = (),
+) -> Rate:
+    return Rate(((1.0, Term(name, event, rows, _selectors(on), where)),))
+
+
+def _classes(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
+    """Negative and positive rows."""
+    if label is None:
+        return _NEGATIVE, _POSITIVE
+    return Label(_plain(label), excluded=True), Label(_plain(label))
+
+
+def _name(name: str, label: Hashable | None) -> str:
+    return name if label is None else f"{name}({_plain(label)!r})"
+
+
+@_documented
+def error_rate(*, on: Any = None) -> Rate:
     """Weighted fraction of misclassified rows, ``P(prediction != y)``.
 
     Parameters
     ----------
-    on : bool array of shape (n_samples,) or label(...), default=None
-        The rows it is taken over; all of them by default. A mask speaks of training rows, so
-        it cannot be measured on an evaluation set.
+    {on}
     """
-    rows = _selectors(on)
-    return Rate(_named("error_rate", rows), "error", rows)
+    return _rate("error_rate", "error", on)
 
 
-def class_error(k: Hashable, *, on: ArrayLike | None = None) -> Rate:
+@_documented
+def accuracy(*, on: Any = None) -> Rate:
+    """Weighted fraction of rows that are classified correctly, ``P(prediction = y)``.
+
+    Parameters
+    ----------
+    {on}
+    """
+    return _rate("accuracy", "correct", on)
+
+
+@_documented
+def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Weighted fraction of rows predicted positive (coverage), ``P(prediction = 1)``.
+
+    Rows need no label: it can be taken over an unlabelled data set.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    return _rate(_name("selection_rate", label), Predicted(_classes(label)[1]), on)
+
+
+@_documented
+def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the true positive rate, ``P(prediction = 1 | y = 1)``.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    _, positive = _classes(label)
+    return _rate(_name("tpr", label), Predicted(positive), on, (positive,))
+
+
+@_documented
+def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    _, positive = _classes(label)
+    return _rate(_name("recall", label), Predicted(positive), on, (positive,))
+
+
+@_documented
+def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    return _rate(_name("fnr", label), "error", on, (_classes(label)[1],))
+
+
+@_documented
+def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the false positive rate, ``P(prediction = 1 | y != 1)``.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    negative, positive = _classes(label)
+    return _rate(_name("fpr", label), Predicted(positive), on, (negative,))
+
+
+@_documented
+def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``.
+
+    Parameters
+    ----------
+    {label}
+    {on}
+    """
+    negative, positive = _classes(label)
+    if isinstance(negative, ClassPosition):
+        return _rate("tnr", Predicted(negative), on, (negative,))
+    term = Term(_name("fpr", label), Predicted(positive), (negative,), _selectors(on))
+    return Rate(((-1.0, term),), 1.0)
+
+
+@_documented
+def class_error(k: Hashable, *, on: Any = None) -> Rate:
     """Weighted fraction of the rows of class `k` that are misclassified.
 
     ``P(prediction != k | y = k)``, the rate of Neyman-Pearson classification; one minus the
@@ -203,55 +809,240 @@ def class_error(k: Hashable, *, on: ArrayLike | None = None) -> Rate:
     ----------
     k : hashable
         The class label, as it stands in ``y``.
-    on : bool array of shape (n_samples,), default=None
-        Restricts the rate to these training rows.
+    {on}
     """
-    rows = _selectors(on)
-    return Rate(_named(f"class_error({k!r})", rows), "error", (Label(k), *rows))
+    return _rate(_name("class_error", k), "error", on, (Label(_plain(k)),))
 
 
-def fpr(*, on: ArrayLike | None = None) -> Rate:
-    """Make the false positive rate of a binary classifier, ``P(prediction = 1 | y = 0)``.
-
-    The negative class is the first of the sorted labels (``classes_[0]``).
+@_documented
+def confusion(
+    i: Hashable, j: Hashable, *, normalize: Literal["true", "pred", "all"] = "true", on: Any = None
+) -> Any:
+    """Make an entry of the confusion matrix, normalised as scikit-learn's ``confusion_matrix``.
 
     Parameters
     ----------
-    on : bool array of shape (n_samples,), default=None
-        Restricts the rate to these training rows.
+    i, j : hashable
+        True class and predicted class.
+    normalize : {"true", "pred", "all"}, default="true"
+        ``P(prediction = j | y = i)``, ``P(y = i | prediction = j)`` (a quotient), or
+        ``P(y = i, prediction = j)``.
+    {on}
     """
-    rows = _selectors(on)
-    return Rate(_named("fpr", rows), "error", (ClassPosition(0), *rows))
+    i, j = _plain(i), _plain(j)
+    name = f"confusion({i!r}, {j!r})"
+    if normalize == "true":
+        return _rate(name, Predicted(Label(j)), on, (Label(i),))
+    if normalize not in ("pred", "all"):
+        raise ValueError(f"normalize must be 'true', 'pred' or 'all', got {normalize!r}.")
+    joint = _rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i),))
+    if normalize == "all":
+        return joint
+    return Quotient(_printed(f"{name}/pred", on), joint, selection_rate(j, on=on))
 
 
-def fnr(*, on: ArrayLike | None = None) -> Rate:
-    """Make the miss rate (false negative rate), ``P(prediction = 0 | y = 1)``, binary.
+def _printed(name: str, on: Any) -> str:
+    return str(Term(name, "error", on=_selectors(on)))
 
-    The positive class is the last of the sorted labels (``classes_[1]``).
+
+def _joint(label: Hashable | None, on: Any) -> tuple[Rate, Rate, Rate]:
+    """Fractions of all rows that are true positive, false positive, false negative."""
+    negative, positive = _classes(label)
+    return (
+        _rate("true_positives", Predicted(positive), on, where=(positive,)),
+        _rate("false_positives", Predicted(positive), on, where=(negative,)),
+        _rate("false_negatives", "error", on, where=(positive,)),
+    )
+
+
+@_documented
+def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
+    """Make the precision, ``P(y = 1 | prediction = 1)``.
 
     Parameters
     ----------
-    on : bool array of shape (n_samples,), default=None
-        Restricts the rate to these training rows.
+    {label}
+    {on}
     """
-    rows = _selectors(on)
-    return Rate(_named("fnr", rows), "error", (ClassPosition(1), *rows))
+    true_positives, false_positives, _ = _joint(label, on)
+    name = _printed(_name("precision", label), on)
+    return Quotient(name, true_positives, true_positives + false_positives)
 
 
-def log_loss(*, on: ArrayLike | Label | None = None) -> Rate:
-    """Weighted mean cross-entropy, in nats: the convex constraint of the source paper.
-
-    ``log_loss(on=label(k)) <= alpha`` is constraint ``l_k(x) <= alpha_k`` of [1]_, eq. (3.1),
-    with means in the place of sums.
+@_documented
+def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
+    """Make the F1 score, ``2 TP / (2 TP + FP + FN)``.
 
     Parameters
     ----------
-    on : bool array of shape (n_samples,) or label(...), default=None
-        The rows it is taken over; all of them by default.
+    {label}
+    {on}
+    """
+    true_positives, false_positives, false_negatives = _joint(label, on)
+    doubled = 2.0 * true_positives
+    name = _printed(_name("f1", label), on)
+    return Quotient(name, doubled, doubled + false_positives + false_negatives)
+
+
+@_documented
+def log_loss(*, on: Any = None) -> Rate:
+    """Weighted mean cross-entropy, in nats: the constraint of the source paper.
+
+    ``log_loss(on=label(k)) <= alpha`` is constraint ``l_k(x) <= alpha_k`` of [1]_, eq. (3.1), and
+    ``gap(log_loss(), by=...) <= alpha`` the fairness constraint of eq. (4.1), with means in the
+    place of sums.
+
+    Parameters
+    ----------
+    {on}
 
     References
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
     """
-    rows = _selectors(on)
-    return Rate(_named("log_loss", rows), "log_loss", rows)
+    return _rate("log_loss", "log_loss", on)
+
+
+_DEPLOYED_DOC = """classifier, str or array-like of shape (n_samples,)
+        The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
+        of a column of its decisions, in the sensitive features or X; or its decisions on the
+        training rows, which do not survive cross-validation."""
+
+
+@_documented
+def churn(*, to: Any, on: Any = None) -> Rate:
+    """Weighted fraction of rows whose decision differs from that of a deployed model.
+
+    Rows need no label.
+
+    Parameters
+    ----------
+    to : {deployed}
+    {on}
+    """
+    return _rate("churn", Differs(Deployed.of("to", to)), on)
+
+
+@_documented
+def wins(*, over: Any, on: Any = None) -> Rate:
+    """Weighted fraction of rows that are right here and wrong by another model.
+
+    ``wins(over=m) / losses(to=m) >= 2`` bounds the win/loss ratio, and
+    ``wins(over=m) / (wins(over=m) + losses(to=m))`` is the win/change ratio of two classes.
+
+    Parameters
+    ----------
+    over : {deployed}
+    {on}
+    """
+    return _rate("wins", "correct", on, where=(Judged(Deployed.of("over", over), right=False),))
+
+
+@_documented
+def losses(*, to: Any, on: Any = None) -> Rate:
+    """Weighted fraction of rows that are wrong here and right by another model.
+
+    Parameters
+    ----------
+    to : {deployed}
+    {on}
+    """
+    return _rate("losses", "error", on, where=(Judged(Deployed.of("to", to), right=True),))
+
+
+for _function in (churn, wins, losses):
+    _function.__doc__ = (_function.__doc__ or "").replace("{deployed}", _DEPLOYED_DOC)
+
+
+# --- comparisons of groups --------------------------------------------------------------------
+
+_GROUPS_DOC = """by : str or list of str, default=None
+        Columns of the sensitive features, or of X when it is a DataFrame; several make
+        intersections. All sensitive features by default.
+    missing : {"group", "raise"}, default="group"
+        Whether rows without a value are a group of their own, or an error.
+    min_group_size : int, default=30
+        Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+    small_groups : {"keep", "merge", "drop"}, default="keep"
+        Whether small groups are kept all the same, merged into one group, or left out."""
+
+
+def _columns(by: Any) -> tuple[Hashable, ...] | None:
+    if by is None:
+        return None
+    if isinstance(by, (list, tuple)):
+        if not by:
+            raise ValueError("by= is empty: name at least one column, or leave it out.")
+        return tuple(map(_plain, by))
+    return (_plain(by),)
+
+
+def _grouped(function: Callable[..., Any]) -> Callable[..., Any]:
+    function.__doc__ = (function.__doc__ or "").replace("{groups}", _GROUPS_DOC)
+    return function
+
+
+@_grouped
+def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -> Each:
+    """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate of each group.
+    {groups}
+    """
+    return Each(rate=rate, by=_columns(by), **options)
+
+
+@_grouped
+def gap(
+    rate: Rate,
+    *,
+    by: str | Sequence[str] | None = None,
+    reference: Any = None,
+    **options: Any,
+) -> Gap:
+    """Largest difference of a rate between groups, ``max - min``.
+
+    ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
+    groups, or of every group and the reference.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate of each group.
+    reference : value, tuple of values or ``overall``, default=None
+        Compare every other group with this one only (a tuple names an intersection), or every
+        group with the rate of all rows, as fairlearn does; the gap is then the largest absolute
+        difference.
+    {groups}
+    """
+    return Gap(rate=rate, by=_columns(by), reference=_plain(reference), **options)
+
+
+@_grouped
+def ratio(
+    rate: Rate,
+    *,
+    by: str | Sequence[str] | None = None,
+    reference: Any = None,
+    slack: float = 0.0,
+    **options: Any,
+) -> Ratio:
+    """Smallest rate of a group over the largest; ``ratio(...) >= 0.8`` is the four-fifths rule.
+
+    ``>= k`` compiles to ``k rate[h] - rate[g] <= slack`` for every ordered pair of groups, or for
+    every group and the reference both ways.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate of each group.
+    reference : value, tuple of values or ``overall``, default=None
+        As in :func:`gap`.
+    slack : float, default=0
+        Added to the right-hand side.
+    {groups}
+    """
+    return Ratio(rate=rate, by=_columns(by), reference=_plain(reference), slack=slack, **options)

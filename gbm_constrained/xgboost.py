@@ -26,7 +26,10 @@ from gbm_constrained.estimator import (
     ConstrainedFit,
     ErrorForm,
     Iterate,
+    SolverName,
     SolverOptions,
+    drawn,
+    refuse_random_state,
 )
 from gbm_constrained.losses import Array, Proxy
 
@@ -63,7 +66,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self,
         *,
         constraints: Any = None,
-        proxy: Proxy = "logistic",
+        proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
         sigma: float | None = None,
@@ -72,6 +75,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        solver: SolverName = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
     ) -> None:
@@ -86,6 +90,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -108,13 +113,27 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         sample_weight_eval_set: Sequence[Any] | None = None,
         base_margin_eval_set: Sequence[Any] | None = None,
         feature_weights: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
-        All arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are measured on
-        the training rows; their values on each `eval_set` are recorded, the last one being the
-        held-out set of the report. A fit of more than a few seconds shows its progress unless
-        `verbose` is false.
+        All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
+        measured on the training rows; their values on each `eval_set` are recorded, the last one
+        being the held-out set of the report. A fit of more than a few seconds shows its progress
+        unless `verbose` is false.
+
+        Parameters
+        ----------
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
 
         Raises
         ------
@@ -123,9 +142,6 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """
         native = functools.partial(
             super().fit,
-            X,
-            y,
-            sample_weight=sample_weight,
             base_margin=base_margin,
             eval_set=eval_set,
             verbose=verbose,
@@ -137,7 +153,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         options = SolverOptions.of(self)
         ConstrainedFit.forget(self)
         if not options.constraints:
-            native()
+            native(X, y, sample_weight=sample_weight)
             return self
         self._check_supported(options)
         learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
@@ -146,6 +162,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             X,
             y,
             sample_weight,
+            sensitive_features,
+            datasets,
             learning_rate=DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
             n_rounds=self.get_num_boosting_rounds(),
             objective_factor=self._label_factor,
@@ -154,6 +172,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             softmax_hessian=lambda k: 2.0,
             hessian_floor=1e-16,
         )
+        stack = fit.stack
+        stack.refuse_with(base_margin=base_margin)
+        self._sensitive_eval = sensitive_features_eval_set
         params = {}
         if self.base_score is None and xgb_model is None:
             native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}
@@ -163,7 +184,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
         with self._driven_by(fit, params) as observer:
-            native()
+            native(stack.X, stack.y, sample_weight=stack.sample_weight)
             self._finish(fit, observer)
         return self
 
@@ -177,6 +198,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             raise ValueError(
                 "booster='gblinear' cannot be trained under constraints: use 'gbtree' or 'dart', "
                 "or ConstrainedLogisticRegression for a linear model."
+            )
+        if options.iterate in ("best", "randomized") and self.booster == "dart":
+            raise ValueError(
+                f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
+                f"booster='dart' rescales as it grows: use iterate='last'."
             )
         if options.iterate == "ergodic" and self.early_stopping_rounds is not None:
             raise ValueError(
@@ -210,7 +236,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         finally:
             for name, value in own.items():
                 setattr(self, name, value)
-            del self._matrices, self._current_fit, self._fit_params
+            del self._matrices, self._current_fit, self._fit_params, self._sensitive_eval
         # What the parent's fit leaves behind for a built-in objective.
         self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
 
@@ -220,10 +246,18 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_current_fit" in self.__dict__:
             self._matrices.append(matrix)
-            if ref is not None:
-                name = f"eval_set[{len(self._matrices) - 2}]"
+            if ref is None:
+                # XGBoost reads both in every round for an objective that looks at neither; its
+                # own way through JSON takes several times as long as a copy.
+                matrix.get_label = matrix.get_label().copy
+                matrix.get_weight = matrix.get_weight().copy
+            else:
+                i = len(self._matrices) - 2
+                sensitive = None if self._sensitive_eval is None else self._sensitive_eval[i]
                 weight = kwargs.get("weight")
-                self._current_fit.add_evaluation_set(name, kwargs["label"], weight)
+                self._current_fit.add_evaluation_set(
+                    f"eval_set[{i}]", kwargs["data"], kwargs["label"], weight, sensitive
+                )
         return matrix
 
     def _finish(self, fit: ConstrainedFit, observer: _Observer) -> None:
@@ -242,17 +276,61 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
-        is_last = end == booster.num_boosted_rounds() and fit.options.iterate == "last"
-        part = {"iteration_range": (0, end)}
+        is_last = end == booster.num_boosted_rounds() and fit.options.iterate != "ergodic"
+        margin = observer.train_margin if is_last else None
+        if margin is None:
+            margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
+        prefixes = fit.mixture(margin, rounds) if fit.options.iterate == "randomized" else None
+        if fit.options.iterate == "best":
+            best = fit.best_rounds(margin, rounds)
+            if best != rounds:
+                rounds, end = best, grown_before + best
+                margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
+                self._Booster = booster[:end]
         for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
-            if not is_last or rounds not in held.values:
-                margin = booster.predict(matrix, output_margin=True, **part)
-                held.values[rounds] = held.rates(margin)
-        margin = observer.train_margin
-        if margin is None or not is_last:
-            margin = booster.predict(matrices[0], output_margin=True, **part)
-        fit.finish(margin, rounds)
+            if fit.options.iterate == "ergodic" or rounds not in held.functionals_in:
+                scores = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
+                held.measure(rounds, scores)
+        fit.finish(margin, rounds, prefixes)
         fit.describe(self)
+        if prefixes is not None:
+            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        random_state: Any = None,
+    ) -> Any:
+        """Predict classes.
+
+        All other arguments are those of :meth:`xgboost.XGBClassifier.predict`.
+
+        Parameters
+        ----------
+        random_state : int, RandomState or None, default=None
+            With ``iterate="randomized"``, the source of each row's prefix.
+        """
+        given = {
+            "output_margin": output_margin,
+            "validate_features": validate_features,
+            "base_margin": base_margin,
+        }
+        whole = iteration_range is None and not output_margin
+        if not (whole and hasattr(self, "prefixes_")):
+            refuse_random_state(random_state)
+            return super().predict(X, iteration_range=iteration_range, **given)
+        of_prefix = functools.partial(super().predict, X, **given)
+        return drawn(
+            lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
+            X.shape[0] if hasattr(X, "shape") else len(X),
+            self.prefixes_,
+            random_state,
+        )
 
 
 class _Observer(xgb.callback.TrainingCallback):
@@ -278,7 +356,7 @@ class _Observer(xgb.callback.TrainingCallback):
         rounds = self.fit.solver.rounds
         if self.fit.is_iteration_end(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                held.values[rounds] = held.rates(model.predict(matrix, output_margin=True))
+                held.measure(rounds, model.predict(matrix, output_margin=True))
         return False
 
 

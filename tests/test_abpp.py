@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbm_constrained.cells import Cells, compile_constraints, masks_of
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.losses import rate_lipschitz
+from gbm_constrained.rates import accuracy, class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rows import Rows
 from gbm_constrained.solvers import ABPP
 
 Y = np.repeat([0, 1], 4)
@@ -18,8 +20,8 @@ HALF, QUARTER, NONE = (
 
 
 def build(y, constraints=(), weight=None, **options):
-    cells = Cells.build(y, np.unique(y), weight, masks_of(constraints))
-    return Lagrangian(y, cells, compile_constraints(constraints, cells), weight=weight, **options)
+    cells, compiled = compile_constraints(constraints, Rows(y, np.unique(y), weight))
+    return Lagrangian(y, cells, compiled, weight=weight, **options)
 
 
 def draw(n_classes, n=60, seed=0):
@@ -107,13 +109,30 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
     for constraints, alone in ((overlapping, False), (disjoint, True)):
         lag = build(y, constraints, weight)
         solver = ABPP(lag)
-        scaled = lag.sensitivities / np.linalg.norm(lag.sensitivities, axis=1, keepdims=True)
-        norm = np.sqrt(np.linalg.eigvalsh(scaled @ scaled.T).max())
+        own, norm = lag.lipschitz()
+        scaled = lag.sensitivities.toarray() / own[:, None]
+        assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
+        assert np.array_equal(solver.lipschitz, own)
         assert solver.tau == tau
         assert solver.tau * solver.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
         assert np.isclose(norm, 1.0) == alone
         assert ABPP(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
         assert ABPP(lag, tau=0.1, sigma=7.0).sigma == 7.0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
+    """Lazy solvers: a mean loss moves its multiplier in steps as long as those of its rate."""
+    y, _, weight, mask = draw(n_classes)
+    losses = [log_loss(on=label(0)) <= 0.1, log_loss(on=mask) <= 1]
+    rates = [class_error(0) <= 0.1, error_rate(on=mask) <= 0.1]
+    lag = build(y, losses, weight)
+    lazy, exact = ABPP(lag, lazy=True), ABPP(lag)
+    slope = rate_lipschitz(n_classes)
+    np.testing.assert_allclose(lazy.lipschitz, build(y, rates, weight).lipschitz()[0])
+    np.testing.assert_allclose(lazy.lipschitz, lag.lipschitz(slope)[0])
+    np.testing.assert_allclose(exact.lipschitz, 4 * lazy.lipschitz)
+    assert lazy.sigma == pytest.approx(exact.sigma)
 
 
 def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
@@ -298,6 +317,22 @@ def test_an_always_satisfied_constraint_leaves_every_gradient_alone(
     assert np.array_equal(constrained, free)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_constraint_that_no_prediction_changes(lazy):
+    """It has no multiplier, whether it can be met or not, and the others move as without it."""
+    y, scores, weight, mask = draw(2)
+    constant = accuracy(on=mask) + error_rate(on=mask)
+    active = [fnr() <= 0.02]
+    alone = ABPP(build(y, active, weight), lazy=lazy)
+    among = ABPP(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
+    answers = run(alone, 10, scores), run(among, 10, scores)
+    np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
+    assert among.lipschitz[1:].tolist() == [0.0, 0.0]
+    moved = np.array([r.multipliers for r in among.history])
+    assert moved[:, 0].max() > 0
+    assert not moved[:, 1:].any()
+
+
 def test_an_always_satisfied_constraint_beside_an_active_one():
     """The other multiplier takes the same path at the same steps."""
     y, scores, weight, mask = draw(2)
@@ -388,6 +423,11 @@ def test_records_say_what_happened():
         statistics = lag.at(points[k]).statistics()
         assert record.objective == pytest.approx(lag.objective(statistics), rel=1e-12)
         np.testing.assert_allclose(record.rates, lag.constraints.rates(statistics), rtol=1e-12)
+        functionals = lag.constraints.functionals(statistics)
+        np.testing.assert_allclose(record.functionals, functionals, rtol=1e-12)
+        wrong = points[k].argmax(axis=1) != y
+        assert record.error == pytest.approx(np.average(wrong, weights=weight), rel=1e-12)
+        assert np.isnan(record.fritz_john)
         np.testing.assert_array_equal(record.multipliers, multipliers[k])
         assert record.bounds.tolist() == [0.05, 0.5]
         moved = lag.bregman(points[k], points[k - 1]) if k else 0.0

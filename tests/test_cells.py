@@ -8,9 +8,11 @@ from scipy.special import log_softmax
 from sklearn import metrics
 
 from gbm_constrained import cells as cells_module
-from gbm_constrained.cells import Cells, CellStatistics, compile_constraints, masks_of
+from gbm_constrained.cells import CellStatistics
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import Mask, class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rows import Rows
 
 N = 120
 CLASS_COUNTS = [2, 3, 7]
@@ -34,8 +36,7 @@ def measure(constraints, y, margin, weight=None, classes=None, **options):
     """Value of each bounded rate."""
     if classes is None:
         classes = np.arange(2 if margin.ndim == 1 else margin.shape[1])
-    cells = Cells.build(y, classes, weight, masks_of(constraints))
-    compiled = compile_constraints(constraints, cells)
+    cells, compiled = compile_constraints(constraints, Rows(y, classes, weight))
     lagrangian = Lagrangian(y, cells, compiled, weight=weight, **options)
     return compiled.rates(lagrangian.at(margin).statistics())
 
@@ -52,7 +53,8 @@ def decisions(margin):
 
 def brute_force(constraint, y, margin, weight):
     """Weighted mean over selected rows, row by row."""
-    first, *_ = constraint.rate.name.partition("[")
+    (term,) = constraint.terms
+    first = term.name
     total = value = 0.0
     log_p, predicted = log_probability(margin), decisions(margin)
     for i in range(y.size):
@@ -61,7 +63,7 @@ def brute_force(constraint, y, margin, weight):
             inside = y[i] == int(first[len("class_error(") : -1])
         elif first in {"fpr", "fnr"}:
             inside = y[i] == (first == "fnr")
-        for selector in constraint.rate.on:
+        for selector in term.on:
             if hasattr(selector, "to_array"):
                 inside &= bool(selector.to_array()[i])
             elif hasattr(selector, "value"):
@@ -168,7 +170,7 @@ def test_more_cells_than_a_byte_can_number():
     y, margin, weight, _ = draw(2, n=4000, seed=5)
     masks = rng.random((8, 4000)) < 0.5
     constraints = [error_rate(on=mask) <= 0.1 for mask in masks]
-    cells = Cells.build(y, np.arange(2), weight, masks_of(constraints))
+    cells, _ = compile_constraints(constraints, Rows(y, np.arange(2), weight))
     assert len(cells) == 512
     sums = cells.sum_by_cell(margin, slice(0, 4000))
     expected = [margin[cells.codes == c].sum() for c in range(512)]
@@ -180,7 +182,8 @@ def test_more_cells_than_a_byte_can_number():
 
 def test_the_sum_of_a_block_is_that_of_its_rows_alone():
     y, _, weight, masks = draw(3, seed=6)
-    cells = Cells.build(y, np.arange(3), weight, masks_of([error_rate(on=masks[0]) <= 0.1]))
+    rule = error_rate(on=masks[0]) <= 0.1
+    cells, _ = compile_constraints([rule], Rows(y, np.arange(3), weight))
     parts = [cells.sum_by_cell(weight[s], s) for s in (slice(0, 17), slice(17, N))]
     np.testing.assert_allclose(sum(parts), cells.weight, rtol=1e-12)
 
@@ -189,28 +192,32 @@ def test_cells_are_the_rows_that_share_label_and_masks():
     """Each combination has one cell, whether a row is in it or not."""
     y, _, weight, masks = draw(3, seed=7)
     constraints = [error_rate(on=masks[0]) <= 0.1, class_error(0, on=masks[1]) <= 0.1]
-    keys = masks_of([*constraints, log_loss(on=masks[0]) <= 0.1])
-    assert len(keys) == 2
-    cells = Cells.build(y, np.arange(3), weight, keys)
+    constraints.append(log_loss(on=masks[0]) <= 0.1)
+    cells, _ = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     assert len(cells) == 3 * 2 * 2
+    (view,) = cells.views
+    keys = [Mask.from_array(mask) for mask in masks]
+    assert set(view.levels) == {"label", *keys}
     for i, c in enumerate(cells.codes):
         assert cells.labels[c] == y[i]
-        assert [cells.membership[key][c] for key in keys] == masks[:, i].tolist()
+        assert [bool(view.levels[key][c]) for key in keys] == masks[:, i].tolist()
     attributes = {
-        (cells.labels[c], *(bool(cells.membership[key][c]) for key in keys))
-        for c in range(len(cells))
+        (cells.labels[c], *(bool(view.levels[key][c]) for key in keys)) for c in range(len(cells))
     }
     assert len(attributes) == len(cells)
     np.testing.assert_allclose(cells.weight, np.bincount(cells.codes, weight, len(cells)))
+    assert cells.count.tolist() == np.bincount(cells.codes, minlength=len(cells)).tolist()
 
 
 def test_a_mask_given_twice_adds_no_cells():
     y, *_, masks = draw(2)
     one = [error_rate(on=masks[0]) <= 0.1]
     two = [*one, fnr(on=masks[0].copy()) <= 0.2]
-    assert len(Cells.build(y, np.arange(2), None, masks_of(two))) == 4
-    keys = [*masks_of(one), *masks_of(two)]
-    assert len(Cells.build(y, np.arange(2), None, keys)) == 4
+    for constraints in (one, two, [*one, *two]):
+        cells, _ = compile_constraints(constraints, Rows(y, np.arange(2)))
+        assert len(cells) == 4
+    cells, _ = compile_constraints([error_rate(on=(masks[0], masks[0])) <= 0.1], cells.rows)
+    assert len(cells) == 4
 
 
 def test_cells_without_rows_change_nothing():
@@ -223,8 +230,7 @@ def test_cells_without_rows_change_nothing():
 def test_violations_are_rates_minus_bounds():
     y, margin, weight, _ = draw(3, seed=9)
     constraints = [class_error(1) <= 0.25, log_loss() <= 1.5]
-    cells = Cells.build(y, np.arange(3), weight)
-    compiled = compile_constraints(constraints, cells)
+    cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     assert len(compiled) == 2
     statistics = Lagrangian(y, cells, compiled, weight=weight).at(margin).statistics()
     rates = measure(constraints, y, margin, weight)
@@ -235,29 +241,44 @@ def test_compiled_tables_by_hand():
     """Weights 1, 1, 2 of class 0 and 4 of class 1: shares within and over cells."""
     y, weight = np.array([0, 0, 0, 1]), np.array([1.0, 1.0, 2.0, 4.0])
     constraints = [class_error(0) <= 0.1, error_rate() <= 0.2, log_loss() <= 0.3]
-    compiled = compile_constraints(constraints, Cells.build(y, np.arange(2), weight))
-    assert compiled.A.tolist() == [[[0, 1], [0, 0]], [[0, 0.5], [0.5, 0]], [[0, 0], [0, 0]]]
-    assert compiled.B.tolist() == [[0, 0], [0, 0], [0.5, 0.5]]
+    _, compiled = compile_constraints(constraints, Rows(y, np.arange(2), weight))
+    A = compiled.A.toarray().reshape(3, 2, 2)
+    assert A.tolist() == [[[0, 1], [0, 0]], [[0, 0.5], [0.5, 0]], [[0, 0], [0, 0]]]
+    assert compiled.spread.toarray().tolist() == [[1, 0], [0.5, 0.5], [0, 0]]
+    assert compiled.B.toarray().tolist() == [[0, 0], [0, 0], [0.5, 0.5]]
     assert compiled.b.tolist() == [0.1, 0.2, 0.3]
     statistics = CellStatistics(
         np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([9.0, 9.0]), np.array([1.0, 3.0])
     )
     assert compiled.rates(statistics).tolist() == [0.25, 0.375, 2.0]
+    functionals = compiled.functionals(statistics)
+    assert compiled.values(functionals).tolist() == [0.25, 0.375, 2.0]
+    assert compiled.rows == ("class_error(0) <= 0.1", "error_rate <= 0.2", "log_loss <= 0.3")
+    assert compiled.owner.tolist() == [0, 1, 2]
 
 
 def test_sensitivities_by_hand():
     """|share| kappa / sqrt(fraction of the weight), zero for cells without weight."""
     y, weight = np.array([0, 0, 1, 2]), np.array([1.0, 2.0, 9.0, 0.0])
     constraints = [class_error(0) <= 0.1, log_loss(on=label(1)) <= 0.1, error_rate() <= 0.1]
-    cells = Cells.build(y, np.arange(3), weight)
-    found = compile_constraints(constraints, cells).sensitivities(cells.weight, 0.5, 3.0)
-    root = np.sqrt([0.25, 0.75])
-    expected = [
-        [0.5 / root[0], 0, 0],
-        [0, 3 / root[1], 0],
-        [0.5 * root[0], 0.5 * root[1], 0],
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
+    lagrangian = Lagrangian(y, cells, compiled, weight=weight)
+    rates, losses = (part.toarray() for part in lagrangian.reactions)
+    root, kappa = np.sqrt([0.25, 0.75]), np.sqrt(2) / 4
+    of_rates = kappa * np.array([[1 / root[0], 0, 0], [0, 0, 0], [*root, 0]])
+    of_losses = np.array([[0, 0, 0], [0, 1 / root[1], 0], [0, 0, 0]])
+    np.testing.assert_allclose(rates, of_rates, rtol=1e-14)
+    np.testing.assert_allclose(losses, of_losses, rtol=1e-14)
+    for slope, found in (
+        (np.sqrt(2), lagrangian.lipschitz()),
+        (3.0, lagrangian.lipschitz(3.0)),
+    ):
+        expected = of_rates + slope * of_losses
+        own = np.linalg.norm(expected, axis=1)
+        np.testing.assert_allclose(found[0], own, rtol=1e-14)
+        assert found[1] == pytest.approx(np.linalg.norm(expected / own[:, None], 2), rel=1e-14)
+    expected = of_rates + np.sqrt(2) * of_losses
+    np.testing.assert_allclose(lagrangian.sensitivities.toarray(), expected, rtol=1e-14)
 
 
 def test_classes_are_found_by_their_label_in_y():
@@ -274,27 +295,30 @@ def test_classes_are_found_by_their_label_in_y():
 
 
 def refuse(constraint, y, classes=None, weight=None):
-    cells = Cells.build(
-        y, np.unique(y) if classes is None else classes, weight, masks_of([constraint])
-    )
+    rows = Rows(y, np.unique(y) if classes is None else classes, weight)
     with pytest.raises(ValueError, match=r"drop the constraint|not in y|binary") as error:
-        compile_constraints([constraint], cells)
+        compile_constraints([constraint], rows)
     return str(error.value)
 
 
 def test_an_unknown_class_is_named_with_the_known_ones():
     names = np.array(["BOMBAY", "CALI", "SIRA"])
     message = refuse(class_error("SIRRA") <= 0.1, np.array([0, 1, 2]), names)
-    assert message.startswith("class_error('SIRRA') names class 'SIRRA', which is not in y")
+    assert message.startswith(
+        "class_error('SIRRA') <= 0.1: it names class 'SIRRA', which is not in y"
+    )
     assert "['BOMBAY', 'CALI', 'SIRA']" in message
-    assert "log_loss[y=7] names class 7" in refuse(log_loss(on=label(7)) <= 1, np.array([0, 1]))
+    message = refuse(log_loss(on=label(7)) <= 1, np.array([0, 1]))
+    assert message.startswith("log_loss[y=7] <= 1: it names class 7")
 
 
 @pytest.mark.parametrize("rate", [fpr, fnr])
 def test_binary_rates_of_three_classes_point_to_class_error(rate):
     message = refuse(rate() <= 0.1, np.array([0, 1, 2]))
-    assert message.startswith(f"{rate.__name__} is a rate of binary classifiers, but y has 3 ")
-    assert "use class_error(k)" in message
+    assert message.startswith(
+        f"{rate.__name__} <= 0.1: it is a rate of binary classifiers, but y has 3 classes"
+    )
+    assert "name one of them as label=, or use class_error(k)" in message
 
 
 def test_a_constraint_on_no_row():
@@ -314,4 +338,4 @@ def test_a_constraint_on_rows_without_weight():
 def test_a_mask_of_another_length():
     constraint = error_rate(on=np.ones(4, bool)) <= 0.1
     with pytest.raises(ValueError, match="a mask of 4 rows, but the training data have 3 rows"):
-        Cells.build(np.array([0, 1, 1]), np.arange(2), None, masks_of([constraint]))
+        compile_constraints([constraint], Rows(np.array([0, 1, 1]), np.arange(2)))

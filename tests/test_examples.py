@@ -1,6 +1,7 @@
 """The examples run as a user would run them, and print and save what they say."""
 
 import importlib
+import itertools
 import os
 import re
 import subprocess
@@ -8,9 +9,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.model_selection import train_test_split
+from xgboost import XGBClassifier
 
-from gbm_constrained.datasets import load_dry_bean
+from gbm_constrained.datasets import load_adult, load_dry_bean
 
 pytest.importorskip("matplotlib")
 
@@ -133,11 +137,99 @@ def test_dry_bean_saves_figures(dry_bean):
         assert path.read_bytes().startswith(PNG)
 
 
+def ran(script, folder, *arguments):
+    """What an example prints, and the one figure that it saves."""
+    result = run(f"{script}.py", "--jobs", 1, "--output", folder, *arguments, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr
+    assert saved(folder) == [f"{script}.png"]
+    assert (folder / f"{script}.png").read_bytes().startswith(PNG)
+    assert "prove" in result.stdout and "new rows" in result.stdout  # noqa: PT018
+    return result.stdout
+
+
+def rows_of(text, name):
+    """Numbers of the rows of a table, from the one that starts with `name` to the next name."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(name))
+    following = itertools.takewhile(lambda line: line.startswith(" "), lines[first + 1 :])
+    return np.array([numbers(line) for line in (lines[first], *following)])
+
+
+def test_adult_fairness(tmp_path):
+    arguments = ("--rows", 1500, "--rounds", 8, "--library", "XGBoost")
+    text = ran("adult_fairness", tmp_path, *arguments)
+    adult = load_adult()
+    chosen = adult.data.sample(1500, random_state=0).index
+    train, test = train_test_split(chosen, test_size=0.3, random_state=0)
+    params = {"n_estimators": 8, "learning_rate": 0.1, "n_jobs": 1, "enable_categorical": True}
+    plain = XGBClassifier(**params).fit(adult.data.loc[train], adult.target[train])
+    for rule in ("selection rate by sex  ", "error rate by sex", "equalized odds by sex"):
+        rows = rows_of(text, rule)
+        assert rows.shape == (4, 3)
+        assert (rows[:, 2] > 70).all()
+        # The first row is the plain library's own model.
+        accuracy = 100 * plain.score(adult.data.loc[test], adult.target[test])
+        assert rows[0, 2] == pytest.approx(accuracy, abs=0.006)
+    selected = rows_of(text, "selection rate by sex  ")
+    for part, column in ((train, 0), (test, 1)):
+        predicted = pd.Series(plain.predict(adult.data.loc[part]), index=part)
+        rates = predicted.groupby(adult.data["sex"], observed=True).mean()
+        assert selected[0, column] == pytest.approx(100 * (rates.max() - rates.min()), abs=0.006)
+    assert selected[-1, 0] < selected[0, 0]
+    assert "small groups" in text
+
+
+def test_compas_fairness(tmp_path):
+    text = ran("compas_fairness", tmp_path, "--rows", 2000, "--rounds", 8)
+    assert "race=Caucasian" in text
+    for rule in ("recidivism, by race  ", "recidivism, by race x sex", "score of 3 classes"):
+        rows = rows_of(text, rule)
+        assert rows.shape == (5, 8)
+        assert ((rows >= 0) & (rows <= 100)).all()
+        assert (rows[:, [2, 6]] <= rows[:, [1, 5]] / 2 + 0.006).all()  # std and range
+
+
+def test_churn_and_recall(tmp_path):
+    text = ran("churn_and_recall", tmp_path, "--rows", 1500, "--rounds", 8)
+    for library in ("XGBoost", "LightGBM"):
+        table = text.partition(f"{library}, in per cent")[2]
+        for name in ("deployed", "all rows", "recall alone", "4 ", "1 "):
+            (row,) = rows_of(table, name)
+            assert row.shape == (10,)
+            for churned, _, _, won, lost in (row[:5], row[5:]):
+                assert churned == pytest.approx(won + lost, abs=0.011)
+            assert (row[0] == 0.0) == (name == "deployed")
+
+
+@pytest.mark.parametrize("library", ["XGBoost", "LightGBM"])
+def test_coverage_budget(library, tmp_path):
+    arguments = ("--rows", 1500, "--rounds", 8, "--library", library)
+    text = ran("coverage_budget", tmp_path, *arguments)
+    assert f"{library}:" in text
+    for rule in (
+        "budget on training rows",
+        "budget on monitored rows",
+        "budget, precision >= 0.9",
+    ):
+        rows = [line for line in text.splitlines() if line.strip().startswith(rule)]
+        assert len(rows) == 4
+    thresholds = [line for line in text.splitlines() if line.startswith("threshold")]
+    assert len(thresholds) == 4
+    for line in thresholds:
+        requested, _, monitored, *_ = numbers(line)
+        assert monitored <= requested  # ties are not selected
+
+
 @pytest.mark.parametrize(
     ("script", "wanted"),
     [
         ("dry_bean_neyman_pearson.py", "dry+bean+dataset.zip"),
         ("credit_neyman_pearson.py", "credit.arff"),
+        ("adult_fairness.py", "adult.zip"),
+        ("compas_fairness.py", "compas-scores-two-years.csv"),
+        ("churn_and_recall.py", "adult.zip"),
+        ("coverage_budget.py", "adult.zip"),
     ],
 )
 def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path):

@@ -14,10 +14,19 @@ from scipy.special import log_softmax
 from sklearn import metrics
 
 from gbm_constrained import lagrangian as lagrangian_module
-from gbm_constrained.cells import Cells, compile_constraints, masks_of
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import BLOCK, Lagrangian
 from gbm_constrained.losses import PROXIES, BinaryKernel, SoftmaxKernel
-from gbm_constrained.rates import class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import (
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    label,
+    log_loss,
+    selection_rate,
+)
+from gbm_constrained.rows import Rows
 
 CLASS_COUNTS = [2, 3, 7]
 DTYPES = [np.float32, np.float64]
@@ -29,10 +38,9 @@ def build(y, constraints=(), n_classes=None, weight=None, factor=None, reduce_su
     """Lagrangian of rows; `factor` multiplies the objective of each class."""
     classes = np.arange(n_classes or y.max() + 1)
     reduction = {} if reduce_sum is None else {"reduce_sum": reduce_sum}
-    cells = Cells.build(y, classes, weight, masks_of(constraints), **reduction)
+    cells, compiled = compile_constraints(constraints, Rows(y, classes, weight), **reduction)
     if factor is not None:
         weight = (1.0 if weight is None else weight) * factor[y]
-    compiled = compile_constraints(constraints, cells)
     return Lagrangian(y, cells, compiled, weight=weight, **reduction, **options)
 
 
@@ -63,11 +71,16 @@ def kinds(n_classes, masks):
         "error": [error_rate() <= 0.1],
         "loss": [log_loss(on=label(0)) <= 0.2],
         "masked": [error_rate(on=masks[0]) <= 0.1],
+        "mixed": [
+            selection_rate(1) <= 0.1,
+            class_error(0) <= 0.1,
+            error_rate(on=masks[0]) - error_rate(on=masks[1]) <= 0.1,
+        ],
         "several": several + ([fpr() <= 0.1, fnr() <= 0.1] if n_classes == 2 else []),
     }
 
 
-KINDS = list(kinds(2, np.zeros((2, 1), bool)))
+KINDS = list(kinds(2, np.eye(2, dtype=bool)))
 
 
 def log_probability(margin):
@@ -172,7 +185,8 @@ def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
         product = point.hessian_product(multipliers, u, 0.3)
         second.reshape(N, -1)[:, k] = product.reshape(N, -1)[:, k]
     assert (hess >= np.abs(second) * (1 - 1e-10)).all()
-    if proxy == "logistic" or kind in ("none", "loss"):
+    convex = kind in ("none", "loss") or proxy == "logistic"
+    if convex or (proxy == "auto" and kind != "mixed"):
         np.testing.assert_allclose(hess, second, rtol=1e-9)
 
 
@@ -190,6 +204,17 @@ def test_factor_two_majorises_each_rows_hessian(n_classes):
     exact = np.stack([point.hessian_product(multipliers, u) for u in steps], axis=2)
     eigenvalues = np.linalg.eigvalsh(hess[:, :, None] * np.eye(n_classes) - exact)
     assert eigenvalues.min() >= -1e-10
+
+
+def test_the_proxy_of_each_rule_is_chosen_by_whether_it_minds_the_label():
+    """By default; the two others are for all rules alike."""
+    y, _, weight, masks = draw(3)
+    rules = kinds(3, masks)["mixed"]
+    chosen = {proxy: build(y, rules, weight=weight, proxy=proxy).is_sigmoid for proxy in PROXIES}
+    assert chosen["auto"].tolist() == [True, False, True]
+    assert not chosen["logistic"].any()
+    assert chosen["sigmoid"].all()
+    assert np.array_equal(build(y, rules, weight=weight).is_sigmoid, chosen["auto"])
 
 
 def test_the_logistic_proxy_is_the_loss_rescaled():
@@ -305,7 +330,7 @@ def state(lag, margin, multipliers, anchor):
         lag.bregman(margin, anchor),
         lag.total_weight,
         *lag.constraints.rates(statistics),
-        *np.linalg.norm(lag.sensitivities, axis=1),
+        *lag.lipschitz()[0],
     ]
     grad, hess = point.gradient(multipliers, anchor, 0.4)
     return np.array(numbers), grad.copy(), hess.copy()
@@ -587,8 +612,8 @@ def test_constraints_are_lipschitz_in_the_bregman_distance(n_classes, clip):
     constraints += [log_loss(on=masks[0]) <= 1, log_loss() <= 1]
     factor = np.random.default_rng(10).gamma(2.0, size=n_classes)
     lag = build(y, constraints, weight=weight, factor=factor, outlier_clip=clip)
-    own = np.linalg.norm(lag.sensitivities, axis=1)
-    joint = np.linalg.norm(lag.sensitivities, 2)
+    own, together = lag.lipschitz()
+    joint = np.linalg.norm(lag.sensitivities.toarray(), 2)
     rng = np.random.default_rng(11)
     shape = (200,) if n_classes == 2 else (200, n_classes)
     for scale in np.geomspace(0.01, 100, 50):
@@ -598,6 +623,8 @@ def test_constraints_are_lipschitz_in_the_bregman_distance(n_classes, clip):
         length = np.sqrt(2 * lag.bregman(start + step, start))
         assert (np.abs(after - before) <= own * length * (1 + 1e-12)).all()
         assert np.linalg.norm(after - before) <= joint * length * (1 + 1e-12)
+        scaled = np.linalg.norm((after - before) / own)
+        assert scaled <= together * length * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
@@ -617,7 +644,8 @@ def test_lipschitz_constants_of_mean_losses_are_sharp(n_classes):
             away = (y == k)[:, None] * (np.eye(n_classes)[other] - np.eye(n_classes)[k])
         rates = [lag.constraints.rates(lag.at(s * away).statistics())[0] for s in (30.0, 31.0)]
         length = np.sqrt(2 * lag.bregman(30 * away, 31 * away))
-        constant = np.linalg.norm(lag.sensitivities, 2)
+        (constant,), together = lag.lipschitz()
+        assert together == pytest.approx(1.0, rel=1e-14)
         assert rates[1] - rates[0] == pytest.approx(constant * length, rel=1e-9)
 
 
@@ -629,7 +657,7 @@ def test_sigmoid_proxies_of_rates_are_lipschitz_too(n_classes):
     rng = np.random.default_rng(12)
     for constraint in kinds(n_classes, masks)["several"][:3]:
         lag = build(y, [constraint], weight=weight, proxy="sigmoid")
-        constant = np.linalg.norm(lag.sensitivities, 2)
+        (constant,), _ = lag.lipschitz()
         for scale in np.geomspace(0.01, 30, 20):
             start, step = rng.normal(size=shape), scale * rng.normal(size=shape)
             proxy = [

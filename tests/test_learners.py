@@ -10,10 +10,11 @@ from scipy import sparse
 from scipy.optimize import check_grad, minimize
 from sklearn.linear_model import LogisticRegression
 
-from gbm_constrained.cells import Cells, compile_constraints, masks_of
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.learners import DictionaryLearner, LinearLearner, leaf_indicators
-from gbm_constrained.rates import class_error, fnr, label, log_loss
+from gbm_constrained.rates import accuracy, class_error, error_rate, fnr, label, log_loss
+from gbm_constrained.rows import Rows
 
 
 def _data(n_classes: int, n: int = 200, seed: int = 0):
@@ -24,8 +25,7 @@ def _data(n_classes: int, n: int = 200, seed: int = 0):
 
 
 def _lagrangian(y, constraints, weight=None, **options) -> Lagrangian:
-    cells = Cells.build(y, np.unique(y), weight, masks_of(constraints))
-    compiled = compile_constraints(constraints, cells)
+    cells, compiled = compile_constraints(constraints, Rows(y, np.unique(y), weight))
     return Lagrangian(y, cells, compiled, weight=weight, **options)
 
 
@@ -136,6 +136,21 @@ def test_a_slack_constraint_gives_scikit_learns_solution(n_classes):
     assert intercept.shape == sk.intercept_.shape
     np.testing.assert_allclose(coef, sk.coef_, atol=1e-5)
     np.testing.assert_allclose(intercept, sk.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["scores", "weights"])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_constraint_that_no_prediction_changes(adaptive, metric):
+    if adaptive and metric == "weights":
+        pytest.skip("slopes are observed in scores")
+    X, y, _ = _data(2)
+    constant = accuracy() + error_rate() <= 1
+    for rules in ([constant], [log_loss(on=label(0)) <= 0.3, constant]):
+        learner = LinearLearner(_lagrangian(y, rules), X, metric=metric)
+        *_, state = learner.path(5, adaptive=adaptive)
+        assert state.multipliers[-1] == 0.0
+        assert np.isfinite(state.weights).all()
+        assert state.weights.any()
 
 
 def test_no_constraint_is_the_proximal_point_method():

@@ -7,19 +7,20 @@ import pytest
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from gbm_constrained.losses import (
-    PROXIES,
+    SIGMOID_CONCAVITY,
     BinaryKernel,
     KernelTables,
     SoftmaxKernel,
     clip_cap,
+    logistic_targets,
     loss_lipschitz,
-    proxy_tables,
     rate_lipschitz,
 )
 
 CLASS_COUNTS = [2, 3, 7]
 DTYPES = [np.float32, np.float64]
 PARTS = ["target", "cost", "clipped", "all"]
+PROXIES = ["logistic", "sigmoid"]
 CAP = 1.3
 N = 60
 
@@ -84,6 +85,18 @@ def full(margin):
     return np.stack([np.zeros_like(margin), margin], 1) if margin.ndim == 1 else margin
 
 
+def chosen(margin):
+    """What stands for the decision: mean of the softmax of scores and of half of them."""
+    scores = full(np.asarray(margin, dtype=np.float64))
+    return (softmax(scores, axis=1) + softmax(scores / 2, axis=1)) / 2
+
+
+def proxy_tables(cost, proxy):
+    """Soft targets and expected costs of a 0-1 rate."""
+    nothing = np.zeros_like(cost)
+    return (logistic_targets(cost), nothing) if proxy == "logistic" else (nothing, cost)
+
+
 def reference_loss(margin, y):
     scores = full(np.asarray(margin, dtype=np.float64))
     return logsumexp(scores - scores[np.arange(y.size), y][:, None], axis=1)
@@ -145,7 +158,7 @@ def test_extreme_scores_give_finite_kernels(n_classes, dtype):
     margin = np.sign(rows.margin) * dtype(1e3)
     t = rows.tables
     log_p = log_softmax(full(margin.astype(np.float64)), axis=1)
-    expected = -(t.target[rows.codes] * log_p).sum(1) + (t.cost[rows.codes] * np.exp(log_p)).sum(1)
+    expected = (t.cost[rows.codes] * chosen(margin) - t.target[rows.codes] * log_p).sum(1)
     expected += t.clipped[rows.codes] * np.minimum(reference_loss(margin, rows.y), CAP)
     np.testing.assert_allclose(rows.value(margin), expected, rtol=20 * np.finfo(dtype).eps)
     grad, hess = rows.gradient(margin)
@@ -158,10 +171,10 @@ def test_extreme_scores_give_finite_kernels(n_classes, dtype):
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
 def test_values_are_those_of_the_formula(n_classes, parts):
-    """Sum of T (-log p) + Q p + clipped loss, from scipy's log_softmax."""
+    """Sum of T (-log p) + Q (p + q) / 2 + clipped loss, from scipy's softmaxes."""
     rows = Rows(n_classes, parts)
     t, log_p = rows.tables, log_softmax(full(rows.margin), axis=1)
-    expected = (t.cost[rows.codes] * np.exp(log_p) - t.target[rows.codes] * log_p).sum(1)
+    expected = (t.cost[rows.codes] * chosen(rows.margin) - t.target[rows.codes] * log_p).sum(1)
     expected += t.clipped[rows.codes] * np.minimum(-log_p[np.arange(N), rows.y], CAP)
     np.testing.assert_allclose(rows.value(rows.margin), expected, rtol=1e-12, atol=1e-12)
 
@@ -283,7 +296,11 @@ def test_lightgbms_factor_majorises_at_uniform_probabilities_but_not_everywhere(
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_newton_steps_of_a_proxy_are_bounded(n_classes, proxy):
-    """|gradient| / Hessian of a pure rate is at most 1 / (1 - p) of the score it moves."""
+    """|gradient| / Hessian of a pure rate is at most 1 / p or 1 / (1 - p); 2 by the sigmoid.
+
+    With |Q_k - Q_p| <= range(Q) (1 - p_k) and the same of q, its gradient is at most
+    range(Q) (p (1 - p) / 2 + q (1 - q) / 4), and its Hessian has an 8 where that has a 4.
+    """
     rng = np.random.default_rng(5)
     rows = Rows(n_classes, seed=5)
     target, cost = proxy_tables(rng.random((2 * n_classes, n_classes)), proxy)
@@ -293,8 +310,8 @@ def test_newton_steps_of_a_proxy_are_bounded(n_classes, proxy):
     p = softmax(full(rows.margin), axis=1)
     largest = 1 / p.min(axis=1) if n_classes == 2 else 1 / np.minimum(p, 1 - p)
     assert (np.abs(grad) <= hess * largest * (1 + 1e-12)).all()
-    if proxy == "sigmoid" and n_classes > 2:
-        assert (np.abs(grad) <= hess / (1 - p) * (1 + 1e-12)).all()
+    if proxy == "sigmoid":
+        assert (np.abs(grad) <= 2 * hess * (1 + 1e-12)).all()
 
 
 # Proxies of 0-1 rates
@@ -325,16 +342,14 @@ def test_the_logistic_proxy_is_a_convex_upper_bound_of_the_cost(n_classes):
 
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
 def test_the_sigmoid_proxy_becomes_the_cost_of_the_decision(n_classes):
-    """Expected cost at the probabilities; the decision's own cost when scores grow."""
+    """Expected cost at the mean probabilities; the decision's own cost when scores grow."""
     rng = np.random.default_rng(7)
     rows = Rows(n_classes, seed=7)
     cost = rng.normal(size=(2 * n_classes, n_classes))
-    target, expected_cost = proxy_tables(cost, "sigmoid")
-    assert not target.any()
     labels, zeros = rows.tables.cell_labels, np.zeros(2 * n_classes)
-    rows.tables = KernelTables(target, expected_cost, zeros, labels, np.dtype(float))
+    rows.tables = KernelTables(np.zeros_like(cost), cost, zeros, labels, np.dtype(float))
     a = cost[rows.codes]
-    soft = (a * softmax(full(rows.margin), axis=1)).sum(axis=1)
+    soft = (a * chosen(rows.margin)).sum(axis=1)
     np.testing.assert_allclose(rows.value(rows.margin), soft, rtol=1e-12)
     margin = rng.permuted(np.tile(np.arange(n_classes), (N, 1)), axis=1) * 1e3
     margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
@@ -360,14 +375,17 @@ def test_proxies_do_not_see_a_common_shift_of_costs(proxy):
 @pytest.mark.parametrize("part", ["loss", "rate"])
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
 def test_lipschitz_constants_hold_and_are_attained(n_classes, part):
-    """The largest gradient norm of the cross-entropy, and of a unit cost's sigmoid proxy."""
+    """The largest gradient norm of the cross-entropy, and of a probability p.
+
+    The sigmoid proxy is three quarters as steep as p: q is half as steep, at the same scores.
+    """
     rows = Rows(n_classes)
     wrong = np.arange(n_classes) != rows.tables.cell_labels[:, None]
     target, cost = (1.0 - wrong, 0.0 * wrong) if part == "loss" else (0.0 * wrong, 1.0 * wrong)
     zeros = np.zeros(2 * n_classes)
     rows.tables = KernelTables(target, cost, zeros, rows.tables.cell_labels, np.dtype(float))
     bound = (loss_lipschitz if part == "loss" else rate_lipschitz)(n_classes)
-    rng, largest = np.random.default_rng(9), 0.0
+    rng, largest, of_p = np.random.default_rng(9), 0.0, 0.0
     for scale in np.geomspace(0.01, 100, 200):
         margin = scale * rng.normal(size=rows.margin.shape)
         if n_classes > 2 and part == "rate":  # two classes share the mass at the maximum
@@ -375,7 +393,33 @@ def test_lipschitz_constants_hold_and_are_attained(n_classes, part):
         grad = rows.gradient(margin)[0]
         norm = np.abs(grad) if n_classes == 2 else np.linalg.norm(grad, axis=1)
         largest = max(largest, norm.max())
+        p = softmax(full(margin), axis=1)
+        own = p[np.arange(N), rows.y][:, None]
+        slope = own * (np.eye(n_classes)[rows.y] - p)
+        of_p = max(of_p, np.linalg.norm(slope if n_classes > 2 else slope[:, 1:], axis=1).max())
+    if part == "rate":
+        assert 0.99 * bound <= of_p <= bound * (1 + 1e-12)
+        bound *= 0.75
     assert 0.99 * bound <= largest <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_the_concavity_of_the_sigmoid_proxy_is_bounded(n_classes):
+    """No curvature is below the constant that CBPR takes, and some come near it."""
+    rng, least = np.random.default_rng(11), 0.0
+    rows = Rows(n_classes)
+    zeros, labels = np.zeros(2 * n_classes), rows.tables.cell_labels
+    for scale in np.geomspace(0.1, 30, 100):
+        cost = rng.random((2 * n_classes, n_classes)).round()
+        spread = np.ptp(cost, axis=1)[rows.codes]
+        rows.tables = KernelTables(np.zeros_like(cost), cost, zeros, labels, np.dtype(float))
+        rows.margin = scale * rng.normal(size=rows.margin.shape)
+        curvature = rows.hessians()
+        curvature = curvature if n_classes == 2 else np.linalg.eigvalsh(curvature).min(axis=1)
+        bound = SIGMOID_CONCAVITY[n_classes > 2]
+        assert (curvature >= -bound * spread - 1e-12).all()
+        least = min(least, curvature.min())
+    assert least < -0.3 * SIGMOID_CONCAVITY[n_classes > 2]
 
 
 # Tables

@@ -10,7 +10,12 @@ from sklearn.datasets import make_classification
 from sklearn.metrics import roc_curve
 
 from gbm_constrained import ConstrainedXGBClassifier, fnr, fpr
-from gbm_constrained.plotting import plot_history, plot_threshold_curve, plot_trade_off
+from gbm_constrained.plotting import (
+    plot_history,
+    plot_requested,
+    plot_threshold_curve,
+    plot_trade_off,
+)
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -194,6 +199,73 @@ def test_trade_off_of_one_series_needs_no_legend(points):
     assert not ax.texts
 
 
+def requests():
+    """Two rules by two libraries, each without a bound and with two."""
+    keys = [(rule, library) for rule in ("gap", "churn") for library in ("XGBoost", "LightGBM")]
+    return pd.DataFrame(
+        [
+            {
+                "rule": rule,
+                "library": library,
+                "requested": bound,
+                "train": 10.0 * i + j,
+                "test": 10.0 * i + j + 0.5,
+                "accuracy": 80.0 + j,
+            }
+            for i, (rule, library) in enumerate(keys)
+            for j, bound in enumerate([2.0, None, 5.0])
+        ]
+    )
+
+
+def test_requested_draws_a_line_per_rule_and_library():
+    left, right = plot_requested(requests(), variant="library")
+    diagonal, *lines = left.get_lines()
+    assert_line(diagonal, [2, 5], [2, 5])
+    on_test, on_train, plain = lines[::3], lines[1::3], lines[2::3]
+    for i in range(4):
+        # From the loose bound to the tight one, whatever the order of the rows.
+        assert_line(on_test[i], [5, 2], [10 * i + 2.5, 10 * i + 0.5])
+        assert_line(on_train[i], [5, 2], [10 * i + 2, 10 * i])
+        assert_line(plain[i], [5.6], [10 * i + 1.5])
+        assert (on_train[i].get_markerfacecolor(), plain[i].get_marker()) == ("none", "x")
+    assert [line.get_color() for line in on_test] == ["#0072B2"] * 2 + ["#D55E00"] * 2
+    assert [line.get_marker() for line in on_test] == ["o", "s", "o", "s"]
+    assert [text.get_text() for text in left.get_xticklabels()] == ["2", "5", "none"]
+    joined, crosses = right.get_lines()[::2], right.get_lines()[1::2]
+    for i in range(4):
+        assert_line(joined[i], 10 * i + np.array([1.5, 2.5, 0.5]), [81, 82, 80])
+        assert joined[i].get_markevery() == [1, 2]
+        assert_line(crosses[i], [10 * i + 1.5], [81])
+
+
+def test_requested_labels():
+    left, right = plot_requested(requests(), variant="library")
+    assert labels(right) == [
+        "gap", "churn", "XGBoost", "LightGBM", "training rows", "as requested", "no rule"
+    ]  # fmt: skip
+    assert (left.get_xlabel(), left.get_ylabel()) == ("requested", "test")
+    assert (right.get_xlabel(), right.get_ylabel()) == ("test", "accuracy")
+    gaps = requests()[:6]
+    left, right = plot_requested(gaps, series="library", variant="library", train=None)
+    assert labels(right) == ["XGBoost", "LightGBM", "as requested", "no rule"]
+    assert len(left.get_lines()) == 5  # the diagonal, and two for each library
+
+
+def test_requested_draws_into_the_axes_given():
+    _, axes = plt.subplots(1, 2)
+    ruled = requests().dropna()
+    assert list(plot_requested(ruled, axes)) == list(axes)
+    assert len(plt.get_fignums()) == 1
+    assert [text.get_text() for text in axes[0].get_xticklabels()] == ["2", "5"]
+    assert "no rule" not in labels(axes[1])
+
+
+def test_requested_needs_a_bound():
+    with pytest.raises(ValueError, match="'requested' holds nothing"):
+        plot_requested(requests().assign(requested=np.nan))
+
+
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules, points):
     for module in ("matplotlib", "matplotlib.pyplot", "matplotlib.lines"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -204,6 +276,8 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rule
         plot_threshold_curve([0, 1], [0.2, 0.8])
     with pytest.raises(ImportError, match=remedy):
         plot_trade_off(points, x="misses", y="alarms")
+    with pytest.raises(ImportError, match=remedy):
+        plot_requested(requests())
 
 
 def test_module_is_importable_without_matplotlib():

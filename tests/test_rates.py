@@ -93,7 +93,9 @@ def test_constraints_and_rates_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         constraint.bound = 0.5  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        constraint.rate.name = "other"  # type: ignore[misc]
+        constraint.expression.constant = 0.5  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        constraint.terms[0].name = "other"  # type: ignore[misc]
 
 
 def test_a_rate_keeps_its_own_copy_of_the_mask():
@@ -118,7 +120,7 @@ def test_both_directions_of_the_inequality_are_the_same_constraint(number):
     forward, backward = fnr() <= number(0.25), number(0.25) >= fnr()
     assert isinstance(forward, Constraint)
     assert isinstance(backward, Constraint)
-    assert forward == backward == Constraint(fnr(), 0.25)
+    assert forward == backward == Constraint(fnr(), "<=", 0.25)
     assert type(forward.bound) is float
 
 
@@ -127,13 +129,34 @@ def test_the_ends_of_the_range_of_a_rate_are_bounds(bound):
     assert (fnr() <= bound).bound == float(bound)
 
 
-@pytest.mark.parametrize("compare", [operator.ge, operator.gt, operator.lt])
-def test_other_inequalities_are_refused(compare):
-    """A lower or a strict bound on a rate means nothing here, and says so."""
+@pytest.mark.parametrize("number", [float, np.float64, np.float32])
+def test_both_directions_of_a_lower_bound_are_the_same_constraint(number):
+    forward, backward = fnr() >= number(0.25), number(0.25) <= fnr()
+    assert forward == backward == Constraint(fnr(), ">=", 0.25)
+    assert forward != (fnr() <= 0.25)
+    assert str(forward) == "fnr >= 0.25"
+    assert type(forward.bound) is float
+
+
+@pytest.mark.parametrize("compare", [operator.gt, operator.lt])
+def test_strict_inequalities_are_refused(compare):
     with pytest.raises(TypeError, match="not supported between instances of 'Rate' and 'float'"):
         compare(fnr(), 0.05)
-    with pytest.raises(TypeError, match="not supported between instances of"):
+    for sense in ("<", "==", "=<"):
+        with pytest.raises(ValueError, match=f"must be one of .*, got '{sense}'"):
+            Constraint(fnr(), sense, 0.05)
+
+
+def test_two_bounds_in_one_comparison_are_refused():
+    """Python would keep the second alone."""
+    with pytest.raises(TypeError, match="takes two constraints") as error:
         _ = 0.01 <= fnr() <= 0.05
+    assert str(error.value).startswith("fnr >= 0.01 is a constraint, neither true nor false")
+
+
+def test_only_rates_are_bounded():
+    with pytest.raises(TypeError, match=r"bounds a rate, such as fnr\(\); got 0.5"):
+        Constraint(0.5, "<=", 0.05)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bound", [-0.01, 1.01, 5, np.nan, np.inf, -np.inf])
@@ -143,7 +166,7 @@ def test_the_bound_of_an_error_rate_outside_its_range(text, bound):
         _ = RATES[text] <= bound
     message = str(error.value)
     assert message.startswith(f"The bound of {text} ")
-    assert f"got {float(bound)}:" in message
+    assert message.endswith(f"got {float(bound)}.")
     assert "written 0.05" in message
 
 
@@ -159,6 +182,14 @@ def test_the_bound_of_a_mean_loss_may_exceed_one():
     assert (log_loss() <= 2.5).bound == 2.5
 
 
+def test_a_difference_of_mean_losses_may_be_bounded_by_zero():
+    """A class may be asked to have the smaller loss; infinity bounds nothing."""
+    difference = log_loss(on=label(0)) - log_loss(on=label(1))
+    assert (log_loss(on=label(0)) <= log_loss(on=label(1))) == (difference <= 0)
+    with pytest.raises(ValueError, match=r"must be finite and in \[-inf, inf\].*got inf"):
+        _ = difference <= np.inf
+
+
 @pytest.mark.parametrize("bound", ["0.05", None, True, np.True_, 1j, [0.05], np.array([0.05])])
 @pytest.mark.parametrize(
     ("text", "written"),
@@ -172,7 +203,7 @@ def test_the_bound_of_a_mean_loss_may_exceed_one():
 def test_a_bound_that_is_not_a_number(text, written, bound):
     """The message names the rate, the value and how to write it."""
     with pytest.raises(TypeError, match="must be a number") as error:
-        Constraint(RATES[text], bound)
+        Constraint(RATES[text], "<=", bound)
     message = str(error.value)
     assert f"The bound of {text} " in message
     assert f"got {bound!r}" in message
@@ -193,8 +224,10 @@ def test_a_bound_that_is_not_a_number(text, written, bound):
 )
 @pytest.mark.parametrize("rate", [error_rate, log_loss, fnr, fpr])
 def test_rows_that_are_no_mask(rate, on, dtype, shape):
-    """``on=`` takes a boolean vector or label(...): row numbers and 0/1 columns are refused."""
-    with pytest.raises(TypeError, match=r"on= must be a label\(\.\.\.\) or") as error:
+    """Row numbers and 0/1 columns are refused; the message lists what ``on=`` takes."""
+    with pytest.raises(
+        TypeError, match=r"on= must be a label\(\.\.\.\), .* boolean mask"
+    ) as error:
         rate(on=on)
     assert f"dtype {dtype} and shape {shape}" in str(error.value)
 

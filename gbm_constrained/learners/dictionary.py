@@ -44,13 +44,15 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, svds
 
-from gbm_constrained.cells import Float
 from gbm_constrained.lagrangian import Lagrangian, Point
-from gbm_constrained.losses import Array, rate_lipschitz
-from gbm_constrained.solvers.abpp import ABPP, Record
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Float
+from gbm_constrained.solvers import ABPP, CBPR
+from gbm_constrained.solvers.abpp import Record
 
 DENSE = 1500  # Weights up to which second moments are factorised.
 SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
+NEAR = 1e-6  # Norm of the gradient from which Newton steps are taken.
 EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that is left.
 
 
@@ -65,10 +67,11 @@ class Solution:
     multipliers : ndarray of shape (m,)
         y_{k+1}.
     average_weights, average_multipliers : ndarray
-        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y.
+        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y; of CBPR the last.
     residual : float
         The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
         (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity).
+        Of CBPR, the Fritz John residual of the last outer iteration.
     converged : bool
         Whether the residual is below the tolerance.
     history : list of Record
@@ -203,11 +206,12 @@ class DictionaryLearner:
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        reaction = lag.sensitivities * np.sqrt(weight / weight.sum())  # back to fractions
+        reaction = lag.sensitivities.toarray() * np.sqrt(weight / weight.sum())  # to fractions
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = per_row[:, lag.cells.codes] * self._row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self._norm(r_j) for r_j in r])
-        together = self._norm((r / squares[:, None]).sum(axis=0))
+        inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+        together = self._norm(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # 0 without constraints
 
     def _observed_lipschitz(self, point: Point) -> Float:
@@ -219,21 +223,24 @@ class DictionaryLearner:
         per_row = np.divide(squares, self._row_weight, out=np.zeros_like(squares), where=used)
         total = np.bincount(lag.cells.codes, per_row, len(lag.cells))
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        per_unit = lag.constraints.sensitivities
-        reaction = per_unit(lag.cell_weight, rate_lipschitz(lag.n_classes), 0.0)
-        reaction += per_unit(lag.cell_weight, 0.0, 1.0) * np.maximum(slope, SLOPE_FLOOR)
-        return np.asarray(np.linalg.norm(reaction, axis=1))
+        rates, losses = lag.reactions
+        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, SLOPE_FLOOR))
+        return np.asarray(sparse.linalg.norm(reaction, axis=1))
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def solver(self, **options: Any) -> ABPP:
-        """ABPP with the constants of this learner; `options` are its parameters.
+    def solver(self, kind: type[ABPP] = ABPP, **options: Any) -> ABPP:
+        """ABPP (or CBPR) with the constants of this learner; `options` are its parameters.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
         scores: the smaller tau, the larger dual steps may be, and a subproblem that is solved
         exactly costs the same (measured: a third of the iterations). In the distance of weights
         it is divided by the largest eigenvalue of the scores' second moment.
         """
+        if kind is CBPR and self.metric == "weights":
+            raise ValueError(
+                "CBPR needs the distance of scores: make the learner metric='scores'."
+            )
         options.setdefault("mu", self.mu)
         if options.get("tau") is None:
             options["tau"] = 1.0 if len(self._margin_shape) == 1 else 0.5
@@ -243,13 +250,14 @@ class DictionaryLearner:
             if options.get("sigma") is None:
                 options["sigma"] = 1.0 / (options["tau"] * together**2)
             options.setdefault("lipschitz", own)
-        return ABPP(self.lagrangian, **options)
+        return kind(self.lagrangian, **options)
 
     def solve(
         self,
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
+        solver: ABPP | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -262,10 +270,12 @@ class DictionaryLearner:
             Residual at which to stop; see :class:`Solution`.
         start : ndarray like ``shape``, default=None
             Initial weights; zeros by default.
+        solver : ABPP or CBPR, default=None
+            The solver itself (see :meth:`solver`), in the place of its options.
         **options
             Parameters of :class:`~gbm_constrained.solvers.ABPP`.
         """
-        for solution in self.path(n_iterations, tol, start, **options):
+        for solution in self.path(n_iterations, tol, start, solver, **options):
             if solution.converged:
                 break
         return solution
@@ -285,8 +295,9 @@ class DictionaryLearner:
         ----------
         n_iterations, tol, start, **options
             As those of :meth:`solve`.
-        solver : ABPP, default=None
-            The solver itself, in the place of its options.
+        solver : ABPP or CBPR, default=None
+            The solver itself, in the place of its options. Of CBPR only the outer iterates are
+            yielded, the start first, and `n_iterations` counts the inner ones.
         adaptive : bool, default=False
             Whether Lipschitz constants are the largest that were observed on the path, instead
             of bounds for any scores. Rows that are right hardly react, so that dual steps grow by
@@ -295,6 +306,9 @@ class DictionaryLearner:
         if n_iterations < 1:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")
         lag, solver = self.lagrangian, solver or self.solver(**options)
+        if isinstance(solver, CBPR):
+            yield from self._outer_path(n_iterations, tol, start, solver)
+            return
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes = np.zeros(len(lag.constraints))
@@ -324,6 +338,26 @@ class DictionaryLearner:
                 solver.history,
             )  # fmt: skip
 
+    def _outer_path(
+        self, n_iterations: int, tol: float, start: Float | None, solver: CBPR
+    ) -> Iterator[Solution]:
+        """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
+        x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
+        if solver.project is None and self.shape[0] <= DENSE:
+            solver.project = self._project
+        for _ in range(n_iterations + 1):
+            y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
+            solver.begin_iteration(self.lagrangian.at(self.margin(x)))
+            residual = solver.residuals[-1] if solver.residuals else np.inf
+            if len(solver.residuals) > done or k == 0:
+                history = solver.history[: max(k, 1)]
+                yield Solution(x, y, x, y, residual, residual <= tol, history)
+            x = self._proximal_step(solver, x)
+
+    def _project(self, rows: Array) -> Float:
+        """Pull per-row derivatives back to coordinates that are nearly orthonormal in scores."""
+        return np.asarray(self._coordinates.T @ self._adjoint(rows)).ravel()
+
     @cached_property
     def _coordinates(self) -> Any:
         """Matrix T whose columns are orthonormal in the second moment of scores plus ridge.
@@ -347,7 +381,8 @@ class DictionaryLearner:
     def _proximal_step(self, solver: ABPP, x: Float) -> Float:
         """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
         lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
-        in_scores, in_weights = solver.inverse_tau, 0.0
+        centre, weight = solver.proximal
+        in_scores, in_weights = float(np.max(weight)), 0.0
         if self.metric == "weights":
             in_scores, in_weights = in_weights, in_scores
         ridge = self._ridge + in_weights
@@ -364,9 +399,9 @@ class DictionaryLearner:
 
         def value_and_gradient(z: Array) -> tuple[float, Float]:
             step, point = at(z)
-            value = point.value(y, solver.anchor, in_scores)
+            value = point.value(y, centre, in_scores)
             value += float((self._ridge * (x + step) ** 2 + in_weights * step**2).sum()) / 2
-            rows, _ = point.gradient(y, solver.anchor, in_scores)
+            rows, _ = point.gradient(y, centre, in_scores)
             gradient = self._adjoint(rows) + self._ridge * (x + step) + in_weights * step
             return value, (T.T @ gradient).ravel()
 
@@ -377,20 +412,29 @@ class DictionaryLearner:
             product = self._adjoint(point.hessian_product(y, rows, in_scores)) + ridge * du
             return np.asarray(T.T @ product).ravel()
 
-        found = minimize(
-            value_and_gradient, np.zeros(int(np.prod(shape))), jac=True, hessp=hessian_product,
-            method="trust-ncg", options={"gtol": 1e-6, "maxiter": 200},
-        )  # fmt: skip
-        z, gradient = found.x, found.jac
-        for _ in range(5):
-            hessian = LinearOperator((z.size, z.size), lambda u: hessian_product(z, u))  # noqa: B023
-            if np.linalg.norm(gradient) <= EXACT:
-                break
-            newton, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
-            _, at_newton = value_and_gradient(z + newton)
-            if not np.linalg.norm(at_newton) < np.linalg.norm(gradient):
-                break
-            z, gradient = z + newton, at_newton
+        def newton(z: Array, gradient: Float) -> tuple[Array, Float]:
+            for _ in range(8):
+                hessian = LinearOperator((z.size, z.size), lambda u: hessian_product(z, u))  # noqa: B023
+                if np.linalg.norm(gradient) <= EXACT:
+                    break
+                step, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
+                _, at_step = value_and_gradient(z + step)
+                if not np.linalg.norm(at_step) < np.linalg.norm(gradient):
+                    break
+                z, gradient = z + step, at_step
+            return z, gradient
+
+        z = np.zeros(int(np.prod(shape)))
+        gradient = value_and_gradient(z)[1]
+        if isinstance(solver, CBPR):  # strongly convex, and x is near
+            z, gradient = newton(z, gradient)
+        if np.linalg.norm(gradient) > NEAR:
+            found = minimize(
+                value_and_gradient, z, jac=True, hessp=hessian_product, method="trust-ncg",
+                options={"gtol": NEAR, "maxiter": 200},
+            )  # fmt: skip
+            z, gradient = found.x, found.jac
+        z, _ = newton(z, gradient)
         return np.asarray(x + at(z)[0])
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained.cells import Float
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.learners.dictionary import DictionaryLearner
+from gbm_constrained.rows import Float
 
 
 class LinearLearner(DictionaryLearner):

@@ -40,6 +40,14 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
 a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
+**Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
+slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
+square far below 1/4 once the model is sure of most rows, and dual steps are longer by the square
+of that. The steepest rules, gaps of error rates, pull rows towards the decision and so become
+steeper with their multipliers: their steps shorten again. Measured on Adult (gap <= 0.01 of four
+rates, and equalized odds <= 0.02): with the slopes as they are error rates overshoot; taken 1.5
+times as steep all are met in 300 rounds; constant steps leave equalized odds at 0.024.
+
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
 call it in a plain loop.
@@ -50,12 +58,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from gbm_constrained.cells import Float
+from gbm_constrained.cells import CellStatistics
 from gbm_constrained.lagrangian import Lagrangian, Point
-from gbm_constrained.losses import Array
+from gbm_constrained.losses import Array, rate_lipschitz
+from gbm_constrained.rows import Float
+
+STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
+SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 
 
 @dataclass(frozen=True)
@@ -70,26 +84,35 @@ class Record:
         Calls answered before this iteration: boosting rounds, for a booster.
     objective : float
         f(x_k), weighted mean cross-entropy in nats.
+    error : float
+        0-1 error of the training rows at x_k.
     rates : ndarray of shape (m,)
-        Value of each bounded rate at x_k, exact.
+        Left-hand side of each row of constraints at x_k, exact.
+    functionals : ndarray of shape (n_functionals,)
+        Value of each rate (of each group) at x_k.
     bounds : ndarray of shape (m,)
-        The bounds in force.
+        The right-hand sides in force.
     multipliers : ndarray of shape (m,)
         y_{k+1}, the multipliers of the subproblem that follows.
     bregman : float
         D(x_k, x_{k-1}).
     seconds : float
         Since the solver was made.
+    fritz_john : float
+        Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
     """
 
     iteration: int
     rounds: int
     objective: float
+    error: float
     rates: Float
+    functionals: Float
     bounds: Float
     multipliers: Float
     bregman: float
     seconds: float
+    fritz_john: float = np.nan
 
 
 @dataclass
@@ -163,28 +186,37 @@ class ABPP:
 
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
-        reaction = self.lagrangian.sensitivities
+        coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
+        self._observes = self.lazy and self.lipschitz is None
         if self.lipschitz is None:
-            self.lipschitz = np.linalg.norm(reaction, axis=1)
-        else:
-            reaction = np.asarray(self.lipschitz)[:, None]  # parallel rows: the worst coupling
+            # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
+            slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
+            self.lipschitz, coupling = self.lagrangian.lipschitz(slope)
         if self.tau is None:
             self.tau = 4.0 if self.lagrangian.n_classes == 2 else 2.0
         if self.sigma is None:
-            scaled = float(np.linalg.norm(reaction / self.lipschitz[:, None], 2))
-            self.sigma = 1.0 / (self.tau * max(scaled, 1.0) ** 2)  # 0 without constraints
+            self.sigma = 1.0 / (self.tau * coupling**2)
         start = self.initial_multipliers
         self.multipliers = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
         self.bounds = self.lagrangian.constraints.b.copy()
-        self._tau, self._sigma, self._sigma_0 = self.tau, self.sigma, self.sigma
-        self._gamma = self.sigma / self.tau
+        self._sigma_0 = self.sigma
         self._rounds = 0
-        self._previous_rates: Float | None = None
         self._anchor: Array | None = None
         self._started = time.perf_counter()
+        self._restart()
+
+    def _restart(self) -> None:
+        """Begin the sequences of step sizes anew."""
+        assert self.tau is not None
+        assert self.sigma is not None
+        self._tau, self._sigma = self.tau, self.sigma
+        self._gamma = self.sigma / self.tau
+        self._previous_values: Float | None = None
 
     def __call__(self, margin: Array) -> tuple[Array, Array]:
         """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        if self.lazy and self.multipliers.any():
+            self.lagrangian.narrow()  # no longer the library's own fit, bit by bit
         point = self.lagrangian.at(margin)
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(point)
@@ -193,44 +225,76 @@ class ABPP:
 
     def begin_iteration(self, point: Point) -> None:
         """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5."""
-        k = len(self.history)
-        rounds = k * self.rounds_per_iteration
+        self._dual_step(point, point.statistics())
+
+    def _dual_step(
+        self,
+        point: Point,
+        statistics: CellStatistics,
+        offset: float = 0.0,
+        fritz_john: float = np.nan,
+    ) -> None:
+        """Move step sizes, multipliers and proximal centre; `offset` is added to every g_j."""
         sigma_before = self._sigma
-        if k > 0:
+        if self._previous_values is not None:
             gamma_before = self._gamma
             self._gamma *= 1.0 + self.mu * self._tau
             self._tau *= float(np.sqrt(gamma_before / self._gamma))
             self._sigma = self._gamma * self._tau
-        theta = sigma_before / self._sigma
-        statistics = point.statistics()
-        rates = self.lagrangian.constraints.rates(statistics)
+        theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
+        k = len(self.history)
+        rounds = k * self.rounds_per_iteration
+        functionals = self.lagrangian.constraints.functionals(statistics)
+        rates = self.lagrangian.constraints.rows_of(functionals)
         if self.level_update == rounds and self.level_factors is not None:
             levels = self.level_factors * rates
             self.bounds = np.where(np.isnan(levels), self.bounds, levels)
-        change = np.zeros_like(rates) if self._previous_rates is None else (
-            rates - self._previous_rates
-        )  # fmt: skip
-        z = rates - self.bounds + theta / self.progress * change
-        assert self.lipschitz is not None
-        step = self._sigma / self.lipschitz**2
-        if self.lazy:
-            z[(self.multipliers == 0) & (rates <= self.bounds)] = 0.0
-        self.multipliers = np.maximum(self.multipliers + step * z, 0.0)
-        self._previous_rates = rates
+        values = rates + offset
+        before = values if self._previous_values is None else self._previous_values
+        g = values - self.bounds
+        self.multipliers = self._ascend(g, g + theta / self.progress * (values - before))
+        self._previous_values = values
         self.ergodic_weights.append(self._sigma / self._sigma_0)
         record = Record(
             iteration=k,
             rounds=rounds,
             objective=self.lagrangian.objective(statistics),
+            error=self.lagrangian.error(statistics),
             rates=rates,
+            functionals=functionals,
             bounds=self.bounds,
             multipliers=self.multipliers,
             bregman=self._move_anchor(point.margin),
             seconds=self.elapsed,
+            fritz_john=fritz_john,
         )
         self.history.append(record)
         if self.callback is not None:
             self.callback(record)
+
+    def _ascend(self, g: Float, z: Float) -> Float:
+        """Multipliers after a dual step along z, the extrapolated constraints g."""
+        if self._observes and self.multipliers.any():
+            self.lipschitz = self._observed_lipschitz()
+        assert self.lipschitz is not None
+        if self.lazy:
+            z[(self.multipliers == 0) & (g <= 0)] = 0.0
+        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
+        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
+        return np.maximum(self.multipliers + self._sigma * inverse**2 * z, 0.0)
+
+    def _observed_lipschitz(self) -> Float:
+        """Lipschitz constants with the slopes of the rates at the current scores."""
+        lag = self.lagrangian
+        steepest = rate_lipschitz(lag.n_classes)
+        slopes = np.maximum(STEEPER * lag.slopes(), SLOPE_FLOOR) / steepest
+        rates, losses = self._squared_reactions
+        return np.asarray(np.sqrt(rates @ slopes**2 + losses * steepest**2))
+
+    @cached_property
+    def _squared_reactions(self) -> tuple[Any, Float]:
+        rates, losses = self.lagrangian.reactions
+        return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
 
     def _move_anchor(self, margin: Array) -> float:
         """Make x_k the proximal centre; return its distance to the centre before."""
@@ -238,7 +302,10 @@ class ABPP:
             self._anchor = margin.copy()
             return 0.0
         distance = self.lagrangian.bregman(margin, self._anchor)
-        self._anchor[...] = margin
+        if self._anchor.dtype == margin.dtype:
+            self._anchor[...] = margin
+        else:
+            self._anchor = margin.copy()
         return distance
 
     @property
@@ -274,9 +341,9 @@ class ABPP:
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
-        reaction = self.lagrangian.sensitivities[self.multipliers > 0]
+        weighed_on = (self.multipliers > 0) @ self.lagrangian.sensitivities > 0
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
-        return np.where(reaction.any(axis=0), self.inverse_tau, at_rest)
+        return np.where(weighed_on, self.inverse_tau, at_rest)
 
     @property
     def inverse_tau(self) -> float:
@@ -288,8 +355,14 @@ class ABPP:
         """Proximal centre: the scores at which the current iteration began."""
         return self._anchor
 
+    @property
+    def proximal(self) -> tuple[Array | None, float | Float]:
+        """Centre and weight of the proximal term of the current subproblem."""
+        return self._anchor, self.proximal_weight
+
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
-        # The centre of a one-round iteration is the point itself: its pull there is zero.
-        anchor = None if self.rounds_per_iteration == 1 else self._anchor
-        return point.gradient(self.multipliers, anchor, self.proximal_weight)
+        centre, weight = self.proximal
+        if centre is self._anchor and (self._rounds - 1) % self.rounds_per_iteration == 0:
+            centre = None  # in the first round of an iteration that is the point itself
+        return point.gradient(self.multipliers, centre, weight)

@@ -1,0 +1,660 @@
+"""Constraints to linear maps of cell statistics.
+
+Every rate is a *functional* of cell statistics, ``U . predicted + V . clipped_loss + constant``.
+A constraint is one functional (a rate), two (a quotient), or one for each group, and compiles to
+linear rows over them, ``R functionals <= b``: a gap of G groups to G (G - 1) of these, a quotient
+bounded by k to ``numerator - k denominator`` (multiplying through). The solver sees the rows,
+``g = A . predicted + B . clipped_loss - b``; reports show the value that the user bounded.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
+from gbm_constrained.rates import (
+    ClassPosition,
+    Column,
+    Constraint,
+    DataSet,
+    Differs,
+    Each,
+    Gap,
+    Grouped,
+    Judged,
+    Label,
+    Overall,
+    Predicted,
+    Quotient,
+    Rate,
+    Ratio,
+    Term,
+)
+from gbm_constrained.rows import MISSING, Columns, Float, Key, Rows, UnavailableError, key_of
+
+SMALL = "small groups"
+ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows with one of some levels of a grouping attribute.
+
+    Parameters
+    ----------
+    by : tuple of column names
+        The attribute.
+    levels : frozenset of int
+        Positions of its levels.
+    name : tuple
+        One value for each column.
+    size : int
+        Rows that the rate is taken over.
+    """
+
+    by: Columns
+    levels: frozenset[int]
+    name: tuple[Any, ...]
+    size: int = 0
+
+    @property
+    def selectors(self) -> tuple[Column, ...]:
+        """How the group prints in a rate."""
+        return tuple(Column(c, v) for c, v in zip(self.by, self.name, strict=True))
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.selectors))
+
+
+def columns_by(expression: Grouped, rows: Rows) -> Columns:
+    """Columns that make the groups of an expression: all sensitive features by default."""
+    if expression.by is not None:
+        return expression.by
+    return tuple((rows.like or rows).columns)
+
+
+def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
+    """Attributes that a constraint looks at."""
+    keys: list[Key] = []
+    for term in constraint.terms:
+        keys += [key_of(s) for s in (*term.rows, *term.on, *term.where)]
+        if isinstance(term.event, Differs):
+            keys.append(term.event.deployed)
+    if isinstance(constraint.expression, Grouped):
+        keys.append(columns_by(constraint.expression, rows))
+    for key in keys:
+        try:
+            rows.attribute(key)
+        except UnavailableError as error:
+            raise UnavailableError(f"{constraint}: {error}") from None
+    return list(dict.fromkeys(keys))
+
+
+@dataclass(frozen=True)
+class CompiledConstraints:
+    """Linear rows that a solver holds at most zero, and the values that users bounded.
+
+    Parameters
+    ----------
+    constraints : tuple of Constraint
+        What was compiled, in order.
+    U : csr_array of shape (n_functionals, n_cells * n_classes)
+        Coefficients of the predicted fractions in each functional.
+    V : csr_array of shape (n_functionals, n_cells)
+        Coefficients of the mean losses.
+    constant : ndarray of shape (n_functionals,)
+        Constant parts.
+    R : csr_array of shape (m, n_functionals)
+        The rows' coefficients of the functionals.
+    b : ndarray of shape (m,)
+        Right-hand sides of the rows, with the constants moved there.
+    rows : tuple of str
+        How each row prints.
+    owner : ndarray of shape (m,), intp
+        The constraint that each row belongs to.
+    spans : tuple of slice
+        The functionals of each constraint.
+    groups : tuple
+        The groups of each constraint, in the order of its functionals; empty without groups.
+    spread : csr_array of shape (m, n_cells)
+        Largest difference of a row's coefficients between two predicted classes of a cell.
+    rewards_errors : ndarray of shape (m,), bool
+        Whether a row would rather have some rows wrong, or looks at rows without a label:
+        selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
+        furthest from the decision, and a weight above that of their label flips them all. To
+        decide as another model does (churn) is no such wish: its decisions can be learned.
+    """
+
+    constraints: tuple[Constraint, ...]
+    U: Any
+    V: Any
+    constant: Float
+    R: Any
+    b: Float
+    rows: tuple[str, ...]
+    owner: np.ndarray[Any, np.dtype[np.intp]]
+    spans: tuple[slice, ...]
+    groups: tuple[tuple[Group, ...], ...]
+    spread: Any
+    rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def __len__(self) -> int:
+        return self.b.size
+
+    @cached_property
+    def A(self) -> Any:  # noqa: N802 - mathematics
+        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
+        return self.R @ self.U
+
+    @cached_property
+    def B(self) -> Any:  # noqa: N802
+        """Coefficients of the mean losses in each row, (m, n_cells)."""
+        return self.R @ self.V
+
+    def functionals(self, statistics: CellStatistics) -> Float:
+        """Value of each functional."""
+        hard = self.U @ statistics.predicted.ravel()
+        return np.asarray(hard + self.V @ statistics.clipped_loss + self.constant)
+
+    def rows_of(self, functionals: Float) -> Float:
+        """Left-hand side of each row, shape (m,), from the functionals."""
+        return np.asarray(self.R @ (functionals - self._finite_constant))
+
+    @cached_property
+    def _finite_constant(self) -> Float:
+        return np.nan_to_num(self.constant)
+
+    def rates(self, statistics: CellStatistics) -> Float:
+        """Left-hand side of each row, shape (m,)."""
+        return self.rows_of(self.functionals(statistics))
+
+    def violations(self, statistics: CellStatistics) -> Float:
+        """``g``: left-hand side minus right-hand side of each row, shape (m,)."""
+        return self.rates(statistics) - self.b
+
+    def values(self, functionals: Float) -> Float:
+        """Value of what each constraint bounds, shape (n_constraints,); NaN where undefined."""
+        return np.array(
+            [
+                value_of(constraint, functionals[span])
+                for constraint, span in zip(self.constraints, self.spans, strict=True)
+            ]
+        )
+
+    @property
+    def bounds(self) -> Float:
+        """Bound of each constraint, shape (n_constraints,)."""
+        return np.array([c.bound for c in self.constraints], dtype=np.float64)
+
+    def satisfied(self, values: Float) -> Any:
+        """Whether values are on the right side of the bounds; missing where they are undefined."""
+        sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in self.constraints])
+        with np.errstate(invalid="ignore"):
+            return sign * (values - self.bounds) <= ROUNDING
+
+    def totals(self, of_rows: Float) -> Float:
+        """Sum a quantity of rows, such as multipliers, by constraint."""
+        return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether no row has a mean loss with a negative coefficient, which is concave."""
+        return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def value_of(constraint: Constraint, f: Float) -> float:
+    """Value of what a constraint bounds, from its functionals."""
+    expression = constraint.expression
+    if isinstance(expression, Quotient):
+        if f[1] > ROUNDING:
+            return float(f[0] / f[1])
+        return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
+    if np.isnan(f).all():
+        return np.nan
+    if isinstance(expression, Each):
+        return float(np.nanmax(f) if constraint.sense == "<=" else np.nanmin(f))
+    if not isinstance(expression, Gap):
+        return float(f[0])
+    others, reference = f, None
+    if expression.reference is not None:
+        others, reference = f[:-1], f[-1]
+        if np.isnan(others).all() or np.isnan(reference):
+            return np.nan
+    if isinstance(expression, Ratio):
+        pairs = [(np.nanmin(others), np.nanmax(others))]
+        if reference is not None:
+            pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
+        # With a slack s, the largest k that the rule holds for. Nothing is below zero.
+        ratios = [(low + expression.slack) / high if high > 0 else 1.0 for low, high in pairs]
+        return float(min(1.0, *ratios) if len(ratios) > 1 else min(1.0, ratios[0]))
+    if reference is not None:
+        return float(np.nanmax(np.abs(others - reference)))
+    return float(np.nanmax(f) - np.nanmin(f))
+
+
+class _Compiler:
+    """Functionals and rows of constraints, one constraint after the other."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        self.views: list[View] = []
+        self.hard: list[Float] = []
+        self.imitation: list[Float] = []  # the part of it that is about another model's decisions
+        self.soft: list[Float] = []
+        self.constants: list[float] = []
+        self.entries: list[dict[int, float]] = []
+        self.right: list[float] = []
+        self.names: list[str] = []
+
+    def functional(
+        self, rate: Rate, view: View, group: Group | None, undefined: Callable[[str], float]
+    ) -> int:
+        """Add a rate (in a group) as a functional; its position."""
+        cells = self.cells
+        weight, count = cells.weight[view.cells], cells.count[view.cells]
+        hard = np.zeros((weight.size, cells.classes.size))
+        imitation = np.zeros_like(hard)
+        soft = np.zeros(weight.size)
+        constant = rate.constant
+        for a, term in rate.terms:
+            inside = self.inside(term, view, group)
+            share = np.where(inside, weight, 0.0)
+            if not share.sum() > 0:
+                counted = count[inside].any()
+                constant = undefined("whose total weight is zero" if counted else "at all")
+                break
+            share *= a / share.sum()
+            share[~cells.select(view, term.where)] = 0.0
+            if term.event == "log_loss":
+                soft += share
+                continue
+            cost = share[:, None] * self.cost(term, view)
+            hard += cost
+            if isinstance(term.event, Differs):
+                imitation += cost
+        self.views.append(view)
+        self.hard.append(hard)
+        self.imitation.append(imitation)
+        self.soft.append(soft)
+        self.constants.append(constant)
+        return len(self.constants) - 1
+
+    def inside(self, term: Term, view: View, group: Group | None) -> Any:
+        """Cells of a view that a term is taken over."""
+        cells = self.cells
+        count, labels = cells.count[view.cells], cells.labels[view.cells]
+        taken = (*term.rows, *term.on)
+        about_labels = [s for s in taken if isinstance(s, (Label, ClassPosition, Judged))]
+        inside = cells.select(view, [s for s in taken if s not in about_labels])
+        if cells.rows.sources and not any(isinstance(s, DataSet) for s in term.on):
+            inside &= cells.in_objective[view.cells]
+        if group is not None:
+            inside &= np.isin(view.levels[group.by], list(group.levels))
+        judged = about_labels or term.where or term.event in ("error", "correct", "log_loss")
+        if judged and count[inside & (labels < 0)].any():
+            raise ValueError(
+                f"{term} needs labels, which rows of a data set do not have: give it as "
+                f"(X, y), or bound selection_rate or churn on it."
+            )
+        asked = [s.deployed for s in term.where if isinstance(s, Judged)]
+        asked += [term.event.deployed] if isinstance(term.event, Differs) else []
+        for deployed in asked if cells.rows.like is None else ():
+            unknown = view.levels[deployed] == cells.classes.size
+            if count[inside & unknown].any():
+                raise ValueError(
+                    f"{term} needs the other model's decisions, each a class of y, which rows of "
+                    f"a data set do not have: give the model itself, or a column of them."
+                )
+        return inside & cells.select(view, about_labels)
+
+    def cost(self, term: Term, view: View) -> Any:
+        """Whether a term's event happens in a cell when a class is predicted."""
+        cells = self.cells
+        classes = np.arange(cells.classes.size)
+        if isinstance(term.event, Predicted):
+            return classes == cells.class_index(term.event.target)
+        if isinstance(term.event, Differs):
+            return classes != view.levels[term.event.deployed][:, None]
+        wrong = classes != cells.labels[view.cells][:, None]
+        return wrong if term.event == "error" else ~wrong
+
+    def add_row(self, name: str, entries: dict[int, float], right: float) -> None:
+        """Add ``sum entries * functionals <= right``."""
+        defined = {k: a for k, a in entries.items() if a != 0.0}
+        if any(np.isnan(self.constants[k]) for k in defined):
+            return
+        self.entries.append(defined)
+        self.right.append(right - sum(a * self.constants[k] for k, a in defined.items()))
+        self.names.append(name)
+
+
+def _group_rows(
+    compiler: _Compiler, constraint: Constraint, groups: Sequence[Group], at: Sequence[int]
+) -> None:
+    """Rows of a comparison between groups."""
+    e, b = constraint.expression, constraint.bound
+    assert isinstance(e, Grouped)
+    rate = [str(e.rate.restricted(*group.selectors)) for group in groups]
+    if isinstance(e, Each):
+        sign = 1.0 if constraint.sense == "<=" else -1.0
+        for name, k in zip(rate, at, strict=True):
+            compiler.add_row(f"{name} {constraint.sense} {b:g}", {k: sign}, sign * b)
+        return
+    assert isinstance(e, Gap)
+    pairs = [(i, j) for i in range(len(groups)) for j in range(len(groups)) if i != j]
+    if e.reference is not None:
+        if isinstance(e.reference, Overall):
+            rate.append(str(e.rate))
+        last = len(at) - 1
+        pairs = [pair for i in range(last) for pair in ((i, last), (last, i))]
+    for i, j in pairs:
+        if isinstance(e, Ratio):
+            slack = f" - {e.slack:g}" if e.slack else ""
+            name = f"{rate[i]} >= {b:g} * ({rate[j]}){slack}"
+            compiler.add_row(name, {at[i]: -1.0, at[j]: b}, e.slack)
+        else:
+            name = f"{rate[i]} - {rate[j]} <= {b:g}"
+            if len(e.rate.terms) > 1 or e.rate.constant:
+                name = f"{rate[i]} - ({rate[j]}) <= {b:g}"
+            compiler.add_row(name, {at[i]: 1.0, at[j]: -1.0}, b)
+
+
+def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Compiler) -> Any:
+    """Find the groups of a comparison, those that are small treated as asked."""
+    e = constraint.expression
+    assert isinstance(e, Grouped)
+    by = columns_by(e, cells.rows)
+    levels = cells.rows.attribute(by).levels
+    weight, count = cells.weight[view.cells], cells.count[view.cells]
+    groups, sizes = [], []
+    for i, level in enumerate(levels):
+        group = Group(by, frozenset([i]), level)
+        taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
+        in_rate = min((count[inside].sum() for inside in taken_over), default=0)
+        weighs = all(weight[inside].sum() > 0 for inside in taken_over)
+        in_group = view.levels[by] == i
+        if not (count[in_group & cells.in_objective[view.cells]].any() or in_rate):
+            continue  # a value of rows of other data sets
+        if e.missing == "raise" and MISSING in level:
+            raise ValueError(
+                f"{constraint}: {', '.join(map(str, by))} has missing values: fill them in, drop "
+                f"these rows, or make them a group with missing='group'."
+            )
+        sizes.append(int(in_rate) if weighs else 0)
+        groups.append(replace(group, size=sizes[-1]))
+    small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
+    if small:
+        named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small)
+        done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
+        nothing = [i for i in small if sizes[i] == 0]
+        empty = " Groups without any such row are left out." if nothing else ""
+        warnings.warn(
+            f"{constraint}: some groups have fewer than min_group_size={e.min_group_size} rows "
+            f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
+            f"(small_groups={e.small_groups!r}).{empty}",
+            UserWarning,
+            stacklevel=2,
+        )
+        if e.small_groups == "keep":
+            small = nothing
+        merged = frozenset[int]().union(*(groups[i].levels for i in small))
+        together = sum(sizes[i] for i in small)
+        groups = [g for i, g in enumerate(groups) if i not in small]
+        if e.small_groups == "merge" and together > 0:
+            groups.append(Group(by, merged, (SMALL,) * len(by), together))
+    if isinstance(e, Gap) and e.reference is not None and not isinstance(e.reference, Overall):
+        wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
+        reference = [g for g in groups if g.name == wanted]
+        if not reference:
+            raise ValueError(
+                f"{constraint}: reference={e.reference!r} is not among the groups "
+                f"{[g.name if len(by) > 1 else g.name[0] for g in groups]}."
+            )
+        groups = [g for g in groups if g is not reference[0]] + reference
+    fewest = 2 if isinstance(e, Gap) and not isinstance(e.reference, Overall) else 1
+    if len(groups) < fewest:
+        raise ValueError(
+            f"{constraint} compares groups by {', '.join(map(str, by))}, of which "
+            f"{len(groups)} {'is' if len(groups) == 1 else 'are'} left "
+            f"({', '.join(map(str, groups)) or 'none'}): at least {fewest} are needed."
+        )
+    return groups
+
+
+def compile_constraints(
+    constraints: Sequence[Constraint],
+    rows: Rows,
+    reduce_sum: ReduceSum = local_sum,
+    like: CompiledConstraints | None = None,
+) -> tuple[Cells, CompiledConstraints]:
+    """Partition rows into cells and compile constraints against them.
+
+    Parameters
+    ----------
+    constraints : sequence of Constraint
+        The constraints.
+    rows : Rows
+        The rows.
+    reduce_sum : callable, default=identity
+        Sums a table over machines.
+    like : CompiledConstraints, default=None
+        The same constraints on training rows, whose groups are taken over. What these rows do not
+        have (a mask, a data set, a column, a group) then has the value NaN; without it, that is
+        an error.
+
+    Raises
+    ------
+    ValueError
+        If a constraint names an unknown class, value or data set, is binary on multiclass data,
+        or is taken over no row or over rows of zero total weight.
+    """
+    needs: list[list[Key]] = []
+    available: list[bool] = []
+    for constraint in constraints:
+        try:
+            keys = needs_of(constraint, rows)
+        except UnavailableError:
+            if like is None:
+                raise
+            keys = []
+        absent = like is not None and any(
+            isinstance(s, DataSet) for t in constraint.terms for s in t.on
+        )
+        available.append(bool(keys or not like or not needs_columns(constraint)) and not absent)
+        needs.append(keys if available[-1] else [])
+    cells = Cells(rows, needs, reduce_sum)
+    compiler = _Compiler(cells)
+    spans, owner, all_groups = [], [], []
+    for j, constraint in enumerate(constraints):
+        start, first_row = len(compiler.constants), len(compiler.names)
+        view = cells.views[cells.view_of[j]]
+        groups: Sequence[Group] = like.groups[j] if like is not None else ()
+        if not available[j]:
+            count = len(like.constant[like.spans[j]]) if like is not None else 0
+            for _ in range(count):
+                compiler.functional(Rate((), np.nan), view, None, _nan)
+        else:
+            try:
+                groups = _compile_one(constraint, compiler, view, groups, like is not None)
+            except ValueError as error:
+                message = str(error)
+                if str(constraint) not in message:
+                    message = f"{constraint}: {message}"
+                raise type(error)(message) from None
+        spans.append(slice(start, len(compiler.constants)))
+        owner += [j] * (len(compiler.names) - first_row)
+        all_groups.append(tuple(groups))
+    return cells, _assemble(constraints, compiler, spans, owner, all_groups)
+
+
+def needs_columns(constraint: Constraint) -> bool:
+    """Whether a constraint looks at more than labels."""
+    return bool(isinstance(constraint.expression, Grouped)) or any(
+        key_of(s) != "label" for t in constraint.terms for s in (*t.rows, *t.on, *t.where)
+    ) or any(isinstance(t.event, Differs) for t in constraint.terms)  # fmt: skip
+
+
+def _nan(what: str) -> float:
+    return np.nan
+
+
+def _compile_one(
+    constraint: Constraint,
+    compiler: _Compiler,
+    view: View,
+    groups: Sequence[Group],
+    lenient: bool,
+) -> Sequence[Group]:
+    expression, bound = constraint.expression, constraint.bound
+
+    def undefined(what: str) -> float:
+        if lenient:
+            return np.nan
+        remedy = "it rows with positive weight" if what == "at all" else (
+            "those rows positive sample_weight"
+        )  # fmt: skip
+        taken = "no rows at all" if what == "at all" else f"rows {what}"
+        raise ValueError(
+            f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
+        )
+
+    if isinstance(expression, Grouped):
+        if not lenient:
+            groups = find_groups(constraint, compiler.cells, view, compiler)
+        at = [compiler.functional(expression.rate, view, g, undefined) for g in groups]
+        if isinstance(expression, Gap) and isinstance(expression.reference, Overall):
+            at.append(compiler.functional(expression.rate, view, None, undefined))
+        _group_rows(compiler, constraint, groups, at)
+        return groups
+    at = [compiler.functional(rate, view, None, undefined) for rate in constraint.rates]
+    sign = 1.0 if constraint.sense == "<=" else -1.0
+    if isinstance(expression, Quotient):
+        compiler.add_row(str(constraint), {at[0]: sign, at[1]: -sign * bound}, 0.0)
+    else:
+        compiler.add_row(str(constraint), {at[0]: sign}, sign * bound)
+    return ()
+
+
+def _assemble(
+    constraints: Sequence[Constraint],
+    compiler: _Compiler,
+    spans: Sequence[slice],
+    owner: Sequence[int],
+    groups: Sequence[tuple[Group, ...]],
+) -> CompiledConstraints:
+    cells = compiler.cells
+    n_cells, n_classes = len(cells), cells.classes.size
+    n, m = len(compiler.constants), len(compiler.names)
+    starts = [view.cells.start for view in compiler.views]
+    U = _stacked(compiler.hard, [start * n_classes for start in starts], n_cells * n_classes)
+    V = _stacked(compiler.soft, starts, n_cells)
+    counts = [len(entries) for entries in compiler.entries]
+    columns = [k for entries in compiler.entries for k in entries]
+    values = [a for entries in compiler.entries for a in entries.values()]
+    R = sparse.csr_array(
+        (np.array(values), np.array(columns, dtype=np.intp), np.cumsum([0, *counts])),
+        shape=(m, n),
+    )
+    spread, rewards, starts = [], [], []
+    for entries in compiler.entries:
+        view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
+        combined = np.zeros((view.cells.stop - view.cells.start, n_classes))
+        imitation = np.zeros_like(combined)
+        for k, a in entries.items():
+            combined += a * compiler.hard[k]
+            imitation += a * compiler.imitation[k]
+        own = combined - imitation if (imitation >= 0).all() else combined
+        rewards.append(_rewards_errors(own, cells.labels[view.cells]))
+        spread.append(np.ptp(combined, axis=1))
+        starts.append(view.cells.start)
+    return CompiledConstraints(
+        tuple(constraints),
+        U,
+        V,
+        np.array(compiler.constants),
+        R,
+        np.array(compiler.right),
+        tuple(compiler.names),
+        np.array(owner, dtype=np.intp),
+        tuple(spans),
+        tuple(groups),
+        _stacked(spread, starts, n_cells),
+        np.array(rewards, dtype=bool),
+    )
+
+
+def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
+    """Sparse matrix with the entries of a table in each row, from a column on."""
+    flat = [np.ravel(table) for table in tables]
+    columns = [np.flatnonzero(row) for row in flat]
+    values = [row[at] for row, at in zip(flat, columns, strict=True)]
+    indices = [at + start for at, start in zip(columns, starts, strict=True)]
+    ends = np.cumsum([0, *(at.size for at in columns)])
+    empty: list[Any] = [np.zeros(0)]
+    return sparse.csr_array(
+        (np.concatenate(values or empty), np.concatenate(indices or empty).astype(np.intp), ends),
+        shape=(len(flat), width),
+    )
+
+
+def _rewards_errors(cost: Float, labels: Any) -> bool:
+    """Whether a row of constraints asks for errors, or does not know what an error is."""
+    own = cost[np.arange(labels.size), np.maximum(labels, 0)]
+    rewarded = (np.ptp(cost, axis=1) > 0) & ((labels < 0) | (own >= cost.max(axis=1)))
+    return bool(rewarded.any())
+
+
+def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledConstraints, Float]:
+    """Replace 0-1 error bounds e by mean-loss bounds, the paper's heuristic (section 6).
+
+    The mean cross-entropy of a cell set is bounded by ``e log(n_classes)``: e times the loss of a
+    model that knows nothing.
+
+    Returns
+    -------
+    compiled : CompiledConstraints
+        With every error rate turned into a mean loss.
+    factors : ndarray of shape (m,)
+        e for those, NaN for the others: what ABPP re-estimates bounds with.
+
+    Raises
+    ------
+    ValueError
+        If a constraint is not an upper bound of a single error rate.
+    """
+    for constraint in compiled.constraints:
+        terms = constraint.terms
+        single = isinstance(constraint.expression, Rate) and constraint.sense == "<="
+        if not constraint.is_loss and not (single and len(terms) == 1 and is_error(terms[0])):
+            raise ValueError(
+                f"error_form='log_loss' is for upper bounds of error rates, and {constraint} is "
+                f"not one: use error_form='rate'."
+            )
+    is_rate = np.diff(compiled.spread.indptr) > 0
+    factors = np.where(is_rate, compiled.b, np.nan)
+    bounds = np.where(is_rate, compiled.b * np.log(n_classes), compiled.b)
+    m = len(compiled)
+    losses = replace(
+        compiled,
+        U=sparse.csr_array((m, compiled.U.shape[1])),
+        V=compiled.B + compiled.spread,
+        R=sparse.eye_array(m, format="csr"),
+        spread=sparse.csr_array(compiled.spread.shape),
+        rewards_errors=np.zeros(m, dtype=bool),
+        b=bounds,
+    )
+    return losses, factors
+
+
+def is_error(term: Term) -> bool:
+    """Whether a term counts misclassified rows and nothing else."""
+    if isinstance(term.event, Predicted):  # a false positive rate of two classes
+        return term.name == "fpr" and not term.where
+    return term.event == "error" and not term.where

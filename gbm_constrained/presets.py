@@ -1,0 +1,304 @@
+"""Common rules by their names, fairlearn's among them.
+
+**Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
+:func:`gbm_constrained.rates.gap` is the largest difference *between groups*:
+
+- ``DemographicParity(difference_bound=0.02)``: ``|selection_rate[g] - selection_rate| <= 0.02``
+- ``gap(selection_rate(), by="sex") <= 0.02``: ``selection_rate[g] - selection_rate[h] <= 0.02``
+
+A bound d of the first implies at most 2 d in the second, and d in the second at most d in the
+first. The classes' names here and their parameters are fairlearn's, and so is the meaning.
+
+Every preset is a function that returns one constraint or a tuple of them; both can stand in
+``constraints=[...]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from gbm_constrained.rates import (
+    Constraint,
+    Rate,
+    churn,
+    class_error,
+    each,
+    error_rate,
+    fpr,
+    gap,
+    log_loss,
+    overall,
+    ratio,
+    selection_rate,
+    tpr,
+)
+
+__all__ = [
+    "BoundedGroupLoss",
+    "Churn",
+    "DemographicParity",
+    "EqualOpportunity",
+    "EqualizedOdds",
+    "ErrorRateParity",
+    "FalsePositiveRateParity",
+    "FourFifths",
+    "NeymanPearson",
+    "TruePositiveRateParity",
+    "UtilityParity",
+    "from_fairlearn",
+]
+
+DEFAULT_DIFFERENCE_BOUND = 0.01  # fairlearn's
+
+By = str | Sequence[str] | None
+
+_PARITY_DOC = """
+    Parameters
+    ----------
+    difference_bound : float, default=None
+        Largest allowed difference between any group and all rows; 0.01 when neither bound is
+        given.
+    ratio_bound : float, default=None
+        Smallest allowed ratio of any group to all rows, and of all rows to any group.
+    ratio_bound_slack : float, default=0
+        Slack of the ratio: ``ratio_bound * rate[g] - rate <= slack``, and the same with the two
+        exchanged.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+
+    Returns
+    -------
+    Constraint or tuple of Constraint
+
+    Raises
+    ------
+    ValueError
+        If both bounds are given.
+    """
+
+
+def _parity(
+    rate: Rate,
+    difference_bound: float | None,
+    ratio_bound: float | None,
+    ratio_bound_slack: float,
+    by: By,
+) -> Constraint:
+    if difference_bound is not None and ratio_bound is not None:
+        raise ValueError(
+            f"difference_bound={difference_bound!r} and ratio_bound={ratio_bound!r} cannot both "
+            f"be given: choose one, or pass two constraints."
+        )
+    if ratio_bound is not None:
+        if not 0.0 < ratio_bound <= 1.0:
+            raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
+        compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
+        return Constraint(compared, ">=", ratio_bound)
+    bound = DEFAULT_DIFFERENCE_BOUND if difference_bound is None else difference_bound
+    return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
+
+
+def UtilityParity(  # noqa: N802 - fairlearn's name
+    rate: Rate | None = None,
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+) -> Constraint:
+    """Parity of any rate between each group and all rows; the selection rate by default."""
+    rate = selection_rate() if rate is None else rate
+    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def DemographicParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | group) = P(prediction = 1)``."""
+    rate = selection_rate(on=on)
+    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def TruePositiveRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | y = 1, group) = P(prediction = 1 | y = 1)``."""
+    return _parity(tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def FalsePositiveRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | y = 0, group) = P(prediction = 1 | y = 0)``."""
+    return _parity(fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def EqualizedOdds(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> tuple[Constraint, ...]:
+    """Parity of both the true and the false positive rate."""
+    bounds = (difference_bound, ratio_bound, ratio_bound_slack, by)
+    return _parity(tpr(on=on), *bounds), _parity(fpr(on=on), *bounds)
+
+
+def ErrorRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction != y | group) = P(prediction != y)``."""
+    return _parity(error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+for _preset in (
+    UtilityParity,
+    DemographicParity,
+    TruePositiveRateParity,
+    FalsePositiveRateParity,
+    EqualizedOdds,
+    ErrorRateParity,
+):
+    _preset.__doc__ = (_preset.__doc__ or "") + "\n" + _PARITY_DOC
+
+
+def BoundedGroupLoss(  # noqa: N802
+    loss: str = "log_loss", *, upper_bound: float, by: By = None, on: Any = None
+) -> Constraint:
+    """Bound the loss of every group.
+
+    Parameters
+    ----------
+    loss : {"log_loss", "zero_one"}, default="log_loss"
+        Mean cross-entropy in nats, or error rate.
+    upper_bound : float
+        Largest allowed loss of a group.
+    by, on
+        As in the other presets.
+    """
+    losses = {"log_loss": log_loss, "zero_one": error_rate}
+    if loss not in losses:
+        raise ValueError(f"loss must be one of {list(losses)}, got {loss!r}.")
+    return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
+
+
+def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  # noqa: N802
+    """Bound the error of some classes: ``NeymanPearson({0: 0.05})``.
+
+    Parameters
+    ----------
+    levels : dict from class label to float
+        Largest allowed error rate of each class.
+    """
+    return tuple(class_error(k) <= level for k, level in levels.items())
+
+
+def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the fraction of decisions that differ from those of a deployed model.
+
+    Parameters
+    ----------
+    to, on
+        As in :func:`gbm_constrained.rates.churn`.
+    bound : float
+        Largest allowed fraction.
+    """
+    return Constraint(churn(to=to, on=on), "<=", bound)
+
+
+def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the largest difference of true positive rates between groups.
+
+    Parameters
+    ----------
+    bound : float, default=0.02
+        Largest allowed difference.
+    by, on
+        As in the other presets.
+    """
+    return Constraint(gap(tpr(on=on), by=by), "<=", bound)
+
+
+def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the smallest selection rate of a group over the largest: the 80 per cent rule.
+
+    Parameters
+    ----------
+    by, on
+        As in the other presets.
+    bound : float, default=0.8
+        Smallest allowed ratio.
+    """
+    return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
+
+
+def is_fairlearn(constraint: Any) -> bool:
+    """Whether an object is one of fairlearn's constraints."""
+    return type(constraint).__module__.partition(".")[0] == "fairlearn"
+
+
+def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:
+    """Read a constraint of ``fairlearn.reductions``, with its meaning and its bounds.
+
+    Parameters
+    ----------
+    moment : DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds, \
+ErrorRateParity or BoundedGroupLoss
+        A classification moment. BoundedGroupLoss takes ``ZeroOneLoss()``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is another one, or has no bound.
+    """
+    name = type(moment).__name__
+    rates = {
+        "DemographicParity": (selection_rate(),),
+        "TruePositiveRateParity": (tpr(),),
+        "FalsePositiveRateParity": (fpr(),),
+        "EqualizedOdds": (tpr(), fpr()),
+        "ErrorRateParity": (error_rate(),),
+    }
+    if name == "BoundedGroupLoss" and type(moment.reduction_loss).__name__ == "ZeroOneLoss":
+        if moment.upper_bound is None:
+            raise ValueError(
+                "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "
+                "each(error_rate()) <= bound."
+            )
+        return (BoundedGroupLoss("zero_one", upper_bound=float(moment.upper_bound)),)
+    if name not in rates:
+        raise TypeError(
+            f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
+            f"here: {list(rates)} and BoundedGroupLoss(ZeroOneLoss(), ...) are."
+        )
+    if moment.ratio == 1.0:
+        return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])
+    return tuple(
+        ratio(rate, reference=overall, slack=float(moment.eps)) >= float(moment.ratio)
+        for rate in rates[name]
+    )

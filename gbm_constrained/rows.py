@@ -1,0 +1,309 @@
+"""What constraints look at in the rows: labels, groups, named data sets, other models' decisions.
+
+Each of these is an *attribute*: a small number of levels, and the level of every row. Cells are
+made of attributes (:mod:`gbm_constrained.cells`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained.rates import (
+    ClassPosition,
+    Column,
+    DataSet,
+    Deployed,
+    Judged,
+    Label,
+    Mask,
+    Selector,
+)
+
+Float: TypeAlias = NDArray[np.float64]
+Codes: TypeAlias = NDArray[np.intp]
+Columns: TypeAlias = tuple[Hashable, ...]
+# "label", "source" (which data set), columns that make groups, a mask, another model.
+Key: TypeAlias = Literal["label", "source"] | Columns | Mask | Deployed
+
+MISSING = "missing"
+
+
+class UnavailableError(ValueError):
+    """A constraint looks at something that these rows do not have."""
+
+
+def key_of(selector: Selector) -> Key:
+    """Attribute that a selector looks at."""
+    if isinstance(selector, (Label, ClassPosition)):
+        return "label"
+    if isinstance(selector, DataSet):
+        return "source"
+    if isinstance(selector, Column):
+        return (selector.name,)
+    return selector.deployed if isinstance(selector, Judged) else selector
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Levels, and the level of each row.
+
+    Parameters
+    ----------
+    levels : tuple
+        Classes (and None for rows without a label), names of data sets, values of columns (one
+        tuple for each group), ``(False, True)`` of a mask, or the decisions of another model.
+    codes : ndarray of shape (n_samples,), integer
+        Position of each row's level; ``len(levels)`` for a value that is not among them.
+    """
+
+    levels: tuple[Any, ...]
+    codes: NDArray[Any]
+
+    @cached_property
+    def size(self) -> int:
+        """Number of levels, and one more where rows may belong to none."""
+        return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
+
+
+def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArray[Any]]:
+    """Columns of sensitive features, by name.
+
+    Parameters
+    ----------
+    sensitive_features : Series, DataFrame, dict of arrays, array-like or None
+        One value per row. Unnamed columns are called ``sensitive_feature_0`` and so on, as in
+        fairlearn.
+    n_samples : int
+        Rows that there must be.
+
+    Raises
+    ------
+    ValueError
+        If a column does not have one value per row.
+    """
+    if sensitive_features is None:
+        return {}
+    table: dict[Hashable, Any]
+    if isinstance(sensitive_features, pd.Series):
+        name = sensitive_features.name
+        table = {"sensitive_feature_0" if name is None else name: sensitive_features}
+    elif isinstance(sensitive_features, pd.DataFrame):
+        names = sensitive_features.columns
+        table = {name: sensitive_features.iloc[:, j] for j, name in enumerate(names)}
+    elif isinstance(sensitive_features, Mapping):
+        table = dict(sensitive_features)
+    else:
+        values = np.asarray(sensitive_features)
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2:
+            raise ValueError(
+                f"sensitive_features must have one or two dimensions, got shape {values.shape}."
+            )
+        table = {f"sensitive_feature_{j}": values[:, j] for j in range(values.shape[1])}
+    columns = {}
+    for name, column in table.items():
+        values = _as_array(column)
+        if values.shape != (n_samples,):
+            raise ValueError(
+                f"sensitive_features: column {name!r} has shape {values.shape}, but there are "
+                f"{n_samples} rows: give one value per row."
+            )
+        columns[name] = values
+    return columns
+
+
+def _as_array(column: Any) -> NDArray[Any]:
+    categorical = isinstance(getattr(column, "dtype", None), pd.CategoricalDtype)
+    return np.asarray(column, dtype=object) if categorical else np.asarray(column)
+
+
+def _factorised(values: NDArray[Any]) -> tuple[tuple[Any, ...], Codes]:
+    """Sorted distinct values (the missing one last) and their positions."""
+    codes, found = pd.factorize(values, sort=False)
+    uniques = [v.item() if isinstance(v, np.generic) else v for v in found]
+    try:
+        order = sorted(range(len(uniques)), key=lambda i: uniques[i])
+    except TypeError:  # of several types
+        order = sorted(range(len(uniques)), key=lambda i: (str(type(uniques[i])), str(uniques[i])))
+    position = np.empty(len(uniques) + 1, dtype=np.intp)
+    position[order] = np.arange(len(uniques))
+    position[-1] = len(uniques)  # factorize writes -1 for missing values
+    levels = tuple(uniques[i] for i in order)
+    return (*levels, MISSING) if (codes < 0).any() else levels, position[codes]
+
+
+@dataclass
+class Rows:
+    """The rows of one fit, or of one evaluation set.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,), intp
+        Class index of each row; -1 for rows without a label.
+    classes : ndarray of shape (n_classes,)
+        The class labels, sorted.
+    weight : ndarray of shape (n_samples,), default=None
+        Weight of each row in rates; ones by default.
+    columns : dict from name to ndarray of shape (n_samples,), default=empty
+        Sensitive features.
+    features : sequence of feature tables, default=()
+        The features of the training rows, then of each further data set: other models are asked
+        about them, and DataFrames are searched for columns.
+    sources : sequence of str, default=()
+        Names of the further data sets, whose rows follow the training rows.
+    sizes : sequence of int, default=None
+        Number of training rows, and of rows of each further data set.
+    like : Rows, default=None
+        Rows whose groups these share: values that do not occur there belong to no group.
+    """
+
+    y: Codes
+    classes: NDArray[np.generic]
+    weight: Float | None = None
+    columns: dict[Hashable, NDArray[Any]] = field(default_factory=dict)
+    features: Sequence[Any] = ()
+    sources: Sequence[str] = ()
+    sizes: Sequence[int] | None = None
+    like: Rows | None = None
+    _attributes: dict[Key, Attribute] = field(default_factory=dict, init=False, repr=False)
+
+    def __len__(self) -> int:
+        return self.y.size
+
+    @property
+    def n_training(self) -> int:
+        """Rows of the training set, which come first."""
+        return self.y.size if self.sizes is None else self.sizes[0]
+
+    def attribute(self, key: Key) -> Attribute:
+        """Look up an attribute of the rows.
+
+        Raises
+        ------
+        Unavailable
+            If these rows do not have it.
+        """
+        if key not in self._attributes:
+            self._attributes[key] = self._make(key)
+        return self._attributes[key]
+
+    def _make(self, key: Key) -> Attribute:
+        if key == "label":
+            levels: tuple[Any, ...] = tuple(self.classes.tolist())
+            codes = self.y
+            if (self.y < 0).any():
+                levels, codes = (*levels, None), np.where(self.y < 0, len(levels), self.y)
+            return Attribute(levels, codes)
+        if key == "source":
+            sizes = [self.y.size] if self.sizes is None else self.sizes
+            return Attribute(("train", *self.sources), np.repeat(np.arange(len(sizes)), sizes))
+        if isinstance(key, Mask):
+            return Attribute((False, True), self._masked(key))
+        if isinstance(key, Deployed):
+            return Attribute((*self.classes.tolist(), "other"), self._decisions(key))
+        assert isinstance(key, tuple)
+        return self._groups(key)
+
+    def _masked(self, mask: Mask) -> NDArray[np.int8]:
+        if self.like is not None:
+            raise UnavailableError("a mask speaks of training rows")
+        if mask.n_samples != self.n_training:
+            raise ValueError(
+                f"on= was given a mask of {mask.n_samples} rows, but the training data have "
+                f"{self.n_training} rows: give one boolean per training row."
+            )
+        codes = np.zeros(self.y.size, dtype=np.int8)  # there may be a hundred of them
+        codes[: self.n_training] = mask.to_array()
+        return codes
+
+    def _column(self, name: Hashable) -> NDArray[Any]:
+        """Values of a column, None on rows of data sets that do not have it."""
+        parts: list[NDArray[Any]] = []
+        sizes = [self.y.size] if self.sizes is None else self.sizes
+        found = False
+        for i, size in enumerate(sizes):
+            table = self.features[i] if i < len(self.features) else None
+            if i == 0 and name in self.columns:
+                part = self.columns[name]
+            elif isinstance(table, pd.DataFrame) and name in table.columns:
+                part = _as_array(table[name])
+            else:
+                part = np.full(size, None, dtype=object)
+                parts.append(part)
+                continue
+            found = True
+            parts.append(part)
+        if not found:
+            known = [*self.columns]
+            for table in self.features[:1]:
+                known += list(table.columns) if isinstance(table, pd.DataFrame) else []
+            raise UnavailableError(
+                f"column {name!r} is neither in sensitive_features nor in X: give it as "
+                f"fit(..., sensitive_features=...); the columns known are {known}."
+            )
+        return parts[0] if len(parts) == 1 else np.concatenate([p.astype(object) for p in parts])
+
+    def _groups(self, names: Columns) -> Attribute:
+        if not names:
+            raise UnavailableError(
+                "groups are made by no column: give sensitive_features to fit, or by=."
+            )
+        if len(names) == 1:
+            levels, codes = _factorised(self._column(names[0]))
+            levels = tuple((level,) for level in levels)
+        else:
+            singles = [self.attribute((name,)) for name in names]
+            shape = tuple(len(s.levels) + 1 for s in singles)
+            combined = np.ravel_multi_index(tuple(s.codes for s in singles), shape)
+            occurring, codes = np.unique(combined, return_inverse=True)
+            levels = tuple(
+                tuple(s.levels[i][0] if i < len(s.levels) else None for s, i in zip(
+                    singles, np.unravel_index(code, shape), strict=True))
+                for code in occurring
+            )  # fmt: skip
+        if self.like is None:
+            return Attribute(levels, codes.astype(np.intp))
+        known = self.like.attribute(names).levels
+        position = {level: i for i, level in enumerate(known)}
+        mapped = np.array([position.get(level, len(known)) for level in levels], dtype=np.intp)
+        return Attribute(known, mapped[codes])
+
+    def _decisions(self, deployed: Deployed) -> Codes:
+        if deployed.column is not None:
+            decisions = self._column(deployed.column)
+        elif deployed.decisions is not None:
+            if self.like is not None:
+                raise UnavailableError("decisions were given for training rows")
+            if len(deployed.decisions) != self.n_training:
+                raise ValueError(
+                    f"The deployed model's decisions have {len(deployed.decisions)} entries, but "
+                    f"the training data have {self.n_training} rows: give one per training row, "
+                    f"or the model itself."
+                )
+            decisions = np.full(self.y.size, None, dtype=object)
+            decisions[: self.n_training] = deployed.decisions
+        else:
+            if not self.features:
+                raise UnavailableError(
+                    "the other model cannot be asked about rows without features"
+                )
+            answers = [np.ravel(np.asarray(deployed.model.predict(X))) for X in self.features]
+            decisions = np.concatenate(answers)
+        known = {value: i for i, value in enumerate(self.classes.tolist())}
+        levels, codes = _factorised(np.asarray(decisions))
+        position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
+        decided = position[codes]
+        if (decided[: self.n_training] == len(known)).any():
+            strange = [value for value in levels if value not in known]
+            raise ValueError(
+                f"The other model decides {strange[0]!r}, which is not among the classes of y: "
+                f"{self.classes.tolist()}."
+            )
+        return decided

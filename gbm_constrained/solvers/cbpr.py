@@ -1,0 +1,252 @@
+r"""CBPR, the constrained Bregman proximal regularised method.
+
+Algorithm 2 (= 4) of Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained
+Learning" (2023), for ``min f(x) s.t. g_j(x) - h_j(x) <= eta_j`` with f, g_j, h_j convex in the
+scores and h_j smooth: the constraint is a difference of convex functions, as the difference of two
+groups' mean losses is. From a feasible :math:`x^0`, outer iteration t solves
+
+.. math::
+
+   x^{t+1} \approx \arg\min f(x) + L D(x, x^t) \quad \text{s.t.} \quad
+   g_j(x) - h_j(x) - \eta_j + L D(x, x^t) \le 0 .
+
+With :math:`L > \rho = \max_j L_{h_j}` every function here is convex, and strongly so: ABPP
+solves it. In its Lagrangian the coefficient of :math:`D(x, x^t)` is
+:math:`L (1 + \sum_j y_j)`.
+
+**The choice of L.** Theorem 2 bounds the outer iterations by a multiple of
+:math:`L^2 / (L - \rho)`, which is least at :math:`L = 2 \rho`: the default, with rho from the
+cells' fractions of the weight.
+
+**Exact learners: the dual of a subproblem.** The Lagrangian of a subproblem is strongly convex in
+the scores, nearly with one constant :math:`h = L (1 + \sum_j y_j)`, so that the inner proximal
+term of ABPP is not needed (:math:`\tau = \infty`) and the dual function has the gradient
+:math:`G = g + L D` and the curvature :math:`S = J J' / h`, with J the derivatives of G in
+coordinates that are orthonormal in the distance. A dual step maximises this model,
+
+.. math::
+
+   y \leftarrow \arg\max_{v \ge 0} \; \langle G, v - y \rangle - \tfrac12 (v - y)' S (v - y) ,
+
+a non-negative least squares problem of as many unknowns as there are constraints. It is nearly a
+Newton step: a few of them solve a subproblem, from the multipliers of the one before. Where G
+turns out more curved along a step than S says, S is doubled until the model bounds it again.
+
+**When a subproblem is solved.** Its tolerance is relative to what was moved: with a fraction
+:math:`\kappa` (`inner_tol`) it is solved when :math:`G_j \le \kappa L D` and
+:math:`\sum_j y_j |G_j| \le \kappa L D (1 + \sum_j y_j)`, where D is the distance to :math:`x^t`.
+Then :math:`g_j \le -(1 - \kappa) L D`: every outer iterate is strictly feasible (Lemma 6). The
+Lagrangian being strongly convex with a constant of :math:`\frac{L}{2} (1 + \sum_j y_j)` or more,
+
+.. math:: f(x^{t+1}) \le f(x^t) - L D - (\tfrac12 - \kappa) L D (1 + \sum_j y_j),
+
+so that f falls by L D or more, whatever the subproblem's error. Summed over t, after
+:math:`T = (f(x^0) - \inf f) \max(2 L, 1 + \kappa) / \epsilon^2` outer iterations the residual has
+been below :math:`\epsilon`.
+
+**Stationarity.** At the solution of a subproblem the gradient of f + <y, g> is
+:math:`-L (1 + \sum_j y_j)(x^{t+1} - x^t)`. Divided by :math:`1 + \sum_j y_j`, which makes
+multipliers of a Fritz John point of it (Definition 7), its norm is :math:`L \sqrt{2 D(x^{t+1},
+x^t)}`; the residual is the larger of that and of :math:`\sqrt{y_j |g_j| / (1 + \sum_j y_j)}` (the
+paper prints a derivative under that root).
+
+**Boosters.** An ensemble has a budget of rounds, and L D on the objective, convex as it is, would
+spend it on standing still. The lazy form convexifies the constraints only, each cell by as much as
+its own concave part at the current multipliers needs (twice that, as above). Multipliers move on
+the exact rates, without the added distance, and in one sequence: a restart would forget the change
+of the rates, whose extrapolation damps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+
+from gbm_constrained.cells import CellStatistics
+from gbm_constrained.lagrangian import Point
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Float
+from gbm_constrained.solvers.abpp import ABPP
+
+FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.
+ROUNDING = 1e-13  # Violation that is no more than rounding.
+PARALLEL = 1e-6  # Share of its mean eigenvalue that is added to the curvature of the dual.
+TINY = 1e-12
+SLACK = 1.5  # By how much a step may be more curved than its model.
+
+
+@dataclass
+class CBPR(ABPP):
+    """The outer loop over convexified problems.
+
+    Called like :class:`ABPP`, whose parameters keep their meaning for boosters (`lazy`). Exact
+    learners need no step sizes, and the ergodic average has no meaning.
+
+    Parameters
+    ----------
+    strength : float, default=None
+        L, the weight of the distance to the last outer iterate. By default twice the concavity
+        rho of the constraints, or the curvature of the loss at a constant model where they have
+        none.
+    inner_iterations : int, default=None
+        Most iterations in an outer one: for boosters 10, for exact learners 100, which mean
+        losses do not need.
+    inner_tol : float, default=0.1
+        Accuracy kappa of a subproblem of an exact learner, relative to what it moved.
+    project : callable, default=None
+        Takes derivatives in the scores (multiplied by W) to coordinates of a learner that are
+        orthonormal in the distance; by default those of all scores, an upper bound.
+
+    Attributes
+    ----------
+    residuals : list of float
+        Fritz John residual after each outer iteration; see the module.
+    """
+
+    strength: float | None = None
+    inner_iterations: int | None = None
+    inner_tol: float = 0.1
+    project: Callable[[Array], Float] | None = None
+    residuals: list[float] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lag = self.lagrangian
+        if self.strength is None:
+            each = np.eye(len(lag.constraints))
+            rho = max((float(lag.concavity(y).max()) for y in each), default=0.0)
+            self.strength = 2.0 * rho if rho > 0 else lag.constant_curvature
+        if self.inner_iterations is None:
+            self.inner_iterations = 10 if self.lazy else 100
+        self._centre: Array | None = None
+        self._inner = 0
+        self._caution = 1.0
+        self._model: Float | None = None
+        self._step: tuple[Float, Float, Float] | None = None
+
+    def begin_iteration(self, point: Point) -> None:
+        """Start an inner iteration at `point`, and a new outer one when the last is done."""
+        statistics = point.statistics()
+        residual = np.nan
+        if self._centre is None:
+            self._check_start(statistics)
+            self._begin_outer(point)
+        elif self._is_solved(point, statistics):
+            residual = self._fritz_john(point, statistics)
+            self.residuals.append(residual)
+            self._begin_outer(point)
+        self._inner += 1
+        offset = 0.0
+        if not self.lazy:
+            offset = self._distance(point)
+            self._model = self._curvature(point)
+        self._dual_step(point, statistics, offset, residual)
+        self._proximal = self._combined()
+
+    def _check_start(self, statistics: CellStatistics) -> None:
+        constraints = self.lagrangian.constraints
+        g = constraints.rates(statistics) - self.bounds
+        if not self.lazy and g.max(initial=0.0) > FEASIBLE:
+            raise ValueError(
+                f"CBPR needs a feasible start, and {constraints.rows[int(g.argmax())]} is "
+                f"violated by {g.max():.3g}: start from scores of zero, under which every mean "
+                f"loss is log(n_classes), or from a model that meets the constraints."
+            )
+
+    def _begin_outer(self, point: Point) -> None:
+        self._centre = point.margin.copy()
+        self._inner = 0
+        self._caution = 1.0
+        self._step = None
+
+    def _distance(self, point: Point) -> float:
+        """``L D(., x^t)``, which is added to the objective and to every constraint."""
+        assert self._centre is not None
+        assert self.strength is not None
+        return self.strength * self.lagrangian.bregman(point.margin, self._centre)
+
+    def _curvature(self, point: Point) -> Float:
+        """S: curvature of the subproblem's dual function."""
+        assert self.strength is not None
+        y = self.multipliers
+        if y.size == 0:
+            return np.zeros((0, 0))
+        none = np.zeros_like(y)
+        origin = point.gradient(none)[0].copy()
+        pull = point.gradient(none, self._centre, self.strength)[0] - origin
+        project = self.project or self._orthonormal
+        J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
+        S = J @ J.T / (self.strength * (1.0 + y.sum()))
+        # Rows that say the same leave S singular.
+        return np.asarray(S + max(PARALLEL * float(np.trace(S)) / y.size, TINY) * np.eye(y.size))
+
+    def _orthonormal(self, rows: Array) -> Float:
+        """Take derivatives in all scores to coordinates that are orthonormal in the distance."""
+        lag = self.lagrangian
+        weight = lag._weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
+        flat = (
+            rows.reshape(lag.n_samples, -1) * np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
+        )
+        return np.asarray(flat.ravel())
+
+    def _ascend(self, g: Float, z: Float) -> Float:
+        if self.lazy or g.size == 0:
+            return super()._ascend(g, z)
+        assert self._model is not None
+        if self._step is not None:
+            step, g_before, model_before = self._step
+            exceeds = step @ (g_before - g) > SLACK * (step @ model_before @ step)
+            self._caution = 2.0 * self._caution if exceeds else max(self._caution / 2.0, 1.0)
+        y, S = self.multipliers, self._caution * self._model
+        root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 G||
+        target = root.T @ y + solve_triangular(root, g, lower=True)
+        ahead: Float = nnls(root.T, target)[0]
+        self._step = ahead - y, g, S
+        return ahead
+
+    def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
+        assert self.inner_iterations is not None
+        if self._inner >= self.inner_iterations:
+            return True
+        if self.lazy:
+            return False
+        y, moved = self.multipliers, self._distance(point)
+        G = self.lagrangian.constraints.rates(statistics) - self.bounds + moved
+        left = self.inner_tol * moved + ROUNDING
+        return bool(G.max(initial=0.0) <= left and y @ np.abs(G) <= left * (1.0 + y.sum()))
+
+    def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
+        assert self._centre is not None
+        assert self.strength is not None
+        lag, y = self.lagrangian, self.multipliers
+        g = lag.constraints.rates(statistics) - self.bounds
+        moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._centre))
+        slack = np.sqrt(np.abs(y * g) / (1.0 + y.sum())).max(initial=0.0)
+        return float(max(moved, slack))
+
+    def _combined(self) -> tuple[Array | None, float | Float]:
+        """Proximal terms around the last inner and the last outer iterate, as one."""
+        assert self._centre is not None
+        if not self.lazy:
+            assert self.strength is not None
+            return self._centre, self.strength * (1.0 + float(self.multipliers.sum()))
+        inner, weight = self._anchor, self.proximal_weight
+        assert inner is not None
+        outer = 2.0 * self.lagrangian.concavity(self.multipliers)
+        total = outer + weight
+        if not np.any(total):
+            return None, 0.0
+        share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)
+        if np.ndim(share):
+            share = self.lagrangian.per_row(share)
+        moved = np.multiply(self._centre - inner, share, dtype=inner.dtype)
+        return inner + moved, total
+
+    @property
+    def proximal(self) -> tuple[Array | None, float | Float]:
+        """Centre and weight of the proximal term of the current subproblem."""
+        return self._proximal

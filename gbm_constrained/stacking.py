@@ -1,0 +1,213 @@
+"""Training rows and those of further data sets, as one table for the library.
+
+A constraint may live on rows that are not in the objective: without labels (coverage, churn), or
+that must nearly all be right. Trees can only obey it if the library scores these rows in every
+round, so they are put below the training rows, with gradients of the constraints alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from gbm_constrained.rows import Codes, Float
+
+
+def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
+    """Class index of each label, for labels of other rows than the training rows.
+
+    Raises
+    ------
+    ValueError
+        If a label is not among the classes.
+    """
+    labels = np.asarray(y).ravel()
+    missing = np.flatnonzero(pd.isna(labels))
+    if missing.size:
+        raise ValueError(f"{name} has a missing label (NaN or None) in row {missing[0]}.")
+    codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
+    unknown = labels[classes[codes] != labels].tolist()
+    if unknown:
+        raise ValueError(
+            f"{name} holds label {unknown[0]!r}, which is not among the classes of y: "
+            f"{classes.tolist()}."
+        )
+    return codes
+
+
+def _split(name: Any, given: Any) -> tuple[Any, Any]:
+    """Features and labels (or None) of a data set."""
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise ValueError(
+                f"datasets[{name!r}] must be X, or a tuple (X, y); got {len(given)} elements."
+            )
+        return given
+    return given, None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """All rows of a fit: the training rows first.
+
+    Parameters
+    ----------
+    X, y, sample_weight
+        What the library is given. Rows without a label have some label, and rows of further data
+        sets have weight zero.
+    codes : ndarray of shape (n_rows,), intp
+        Class index of each row, -1 without a label.
+    features : list
+        Features of the training rows, and of each further data set.
+    names : tuple of str
+        Names of the further data sets.
+    sizes : list of int
+        Rows of each part.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    codes: Codes
+    features: list[Any]
+    names: tuple[str, ...]
+    sizes: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        codes: Codes,
+        classes: NDArray[np.generic],
+        datasets: Any,
+    ) -> Stack:
+        """Put the rows of `datasets` below the training rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            The training rows, as the user gave them.
+        codes : ndarray of shape (n_samples,), intp
+            Their class indices.
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+        datasets : dict from name to X or (X, y), or None
+            The further data sets.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a data set is empty, has other columns or another kind of table than X, or labels
+            that are not in y.
+        """
+        if datasets is not None and not isinstance(datasets, Mapping):
+            raise TypeError(
+                f"datasets must be a dict from name to X or (X, y), got {type(datasets).__name__}."
+            )
+        if not datasets:
+            return cls(X, y, sample_weight, codes, [X], (), [codes.size])
+        features, all_codes = [X], [codes]
+        for name, given in datasets.items():
+            X_i, y_i = _split(name, given)
+            n = X_i.shape[0] if hasattr(X_i, "shape") else len(X_i)
+            if n == 0:
+                raise ValueError(f"datasets[{name!r}] has no rows.")
+            _check_alike(X, X_i, f"datasets[{name!r}]")
+            known = np.full(n, -1) if y_i is None else encode(y_i, classes, f"datasets[{name!r}]")
+            if known.size != n:
+                raise ValueError(
+                    f"datasets[{name!r}] has {n} rows of features and {known.size} labels."
+                )
+            features.append(X_i)
+            all_codes.append(known)
+        stacked = np.concatenate(all_codes).astype(np.intp)
+        training = np.arange(stacked.size) < codes.size
+        weight = np.ones(codes.size) if sample_weight is None else np.asarray(sample_weight)
+        library_weight = np.zeros(stacked.size)
+        library_weight[training] = weight
+        return cls(
+            _concatenated(features),
+            classes[np.maximum(stacked, 0)],
+            library_weight,
+            stacked,
+            features,
+            tuple(datasets),
+            [part.size for part in all_codes],
+        )
+
+    def _extended(self, weight: Float | None, fill: float) -> Float | None:
+        n = self.sizes[0]
+        if weight is None or not self.names:
+            return weight
+        return np.concatenate([weight, np.full(self.codes.size - n, fill)])
+
+    def with_ones(self, weight: Float | None) -> Float | None:
+        """Weights in rates: those of the training rows, and one for all others."""
+        return self._extended(weight, 1.0)
+
+    def with_mean(self, weight: Float | None) -> Float | None:
+        """Weights in the distance of scores: all others weigh like the average training row."""
+        return self._extended(weight, 1.0 if weight is None else float(weight.mean()))
+
+    def refuse_with(self, **given: Any) -> None:
+        """Refuse per-row arguments that the further rows have no values for."""
+        for name, value in given.items():
+            if self.names and value is not None:
+                raise ValueError(
+                    f"{name} cannot be given together with datasets={list(self.names)}, whose "
+                    f"rows have none: leave one of them out."
+                )
+
+
+def _check_alike(X: Any, other: Any, name: str) -> None:
+    """Refuse a table that cannot be put below X."""
+    if isinstance(X, pd.DataFrame) != isinstance(other, pd.DataFrame) or sparse.issparse(
+        X
+    ) != sparse.issparse(other):
+        raise TypeError(
+            f"{name} is a {type(other).__name__} and X a {type(X).__name__}: give both as the "
+            f"same kind of table."
+        )
+    if isinstance(X, pd.DataFrame):
+        if list(X.columns) != list(other.columns):
+            raise ValueError(
+                f"{name} must have the columns of X in the same order: {list(X.columns)}; got "
+                f"{list(other.columns)}."
+            )
+        return
+    columns = [np.shape(table)[1] if np.ndim(table) == 2 or sparse.issparse(table) else 0 for
+               table in (X, other)]  # fmt: skip
+    if columns[0] != columns[1]:
+        raise ValueError(f"{name} must have the {columns[0]} columns of X, got {columns[1]}.")
+
+
+def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Columns with the categories of another table: unknown ones are missing values."""
+    table = table.copy(deep=False)
+    for name, dtype in like.dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype):
+            given = table[name].astype("category").cat
+            table[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
+    return table
+
+
+def _concatenated(features: Sequence[Any]) -> Any:
+    first = features[0]
+    if isinstance(first, pd.DataFrame):
+        return pd.concat([first, *(_categorised(f, first) for f in features[1:])])
+    if sparse.issparse(first):
+        return sparse.vstack(features, format="csr")
+    if not isinstance(first, (np.ndarray, list)):
+        raise TypeError(
+            f"datasets can be stacked below arrays, sparse matrices and pandas DataFrames, not "
+            f"below a {type(first).__name__}."
+        )
+    return np.concatenate([np.asarray(f) for f in features])

@@ -1,0 +1,283 @@
+"""Groups: the forms in which columns may be given, and the groups that they make."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.rates import each, error_rate, gap, selection_rate, tpr
+from gbm_constrained.rows import Rows, columns_of
+
+N = 60
+RNG = np.random.default_rng(0)
+SEX = RNG.choice(["F", "M"], N)
+AGE = RNG.integers(0, 3, N)
+Y = RNG.integers(0, 2, N)
+PREDICTED = RNG.integers(0, 2, N)
+
+
+def groups_of(columns, by=None, features=(), n=N, **options):
+    """Groups of a rate, by name, and its value in each."""
+    rows = Rows(Y[:n], np.array([0, 1]), None, columns, features)
+    rule = each(selection_rate(), by=by, min_group_size=1, **options) <= 0.5
+    cells, compiled = compile_constraints([rule], rows)
+    margin = np.where(PREDICTED[:n], 1.0, -1.0)
+    statistics = Lagrangian(Y[:n], cells, compiled).at(margin).statistics()
+    values = compiled.functionals(statistics)
+    return dict(zip([g.name for g in compiled.groups[0]], values, strict=True))
+
+
+def expected_of(column):
+    """The same by pandas, rows without a value last."""
+    column = pd.Series(column, dtype=object).map(lambda v: "missing" if pd.isna(v) else v)
+    return pd.Series(PREDICTED[: len(column)]).groupby(column.to_numpy()).mean().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (pd.Series(SEX, name="sex"), "sex"),
+        (pd.Series(SEX), "sensitive_feature_0"),
+        (pd.Series(SEX, index=range(7, N + 7), name="sex"), "sex"),
+        (pd.Series(SEX, name=5), 5),
+        (pd.DataFrame({"sex": SEX}), "sex"),
+        ({"sex": SEX}, "sex"),
+        ({"sex": list(SEX)}, "sex"),
+        ({"sex": pd.Series(SEX)}, "sex"),
+        ({"sex": pd.Categorical(SEX)}, "sex"),
+        (SEX, "sensitive_feature_0"),
+        (list(SEX), "sensitive_feature_0"),
+        (SEX[:, None], "sensitive_feature_0"),
+        (SEX.astype(object), "sensitive_feature_0"),
+        ([[s] for s in SEX], "sensitive_feature_0"),
+        (pd.Categorical(SEX), "sensitive_feature_0"),
+        (pd.Series(SEX, dtype="string", name="sex"), "sex"),
+    ],
+)
+def test_the_forms_of_one_column(given, name):
+    """All give the same groups; without by=, too."""
+    columns = columns_of(given, N)
+    assert list(columns) == [name]
+    expected = {(k,): v for k, v in expected_of(SEX).items()}
+    assert list(expected) == [("F",), ("M",)]
+    for by in (None, name, [name]):
+        assert groups_of(columns, by) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.DataFrame({"sex": SEX, "age": AGE}),
+        {"sex": SEX, "age": AGE},
+        {"sex": pd.Categorical(SEX), "age": list(AGE)},
+    ],
+)
+def test_intersections_of_several_columns(given):
+    """In the order of by=, which is all columns by default."""
+    columns = columns_of(given, N)
+    frame = pd.DataFrame({"sex": SEX, "age": AGE, "p": PREDICTED})
+    expected = frame.groupby(["sex", "age"])["p"].mean().to_dict()
+    assert groups_of(columns) == pytest.approx(expected)
+    assert groups_of(columns, ["sex", "age"]) == pytest.approx(expected)
+    swapped = {(age, sex): v for (sex, age), v in expected.items()}
+    assert groups_of(columns, ["age", "sex"]) == pytest.approx(swapped)
+    alone = {(k,): v for k, v in frame.groupby("age")["p"].mean().items()}
+    assert groups_of(columns, "age") == pytest.approx(alone)
+
+
+def test_only_intersections_that_occur_are_groups():
+    sex = np.array(["F"] * 30 + ["M"] * 30)
+    age = np.array([0] * 30 + [1] * 20 + [2] * 10)
+    found = groups_of({"sex": sex, "age": age}, ["sex", "age"])
+    assert list(found) == [("F", 0), ("M", 1), ("M", 2)]
+
+
+def test_columns_of_an_array_are_numbered():
+    columns = columns_of(np.column_stack([AGE, 7 * (AGE > 0)]), N)
+    assert list(columns) == ["sensitive_feature_0", "sensitive_feature_1"]
+    assert list(groups_of(columns, "sensitive_feature_1")) == [(0,), (7,)]
+    assert columns_of(None, N) == {}
+    assert columns_of({}, N) == {}
+
+
+DAY = datetime.date(2020, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        (AGE == 0, [False, True]),
+        (7 * (AGE == 0), [0, 7]),
+        (AGE * 1.5, [0.0, 1.5, 3.0]),
+        (AGE.astype(np.uint8), [0, 1, 2]),
+        (np.where(AGE == 0, None, SEX), ["F", "M", "missing"]),
+        (np.where(AGE == 0, np.nan, AGE), [1.0, 2.0, "missing"]),
+        (pd.array(np.where(AGE == 0, None, AGE), dtype="Int64"), [1, 2, "missing"]),
+        (pd.array(AGE == 0, dtype="boolean"), [False, True]),
+        (pd.Series(np.where(AGE == 0, None, SEX)), ["F", "M", "missing"]),
+        (pd.Categorical(SEX, categories=["X", "M", "F"]), ["F", "M"]),
+        (pd.Categorical(SEX).remove_categories("F"), ["M", "missing"]),
+        (pd.Categorical(AGE, ordered=True), [0, 1, 2]),
+        (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", "missing"]),
+        (np.array([None] * N), ["missing"]),
+        (np.array([DAY] * 30 + [None] * 30), [DAY, "missing"]),
+    ],
+    ids=lambda x: str(getattr(x, "dtype", x)),
+)
+def test_values_of_every_type(column, names):
+    """Sorted, as Python's own values, and rows without one last."""
+    for given in ({"c": column}, pd.DataFrame({"c": column})):
+        found = groups_of(columns_of(given, N))
+        assert [name for (name,) in found] == names
+        assert not any(isinstance(name, np.generic) for (name,) in found)
+        assert {k: v for (k,), v in found.items()} == pytest.approx(expected_of(column))
+
+
+def test_values_of_several_types_in_one_column():
+    column = np.array([0, "a", None, 2.5, np.nan, True] * 10, dtype=object)
+    found = groups_of({"c": column})
+    assert {name for (name,) in found} == {0, "a", 2.5, True, "missing"}
+    assert list(found)[-1] == ("missing",)
+    assert found[("missing",)] == pytest.approx(
+        PREDICTED[(np.arange(N) % 6 == 2) | (np.arange(N) % 6 == 4)].mean()
+    )
+
+
+def test_missing_values_in_intersections():
+    sex = np.where(AGE == 0, None, SEX)
+    columns = {"sex": sex, "age": AGE}
+    found = groups_of(columns)
+    assert set(found) == {("missing", 0), *((s, a) for s in "FM" for a in (1, 2))}
+    with pytest.raises(ValueError, match="sex, age has missing values"):
+        groups_of(columns, missing="raise")
+    assert len(groups_of(columns, "age", missing="raise")) == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        SEX[:-1],
+        np.append(SEX, "F"),
+        pd.Series(SEX[:-1], name="sex"),
+        {"age": AGE, "sex": SEX[:-1]},
+        {"sex": SEX[:, None]},
+        {"sex": "F"},
+        {"sex": []},
+        SEX[None, :],
+    ],
+)
+def test_another_number_of_rows_is_refused(given):
+    with pytest.raises(ValueError, match=f"but there are {N} rows: give one value per row"):
+        columns_of(given, N)
+
+
+@pytest.mark.parametrize("given", [3, np.zeros((N, 1, 1)), "sex"])
+def test_what_is_no_table_is_refused(given):
+    with pytest.raises(ValueError, match="must have one or two dimensions"):
+        columns_of(given, N)
+
+
+def test_columns_are_found_in_the_features():
+    """Sensitive features go first; without a DataFrame there is nothing to find."""
+    X = pd.DataFrame({"sex": SEX[::-1], "age": AGE, 3: AGE % 2})
+    columns = columns_of({"sex": SEX}, N)
+    for given, by, values in ((columns, "sex", SEX), (columns, "age", AGE), ({}, 3, AGE % 2)):
+        found = {k: v for (k,), v in groups_of(given, by, [X]).items()}
+        assert found == pytest.approx(expected_of(values))
+    assert len(groups_of({"sex": SEX}, ["sex", "age"], [X])) == 6
+    with pytest.raises(ValueError, match=r"the columns known are \['sex', 'sex', 'age', 3\]"):
+        groups_of(columns, "region", [X])
+    with pytest.raises(ValueError, match="column 'age' is neither in sensitive_features nor in X"):
+        groups_of(columns, "age", [X.to_numpy()])
+    with pytest.raises(ValueError, match="groups are made by no column"):
+        groups_of({}, None, [X])
+
+
+# --- in a fit -------------------------------------------------------------------------------
+
+
+def problem(n=600):
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["F", "M"], n)
+    X = rng.normal(size=(n, 3)) + (sex == "F")[:, None]
+    return X, (X[:, 0] + rng.normal(size=n) > 0.5).astype(int), sex
+
+
+def fitted(rules, X, y, booster="lightgbm", **given):
+    if booster == "lightgbm":
+        model = ConstrainedLGBMClassifier(
+            constraints=rules, n_estimators=40, n_jobs=1, num_leaves=7, verbose=-1
+        )
+    else:
+        model = ConstrainedXGBClassifier(
+            constraints=rules, n_estimators=40, n_jobs=1, max_depth=2, enable_categorical=True
+        )
+    return model.fit(X, y, **given)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_every_form_gives_the_same_model(booster):
+    X, y, sex = problem()
+    rules = [gap(selection_rate()) <= 0.05, each(error_rate()) <= 0.4]
+    forms = [sex, list(sex), pd.Series(sex), sex[:, None], {"s": sex}, pd.Categorical(sex)]
+    scores = [
+        fitted(rules, X, y, booster, sensitive_features=form).predict_proba(X) for form in forms
+    ]
+    for other in scores[1:]:
+        np.testing.assert_array_equal(scores[0], other)
+    free = fitted([], X, y, booster).predict(X)
+    apart = [
+        abs(p[sex == "F"].mean() - p[sex == "M"].mean()) for p in (free, scores[0][:, 1] > 0.5)
+    ]
+    assert apart[1] < apart[0] - 0.05
+
+
+def test_a_feature_is_as_good_as_a_sensitive_feature():
+    X, y, sex = problem()
+    frame = pd.DataFrame(X, columns=list("abc")).assign(sex=pd.Categorical(sex))
+    rules = [gap(selection_rate(), by="sex") <= 0.05]
+    inside = fitted(rules, frame, y)
+    outside = fitted(rules, frame, y, sensitive_features=pd.Series(sex, name="sex"))
+    np.testing.assert_array_equal(inside.predict_proba(frame), outside.predict_proba(frame))
+    report = inside.group_report_
+    assert report.group.tolist() == ["sex=F", "sex=M"]
+    assert report.rows.tolist() == [(sex == "F").sum(), (sex == "M").sum()]
+    chosen = inside.predict(frame)
+    np.testing.assert_allclose(report.train, [chosen[sex == s].mean() for s in "FM"], atol=1e-12)
+
+
+def test_groups_of_evaluation_rows():
+    """Training groups are looked up there; other values belong to none."""
+    X, y, sex = problem()
+    rules = [gap(selection_rate()) <= 0.05]
+    held_sex = np.where(np.arange(200) % 3 == 0, "X", sex[:200])
+    options = {"sensitive_features": sex[200:], "eval_set": [(X[:200], y[:200])]}
+    model = fitted(rules, X[200:], y[200:], **options, sensitive_features_eval_set=[held_sex])
+    chosen = model.predict(X[:200])
+    expected = abs(chosen[held_sex == "F"].mean() - chosen[held_sex == "M"].mean())
+    np.testing.assert_allclose(model.constraint_report_.held_out, [expected], atol=1e-12)
+    model = fitted(rules, X[200:], y[200:], **options)
+    assert model.constraint_report_.held_out.isna().all()
+    assert model.constraint_report_.satisfied.isna().all()
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_a_fit_names_what_is_wrong_with_groups(booster):
+    X, y, sex = problem()
+    with pytest.raises(ValueError, match="groups are made by no column"):
+        fitted([gap(tpr()) <= 0.1], X, y, booster)
+    with pytest.raises(ValueError, match="column 'age' is neither"):
+        fitted([gap(tpr(), by="age") <= 0.1], X, y, booster, sensitive_features=sex)
+    with pytest.raises(ValueError, match="give one value per row"):
+        fitted([gap(tpr()) <= 0.1], X, y, booster, sensitive_features=sex[:-1])
+    with pytest.raises(ValueError, match=r"1 is left \(s=a\): at least 2 are needed"):
+        fitted([gap(tpr()) <= 0.1], X, y, booster, sensitive_features={"s": ["a"] * len(y)})
+    with pytest.raises(ValueError, match="column 'sex' is neither"):
+        fitted([gap(tpr(), by="sex") <= 0.1], sparse.csr_array(X), y, booster)
