@@ -2,8 +2,8 @@
 
 Needs ``fairgbm`` and ``scikit-learn<1.8`` (FairGBM fails with later ones), so an environment of
 its own. FairGBM runs with six multiplier learning rates; ours has no step size and runs with
-several bounds. Each line is the mean over three 70/30 splits, and FairGBM's lines tell the accuracy
-of ours at the same test gap, between neighbouring bounds.
+several bounds. Each line is the mean over three 70/30 splits. FairGBM's lines tell the accuracy of
+ours at the same test gap, between neighbouring bounds.
 
     python benchmarks/fairgbm_comparison.py
 """
