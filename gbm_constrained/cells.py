@@ -78,18 +78,19 @@ class View:
     cells: slice
     levels: dict[Key, Codes]
 
+    def __len__(self) -> int:
+        return int(self.cells.stop - self.cells.start)
+
     def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
         """Sum per-row values (or count rows) by cell of the view."""
-        size = self.cells.stop - self.cells.start
         codes = self.small_codes[rows]
-        return np.bincount(codes, x, size).astype(np.float64)
+        return np.bincount(codes, x, len(self)).astype(np.float64)
 
     @cached_property
     def small_codes(self) -> NDArray[Any]:
         """Codes counted within the view, in the smallest type."""
-        size = self.cells.stop - self.cells.start
         codes: NDArray[Any] = self.codes - self.cells.start
-        return codes.astype(np.min_scalar_type(size))
+        return codes.astype(np.min_scalar_type(len(self)))
 
     @cached_property
     def largest(self) -> int:
@@ -223,7 +224,7 @@ class Cells:
         ValueError
             If a selector names a class, a value or a data set that is not there.
         """
-        inside = np.ones(view.cells.stop - view.cells.start, dtype=bool)
+        inside = np.ones(len(view), dtype=bool)
         for selector in selectors:
             inside &= self._holds(view, selector)
         return inside

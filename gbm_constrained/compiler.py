@@ -233,7 +233,7 @@ def value_of(constraint: Constraint, f: Float) -> float:
             pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
         # With a slack s, the largest k that the rule holds for. Nothing is below zero.
         ratios = [(low + expression.slack) / high if high > 0 else 1.0 for low, high in pairs]
-        return float(min(1.0, *ratios) if len(ratios) > 1 else min(1.0, ratios[0]))
+        return float(min(1.0, *ratios))
     if reference is not None:
         return float(np.nanmax(np.abs(others - reference)))
     return float(np.nanmax(f) - np.nanmin(f))
@@ -366,9 +366,9 @@ def _group_rows(
             compiler.add_row(name, {at[i]: 1.0, at[j]: -1.0}, b)
 
 
-def find_groups(constraint: Constraint, cells: Cells, view: View, compiler: _Compiler) -> Any:
+def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list[Group]:
     """Find the groups of a comparison, those that are small treated as asked."""
-    e = constraint.expression
+    cells, e = compiler.cells, constraint.expression
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
@@ -455,31 +455,24 @@ def compile_constraints(
         If a constraint names an unknown class, value or data set, is binary on multiclass data,
         or is taken over no row or over rows of zero total weight.
     """
-    needs: list[list[Key]] = []
-    available: list[bool] = []
+    needs: list[list[Key] | None] = []
     for constraint in constraints:
         try:
-            keys = needs_of(constraint, rows)
+            needs.append(needs_of(constraint, rows))
         except UnavailableError:
             if like is None:
                 raise
-            keys = []
-        absent = like is not None and any(
-            isinstance(s, DataSet) for t in constraint.terms for s in t.on
-        )
-        available.append(bool(keys or not like or not needs_columns(constraint)) and not absent)
-        needs.append(keys if available[-1] else [])
-    cells = Cells(rows, needs, reduce_sum)
+            needs.append(None)
+    cells = Cells(rows, [keys or [] for keys in needs], reduce_sum)
     compiler = _Compiler(cells)
     spans, owner, all_groups = [], [], []
     for j, constraint in enumerate(constraints):
         start, first_row = len(compiler.constants), len(compiler.names)
         view = cells.views[cells.view_of[j]]
         groups: Sequence[Group] = like.groups[j] if like is not None else ()
-        if not available[j]:
-            count = len(like.constant[like.spans[j]]) if like is not None else 0
-            for _ in range(count):
-                compiler.functional(Rate((), np.nan), view, None, _nan)
+        if like is not None and needs[j] is None:
+            for _ in like.constant[like.spans[j]]:
+                compiler.functional(Rate((), np.nan), view, None, lambda what: np.nan)
         else:
             try:
                 groups = _compile_one(constraint, compiler, view, groups, like is not None)
@@ -492,17 +485,6 @@ def compile_constraints(
         owner += [j] * (len(compiler.names) - first_row)
         all_groups.append(tuple(groups))
     return cells, _assemble(constraints, compiler, spans, owner, all_groups)
-
-
-def needs_columns(constraint: Constraint) -> bool:
-    """Whether a constraint looks at more than labels."""
-    return bool(isinstance(constraint.expression, Grouped)) or any(
-        key_of(s) != "label" for t in constraint.terms for s in (*t.rows, *t.on, *t.where)
-    ) or any(isinstance(t.event, Differs) for t in constraint.terms)  # fmt: skip
-
-
-def _nan(what: str) -> float:
-    return np.nan
 
 
 def _compile_one(
@@ -527,7 +509,7 @@ def _compile_one(
 
     if isinstance(expression, Grouped):
         if not lenient:
-            groups = find_groups(constraint, compiler.cells, view, compiler)
+            groups = find_groups(constraint, view, compiler)
         at = [compiler.functional(expression.rate, view, g, undefined) for g in groups]
         if isinstance(expression, Gap) and isinstance(expression.reference, Overall):
             at.append(compiler.functional(expression.rate, view, None, undefined))
@@ -565,7 +547,7 @@ def _assemble(
     spread, rewards, starts = [], [], []
     for entries in compiler.entries:
         view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
-        combined = np.zeros((view.cells.stop - view.cells.start, n_classes))
+        combined = np.zeros((len(view), n_classes))
         imitation = np.zeros_like(combined)
         for k, a in entries.items():
             combined += a * compiler.hard[k]

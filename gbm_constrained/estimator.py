@@ -271,16 +271,13 @@ class EvaluationSet:
 
     Parameters
     ----------
-    name : str
-        What the rows are called in errors.
     rows : Rows
         The rows.
     trained : CompiledConstraints
         The constraints on the training rows.
     """
 
-    def __init__(self, name: str, rows: Rows, trained: CompiledConstraints) -> None:
-        self.name = name
+    def __init__(self, rows: Rows, trained: CompiledConstraints) -> None:
         cells, self._compiled = compile_constraints(trained.constraints, rows, like=trained)
         self._lagrangian = Lagrangian(rows.y, cells, self._compiled, weight=rows.weight)
         self.functionals_in: dict[int, Float] = {}
@@ -446,7 +443,7 @@ class ConstrainedFit:
             [X],
             like=self._rows,
         )
-        added = EvaluationSet(name, rows, self._reported)
+        added = EvaluationSet(rows, self._reported)
         self.evaluation_sets.append(added)
         return added
 
@@ -478,6 +475,7 @@ class ConstrainedFit:
         statistics = lagrangian.at(margin).statistics()
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
+        functionals = lagrangian.constraints.functionals(statistics)
         reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
         return replace(
             last,
@@ -485,8 +483,8 @@ class ConstrainedFit:
             rounds=rounds,
             objective=lagrangian.objective(statistics),
             error=lagrangian.error(statistics),
-            rates=lagrangian.constraints.rates(statistics),
-            functionals=lagrangian.constraints.functionals(statistics),
+            rates=lagrangian.constraints.rows_of(functionals),
+            functionals=functionals,
             bregman=np.nan,
             seconds=solver.elapsed,
             fritz_john=reached[0] if reached else np.nan,
@@ -606,26 +604,22 @@ def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float
     return np.asarray(prefixes["probability"].to_numpy() @ stacked)
 
 
-def drawn(
-    decide: Callable[[int], Array], n_rows: int, prefixes: pd.DataFrame, random_state: Any
-) -> Array:
+def drawn(decide: Callable[[int], Array], prefixes: pd.DataFrame, random_state: Any) -> Array:
     """Decisions of a randomised classifier: each row by a prefix drawn for it.
 
     Parameters
     ----------
     decide : callable
         Decisions on all rows of the prefix of so many rounds.
-    n_rows : int
-        Number of rows.
     prefixes : DataFrame
         Rounds and probability of each prefix.
     random_state : int, RandomState or None
         As in scikit-learn.
     """
-    uniform = check_random_state(random_state).random_sample(n_rows)
-    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
     decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
-    return np.asarray(decisions[which, np.arange(n_rows)])
+    uniform = check_random_state(random_state).random_sample(decisions.shape[1])
+    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
+    return np.asarray(decisions[which, np.arange(uniform.size)])
 
 
 def refuse_random_state(random_state: Any) -> None:

@@ -145,7 +145,7 @@ class Lagrangian:
         if self.dtype == narrow or self.n_classes > 2:
             return
         self.dtype = narrow
-        self._tables = None
+        self._tables = self._proximal = None
         self._labels = self._labels.astype(narrow)
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
@@ -163,6 +163,12 @@ class Lagrangian:
         return x
 
     @cached_property
+    def _density(self) -> Float:
+        """Total weight over that of each cell; zero for empty cells."""
+        weight = self.cell_weight
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    @cached_property
     def sensitivities(self) -> Any:
         r"""How strongly each row of constraints reacts to each cell: csr_array (m, n_cells).
 
@@ -178,9 +184,7 @@ class Lagrangian:
     @cached_property
     def reactions(self) -> tuple[Any, Any]:
         """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
-        weight = self.cell_weight
-        share = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        scale = sparse.diags_array(np.sqrt(share))
+        scale = sparse.diags_array(np.sqrt(self._density))
         # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
         # hence the spread of the coefficients and not their size.
         rates = rate_lipschitz(self.n_classes) * self.constraints.spread
@@ -241,10 +245,9 @@ class Lagrangian:
         steepest = rate_lipschitz(self.n_classes)
         slopes = np.full(len(self.cells), steepest)
         for view in self.cells.views:
-            size = view.cells.stop - view.cells.start
-            codes = view.codes[rows] - view.cells.start
-            mass = np.bincount(codes, weight, size)
-            total = np.bincount(codes, square, size)
+            codes = view.small_codes[rows]
+            mass = np.bincount(codes, weight, len(view))
+            total = np.bincount(codes, square, len(view))
             with np.errstate(invalid="ignore"):
                 slopes[view.cells] = np.where(mass > 0, np.sqrt(total / mass), steepest)
         return slopes
@@ -322,12 +325,11 @@ class Lagrangian:
         of a rate is both; the logistic one is convex.
         """
         several = int(self.n_classes > 2)
-        constraints, weight = self.constraints, self.cell_weight
+        constraints = self.constraints
         total = (0.25, 0.5)[several] * np.maximum(-(multipliers @ constraints.B), 0.0)
         bounded = np.where(self.is_sigmoid, multipliers, 0.0)
         total = total + SIGMOID_CONCAVITY[several] * (bounded @ constraints.spread)
-        scale = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        return np.asarray(total * scale)
+        return np.asarray(total * self._density)
 
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells for each row, shaped to multiply scores.
@@ -371,8 +373,7 @@ class Lagrangian:
         return self._tables[1]
 
     def _make_tables(self, multipliers: Float) -> KernelTables:
-        weight = self.cell_weight
-        density = np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        density = self._density
         shape = (len(self.cells), self.n_classes)
         convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
         convex = density[:, None] * convex.reshape(shape)

@@ -276,10 +276,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if margin is None:
             margin = self._margin(stack.X, init_score)
         prefixes = fit.mixture(margin, rounds) if options.iterate == "randomized" else None
-        if options.iterate == "best" and fit.best_rounds(margin, rounds) != rounds:
-            rounds = fit.best_rounds(margin, rounds)
-            self._truncate(observer.grown_after(rounds))
-            margin = self._margin(stack.X, init_score)
+        if options.iterate == "best":
+            best = fit.best_rounds(margin, rounds)
+            if best != rounds:
+                rounds = best
+                self._truncate(observer.grown_after(rounds))
+                margin = self._margin(stack.X, init_score)
         for held, i in zip(fit.evaluation_sets, held_out, strict=True):
             if options.iterate == "ergodic" or rounds not in held.functionals_in:
                 held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
@@ -336,7 +338,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         of_prefix = functools.partial(super().predict, X, **given)
         return drawn(
             lambda rounds: np.asarray(of_prefix(num_iteration=rounds)),
-            X.shape[0] if hasattr(X, "shape") else len(X),
             self.prefixes_,
             random_state,
         )

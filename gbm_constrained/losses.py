@@ -252,9 +252,8 @@ class BinaryKernel:
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
         signed = labels * margin
-        loss = np.abs(
-            signed
-        )  # |x| - x = -2 min(x, 0), which numpy takes several times as long for
+        # |x| - x = -2 min(x, 0), which numpy takes several times as long for.
+        loss = np.abs(signed)
         loss -= signed
         loss *= 0.5
         loss -= log_larger

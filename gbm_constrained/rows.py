@@ -187,7 +187,7 @@ class Rows:
 
         Raises
         ------
-        Unavailable
+        UnavailableError
             If these rows do not have it.
         """
         if key not in self._attributes:
@@ -202,6 +202,8 @@ class Rows:
                 levels, codes = (*levels, None), np.where(self.y < 0, len(levels), self.y)
             return Attribute(levels, codes)
         if key == "source":
+            if self.like is not None:
+                raise UnavailableError("a named data set is part of a fit")
             sizes = [self.y.size] if self.sizes is None else self.sizes
             return Attribute(("train", *self.sources), np.repeat(np.arange(len(sizes)), sizes))
         if isinstance(key, Mask):

@@ -174,7 +174,6 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
-        self._sensitive_eval = sensitive_features_eval_set
         params = {}
         if self.base_score is None and xgb_model is None:
             native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}
@@ -183,7 +182,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             elif self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
-        with self._driven_by(fit, params) as observer:
+        with self._driven_by(fit, params, sensitive_features_eval_set) as observer:
             native(stack.X, stack.y, sample_weight=stack.sample_weight)
             self._finish(fit, observer)
         return self
@@ -217,7 +216,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         return factor
 
     @contextmanager
-    def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[_Observer]:
+    def _driven_by(
+        self, fit: ConstrainedFit, params: dict[str, Any], sensitive_eval: Sequence[Any] | None
+    ) -> Iterator[_Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
@@ -226,6 +227,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         own = {name: getattr(self, name) for name in ("objective", "eval_metric", "callbacks")}
         self._matrices: list[Any] = []
         self._current_fit = fit
+        self._sensitive_eval = sensitive_eval
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
@@ -327,7 +329,6 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         of_prefix = functools.partial(super().predict, X, **given)
         return drawn(
             lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
-            X.shape[0] if hasattr(X, "shape") else len(X),
             self.prefixes_,
             random_state,
         )
