@@ -18,6 +18,7 @@ the sum of those of its cells. Usually one view is enough.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,6 +143,7 @@ class Cells:
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
+        self.reduce_sum = reduce_sum
         base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         keys_of_views: list[list[Key]] = []
         view_of: list[int] = []
@@ -186,6 +188,19 @@ class Cells:
             stop = start + prod(shape)
             yield View(codes + start, slice(start, stop), dict(zip(keys, levels, strict=True)))
             start = stop
+
+    def take(self, index: NDArray[np.intp]) -> Cells:
+        """Cells of some of the rows, numbered as these are.
+
+        Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
+        rows: a rate of the part is the mean over its cells, each with its share of the whole.
+        """
+        part = copy.copy(self)
+        part.views = tuple(View(view.codes[index], view.cells, view.levels) for view in self.views)
+        weight = self.rows.weight
+        part.weight = self.reduce_sum(part.total(None if weight is None else weight[index]))
+        part.count = self.reduce_sum(part.total())
+        return part
 
     def __len__(self) -> int:
         return self.labels.size

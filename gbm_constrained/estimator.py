@@ -18,11 +18,22 @@ from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Array, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
 from gbm_constrained.rates import Constraint
-from gbm_constrained.rows import Float, Rows, columns_of
+from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.selection import best_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
+from gbm_constrained.unseen import (
+    MEASURE_ON,
+    PLENTY,
+    Fold,
+    MakeScout,
+    Measurement,
+    MeasureOn,
+    Scouts,
+    parts_by_cell,
+    parts_by_group,
+)
 
 ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
@@ -65,6 +76,18 @@ SOLVER_PARAMETERS_DOC = """
         The outer loop. "auto" takes CBPR for differences of mean losses, such as
         ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
 
+UNSEEN_PARAMETERS_DOC = """
+    measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.unseen`. "crossfit"
+        grows `n_folds` boosters in step, "holdout" one, and the model is then trained on all rows
+        with the multipliers found. "auto" takes "holdout" if every rate is taken over 50,000
+        rows, and "crossfit" if not; "train" where neither is possible (dart, continued training).
+    n_folds : int, default=4
+        Folds of "crossfit", stratified by cell.
+    holdout_fraction : float, default=None
+        Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
+        then costs nothing and is no longer unseen; a quarter of the rows without one."""
+
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows, its value on the last
@@ -101,6 +124,9 @@ class SolverOptions:
     error_form: ErrorForm = "rate"
     outlier_clip: float | None = None
     initial_multipliers: Float | None = None
+    measure_on: MeasureOn = "train"
+    n_folds: int = 4
+    holdout_fraction: float | None = None
     solver: SolverName = "auto"
 
     @classmethod
@@ -121,14 +147,15 @@ class SolverOptions:
         _check_choice("iterate", options.iterate, ITERATES)
         _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
+        _check_choice("measure_on", options.measure_on, MEASURE_ON)
+        _check_integer("n_folds", options.n_folds, 2)
+        _check_share("holdout_fraction", options.holdout_fraction)
         if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
             raise ValueError(
                 f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
                 f"does not hold: use error_form='rate', or iterate='last'."
             )
-        rounds = options.rounds_per_iteration
-        if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
-            raise ValueError(f"rounds_per_iteration must be an integer >= 1, got {rounds!r}.")
+        _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             value = getattr(options, name)
             if value is not None and not (np.isfinite(value) and value > 0):
@@ -169,6 +196,16 @@ SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+
+
+def _check_share(name: str, value: Any) -> None:
+    if value is not None and not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
@@ -379,7 +416,7 @@ class ConstrainedFit:
             self.stack.names,
             self.stack.sizes,
         )
-        cells, self._reported = compile_constraints(options.constraints, self._rows)
+        self._cells, self._reported = compile_constraints(options.constraints, self._rows)
         trained, factors = self._reported, None
         if options.error_form == "log_loss":
             trained, factors = as_losses(self._reported, self.classes.size)
@@ -390,32 +427,121 @@ class ConstrainedFit:
                 f"that the constraints compile to, got {start.size}: the rows are "
                 f"{list(trained.rows)}."
             )
-        lagrangian = Lagrangian(
-            self._rows.y,
-            cells,
-            trained,
-            weight=self.stack.with_mean(row_weight),
-            proxy=options.proxy,
-            outlier_clip=options.outlier_clip,
-            majoriser_factor=softmax_hessian(self.classes.size),
+        self._trained, self._row_weight = trained, self.stack.with_mean(row_weight)
+        self._kernel = {
+            "proxy": options.proxy,
+            "outlier_clip": options.outlier_clip,
+            "majoriser_factor": softmax_hessian(self.classes.size),
             **kernel,
-        )
+        }
+        self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
+        self._solver_options: dict[str, Any] = {
+            "tau": options.tau,
+            "sigma": options.sigma,
+            "mu": options.mu,
+            "rounds_per_iteration": rounds,
+            "progress": max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
+            "lazy": lazy,
+            "initial_multipliers": start,
+            "level_update": None if factors is None else n_rounds // (2 * rounds) * rounds,
+            "level_factors": factors,
+        }
         self._progress = Progress(n_rounds, self._reported) if show_progress else None
-        self.solver = options.solver_class(lagrangian)(
-            lagrangian,
-            tau=options.tau,
-            sigma=options.sigma,
-            mu=options.mu,
-            rounds_per_iteration=rounds,
-            progress=max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
-            lazy=lazy,
-            initial_multipliers=start,
-            level_update=None if factors is None else n_rounds // (2 * rounds) * rounds,
-            level_factors=factors,
-            callback=self._progress,
-        )
+        self.solver = self._make_solver(self._make_lagrangian(), callback=self._progress)
         self.evaluation_sets: list[EvaluationSet] = []
+        self.measurement: Measurement | None = None
+        self.scouts: Scouts | None = None
+
+    def _make_lagrangian(self, index: Codes | None = None) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of some."""
+        weight = self._row_weight
+        if index is None:
+            return Lagrangian(
+                self._rows.y, self._cells, self._trained, weight=weight, **self._kernel
+            )
+        part = None if weight is None else weight[index]
+        cells, y = self._cells.take(index), self._rows.y[index]
+        return Lagrangian(y, cells, self._trained, weight=part, **self._kernel)
+
+    def _make_solver(self, lagrangian: Lagrangian, **others: Any) -> ABPP:
+        solver = self.options.solver_class(lagrangian)
+        return solver(lagrangian, **self._solver_options, **others)
+
+    def measured_on(self, possible: bool) -> MeasureOn:
+        """Resolve where the constraints are measured.
+
+        Parameters
+        ----------
+        possible : bool
+            Whether the booster can be grown on part of the rows.
+        """
+        asked = self.options.measure_on
+        if asked != "auto":
+            return asked
+        if not possible:
+            return "train"
+        reach = np.array([self._cells.count[row.indices // self.classes.size].sum()
+                          for row in self._reported.U], dtype=float)  # fmt: skip
+        return "holdout" if reach.min(initial=np.inf) >= PLENTY else "crossfit"
+
+    def scout(
+        self, make: MakeScout, measure_on: MeasureOn, groups: Any, random_state: Any
+    ) -> None:
+        """Grow boosters on parts of the rows; this fit then follows the multipliers they found.
+
+        Parameters
+        ----------
+        make : callable
+            Makes a booster for a fold and a solver.
+        measure_on : {"holdout", "crossfit"}
+            How the rows are split.
+        groups : array-like of shape (n_samples,), default=None
+            Rows that belong together and stay in one part.
+        random_state : int, RandomState or None
+            Of the split; None is the same as 0.
+        """
+        folds = self._folds(measure_on, groups, 0 if random_state is None else random_state)
+        rows = np.sort(np.concatenate([fold.held for fold in folds]))
+        self.measurement = Measurement(
+            self._make_solver(self._make_lagrangian(rows), callback=self._progress), rows
+        )
+        members = [
+            make(fold, self._make_solver(self._make_lagrangian(fold.training),
+                                         schedule=self.measurement.schedule))
+            for fold in folds
+        ]  # fmt: skip
+        self.scouts = Scouts(self.measurement, folds, members)
+        self.scouts.grow(self.n_rounds, self.options.rounds_per_iteration)
+        self.solver.schedule = self.measurement.schedule
+        self.solver.callback = None
+
+    def _folds(self, measure_on: MeasureOn, groups: Any, random_state: Any) -> list[Fold]:
+        random = check_random_state(random_state)
+        rows = np.arange(len(self._rows))
+        n = self.options.n_folds
+        share = self.options.holdout_fraction or 0.25
+        if groups is not None:
+            groups = self._groups(groups)
+            n = n if measure_on == "crossfit" else max(round(1.0 / share), 2)
+            parts = parts_by_group(rows, self._cells, n, groups, random)
+        elif measure_on == "crossfit":
+            parts = parts_by_cell(rows, self._cells, [1.0 / n] * n, random)
+        else:
+            parts = parts_by_cell(rows, self._cells, [share, 1.0 - share], random)
+        held = parts if measure_on == "crossfit" else parts[:1]
+        return [Fold(np.setdiff1d(rows, part, assume_unique=True), part) for part in held]
+
+    def _groups(self, groups: Any) -> NDArray[Any]:
+        """Group of each row; rows of further data sets are groups of their own."""
+        values = pd.factorize(np.asarray(groups))[0]
+        if values.shape != (self.y.size,):
+            raise ValueError(
+                f"groups must hold one value for each of the {self.y.size} training rows, got "
+                f"shape {values.shape}."
+            )
+        more = np.arange(len(self._rows) - self.y.size)
+        return np.concatenate([values, values.max(initial=0) + 1 + more])
 
     def _factor(self, factor: FactorOfClass | None) -> Float | None:
         """Each row's factor, or None if all are one."""

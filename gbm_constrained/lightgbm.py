@@ -27,6 +27,7 @@ from gbm_constrained.estimator import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
     SOLVER_PARAMETERS_DOC,
+    UNSEEN_PARAMETERS_DOC,
     ConstrainedFit,
     ErrorForm,
     Iterate,
@@ -37,6 +38,8 @@ from gbm_constrained.estimator import (
 )
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.solvers import ABPP
+from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
@@ -50,7 +53,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
     fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
     **kwargs
         Every other parameter of :class:`lightgbm.LGBMClassifier`.
 
@@ -99,6 +102,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        measure_on: MeasureOn = "auto",
+        n_folds: int = 4,
+        holdout_fraction: float | None = None,
         solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
@@ -134,6 +140,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.measure_on = measure_on
+        self.n_folds = n_folds
+        self.holdout_fraction = holdout_fraction
         self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
@@ -174,6 +183,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         sensitive_features: Any = None,
         datasets: Any = None,
         sensitive_features_eval_set: list[Any] | None = None,
+        groups: Any = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
@@ -192,6 +202,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             not in the objective.
         sensitive_features_eval_set : list, default=None
             Sensitive features of each evaluation set.
+        groups : array-like of shape (n_samples,), default=None
+            Rows of one group are kept together where rows are split to measure constraints.
 
         Raises
         ------
@@ -247,14 +259,21 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
         intercept = np.zeros(fit.columns)
         own_start = init_score is not None or init_model is not None
+        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
         if not own_start and self._parameter(True, "boost_from_average"):
             intercept = _intercept(fit)
+        measure_on = fit.measured_on(possible=not dart and init_model is None)
+        if measure_on in ("crossfit", "holdout"):
+            start = _constant(intercept, stack.codes.size) if init_score is None else init_score
+            with self._driven_by(fit, {"metric": ["None"]}):
+                make = _scout_maker(self, fit, start, feature_name, categorical_feature)
+            fit.scout(make, measure_on, groups, self.random_state)
+        if not own_start and self._parameter(True, "boost_from_average"):
             given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
         # that it must be there from the first round on; all others get it after training.
-        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
         if dart and len(held_out) < len(pairs):
             raise ValueError(
                 "eval_set holds the training rows, which boosting_type='dart' does not stand "
@@ -466,6 +485,62 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             start = np.asarray(start, dtype=np.float64)
             margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
         return margin
+
+
+def _scout_maker(
+    parent: ConstrainedLGBMClassifier,
+    fit: ConstrainedFit,
+    start: Array,
+    feature_name: Any,
+    categorical_feature: Any,
+) -> MakeScout:
+    """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
+    parent._n_classes = fit.classes.size
+    params = {**parent._process_params(stage="fit"), "objective": "none"}
+    stack = fit.stack
+    X = stack.X if hasattr(stack.X, "shape") else np.asarray(stack.X)
+    whole = lgb.Dataset(
+        X,
+        stack.codes.clip(0),
+        weight=fit.library_weight,
+        feature_name=feature_name,
+        categorical_feature=categorical_feature,
+        params=params,
+        free_raw_data=False,
+    ).construct()
+    start = np.asarray(start, dtype=np.float64)
+    if start.ndim == 1 and fit.columns > 1:
+        start = start.reshape((-1, fit.columns), order="F")
+    return functools.partial(_Scout, whole, params, start)
+
+
+class _Scout:
+    """A booster on some of the rows, grown as the parent's own ``fit`` would."""
+
+    def __init__(
+        self, whole: lgb.Dataset, params: dict[str, Any], start: Array, fold: Fold, solver: ABPP
+    ) -> None:
+        self.solver = solver
+        self.start, self.held_start = start[fold.training], start[fold.held]
+        self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
+        self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
+        self.booster._Booster__set_objective_to_none = True  # as in _Observer
+
+    def grow(self) -> None:
+        def objective(margin: Array, _: Any) -> Any:
+            return self.solver(margin + self.start)
+
+        self.booster.update(fobj=objective)
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        kept: list[Array] = []
+
+        def keep(margin: Array, _: Any) -> list[Any]:
+            kept.append(margin + self.held_start)
+            return []
+
+        self.booster.eval_valid(feval=keep)
+        return kept[0]
 
 
 class _Observer:

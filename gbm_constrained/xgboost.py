@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 from scipy.special import expit, softmax
+from sklearn.utils import _safe_indexing
 
 from gbm_constrained.estimator import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
     SOLVER_PARAMETERS_DOC,
+    UNSEEN_PARAMETERS_DOC,
     ConstrainedFit,
     ErrorForm,
     Iterate,
@@ -32,6 +34,9 @@ from gbm_constrained.estimator import (
     refuse_random_state,
 )
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.rows import Codes
+from gbm_constrained.solvers import ABPP
+from gbm_constrained.unseen import Fold, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
@@ -44,7 +49,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
     objective : str, default="binary:logistic"
         As in the parent. Constraints need the logistic or softmax objective.
     **kwargs
@@ -75,6 +80,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         error_form: ErrorForm = "rate",
         outlier_clip: float | None = None,
         initial_multipliers: Any = None,
+        measure_on: MeasureOn = "auto",
+        n_folds: int = 4,
+        holdout_fraction: float | None = None,
         solver: SolverName = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -90,6 +98,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.error_form = error_form
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
+        self.measure_on = measure_on
+        self.n_folds = n_folds
+        self.holdout_fraction = holdout_fraction
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
@@ -116,6 +127,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         sensitive_features: Any = None,
         datasets: Any = None,
         sensitive_features_eval_set: Sequence[Any] | None = None,
+        groups: Any = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
@@ -134,6 +146,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             not in the objective.
         sensitive_features_eval_set : list, default=None
             Sensitive features of each evaluation set.
+        groups : array-like of shape (n_samples,), default=None
+            Rows of one group are kept together where rows are split to measure constraints.
 
         Raises
         ------
@@ -182,6 +196,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             elif self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
+        measure_on = fit.measured_on(possible=self.booster != "dart" and xgb_model is None)
+        if measure_on in ("crossfit", "holdout"):
+            make = functools.partial(_Scout, self, fit, params, base_margin, feature_weights)
+            fit.scout(make, measure_on, groups, self.random_state)
         with self._driven_by(fit, params, sensitive_features_eval_set) as observer:
             native(stack.X, stack.y, sample_weight=stack.sample_weight)
             self._finish(fit, observer)
@@ -331,6 +349,61 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
             self.prefixes_,
             random_state,
+        )
+
+
+class _Scout:
+    """A booster on some of the rows, grown as the parent's own ``fit`` would."""
+
+    def __init__(
+        self,
+        parent: ConstrainedXGBClassifier,
+        fit: ConstrainedFit,
+        params: dict[str, Any],
+        base_margin: Any,
+        feature_weights: Any,
+        fold: Fold,
+        solver: ABPP,
+    ) -> None:
+        self.solver = solver
+        stack = fit.stack
+
+        def matrix(rows: Codes, ref: Any) -> Any:
+            given = {
+                "label": fit.stack.codes[rows].clip(0),
+                "weight": None
+                if stack.sample_weight is None
+                else np.asarray(stack.sample_weight)[rows],
+                "base_margin": None if base_margin is None else np.asarray(base_margin)[rows],
+            }
+            return parent._create_dmatrix(
+                ref,
+                data=_safe_indexing(stack.X, rows),
+                missing=parent.missing,
+                enable_categorical=parent.enable_categorical,
+                feature_types=parent.feature_types,
+                feature_weights=feature_weights if ref is None else None,
+                **given,
+            )
+
+        self.matrix = matrix(fold.training, None)
+        self.held = matrix(fold.held, self.matrix)
+        native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
+        if fit.classes.size > 2:
+            native.update(objective="multi:softprob", num_class=fit.classes.size)
+        native.pop("n_estimators", None)
+        self.booster = xgb.Booster(native, [self.matrix, self.held])
+
+    def grow(self) -> None:
+        def objective(margin: Array, _: Any) -> Any:
+            return self.solver(margin)
+
+        self.booster.update(self.matrix, self.solver.rounds, objective)
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        span = (0, 0 if rounds is None else rounds)
+        return np.asarray(
+            self.booster.predict(self.held, output_margin=True, iteration_range=span)
         )
 
 

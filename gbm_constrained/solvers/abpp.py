@@ -56,7 +56,7 @@ call it in a plain loop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -152,6 +152,10 @@ class ABPP:
         (the half-way heuristic of the paper, section 6); never by default.
     level_factors : ndarray of shape (m,), default=None
         Those factors: the wanted error rates; NaN leaves a bound as it is.
+    schedule : sequence of ndarray of shape (m,), default=None
+        Multipliers of each outer iteration, taken instead of dual steps: those of another solver,
+        which measures the constraints elsewhere. It may grow as that solver goes on; the last
+        ones hold beyond its end.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -178,6 +182,7 @@ class ABPP:
     initial_multipliers: Float | None = None
     level_update: int | None = None
     level_factors: Float | None = None
+    schedule: Sequence[Float] | None = None
     callback: Callable[[Record], object] | None = None
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
@@ -274,6 +279,8 @@ class ABPP:
 
     def _ascend(self, g: Float, z: Float) -> Float:
         """Multipliers after a dual step along z, the extrapolated constraints g."""
+        if self.schedule is not None:
+            return self.schedule[min(len(self.history), len(self.schedule) - 1)]
         if self._observes and self.multipliers.any():
             self.lipschitz = self._observed_lipschitz()
         assert self.lipschitz is not None

@@ -194,7 +194,7 @@ class CBPR(ABPP):
         return np.asarray(flat.ravel())
 
     def _ascend(self, g: Float, z: Float) -> Float:
-        if self.lazy or g.size == 0:
+        if self.lazy or g.size == 0 or self.schedule is not None:
             return super()._ascend(g, z)
         assert self._model is not None
         if self._step is not None:
