@@ -182,8 +182,8 @@ def main() -> None:
                 experiment(rng, n, bound, arguments.delta) for _ in range(arguments.repetitions)
             ]
             seconds = time.perf_counter() - start
-            for choice, outcomes in zip(("certified", "plain"), zip(*pairs, strict=True)):
-                table = np.array(outcomes, dtype=float)
+            for i, choice in enumerate(("certified", "plain")):
+                table = np.array([pair[i] for pair in pairs], dtype=float)
                 violated = int(table[:, 0].sum())
                 low, high = clopper_pearson(violated, len(table))
                 none = np.isnan(table[:, 1]).mean()
