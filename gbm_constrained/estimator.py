@@ -503,9 +503,8 @@ class ConstrainedFit:
         """
         folds = self._folds(measure_on, groups, 0 if random_state is None else random_state)
         rows = np.sort(np.concatenate([fold.held for fold in folds]))
-        self.measurement = Measurement(
-            self._make_solver(self._make_lagrangian(rows), callback=self._progress), rows
-        )
+        leader = self._make_solver(self._make_lagrangian(rows), callback=self._progress)
+        self.measurement = Measurement(leader, rows)
         members = [
             make(fold, self._make_solver(self._make_lagrangian(fold.training),
                                          schedule=self.measurement.schedule))
