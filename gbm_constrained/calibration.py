@@ -29,13 +29,15 @@ from gbm_constrained.rows import Codes, Float
 from gbm_constrained.selection import MET
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
-# threshold between them would not survive the rounding of a booster's float32 sums.
-RESOLUTION = 2e-6
+# threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
+# the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
+# no longer count, while all gaps are small.
+RESOLUTION, MANY = 1e-5, 1_000_000
 BEYOND = 1.0  # How far past the outermost score a shift goes that decides all rows alike.
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
 DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
-PENALTIES = (0.5, 2.0, 8.0, 32.0)  # Of violations against errors, several classes.
-VISITS = 12_000_000  # Rows times lines that a search over several classes may take, about.
+PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
+VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
 PAIRS_UP_TO = 8  # Classes that are also raised two by two.
@@ -126,7 +128,8 @@ def best_shift(
     among equals the shift nearest to zero is taken; several classes are searched from several
     starts, and the outcome is never worse than no shift.
 
-    Rows of constraints with a mean loss are left out and listed in the result.
+    Rows of constraints with a mean loss are left out and listed in the result; where no others
+    are, the scores stay.
 
     Parameters
     ----------
@@ -166,7 +169,7 @@ def best_shift(
         value,
         error,
         _functionals(compiled, decisions.fractions(decided)),
-        excess if excess > MET else 0.0,
+        excess,
         merits.uncalibrated,
     )
 
@@ -298,7 +301,8 @@ def _line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> _L
     """
     order = np.argsort(at)
     at, size = at[order], np.maximum(size[order], 1.0)
-    apart = np.diff(at) > RESOLUTION * np.maximum(size[1:], size[:-1])
+    resolution = RESOLUTION * min(1.0, MANY / at.size)
+    apart = np.diff(at) > resolution * np.maximum(size[1:], size[:-1])
     cut = np.flatnonzero(apart)
     middle = (at[cut] + at[cut + 1]) / 2
     shift = np.concatenate([[at[0] - BEYOND], middle, [at[-1] + BEYOND]])
@@ -442,6 +446,7 @@ class _Merits:
         rates = values[1:] if self.combine is None else self.combine @ values[1:]
         excess = rates - self.right[:, None]
         np.maximum(excess, 0.0, out=excess)
+        excess[excess <= MET] = 0.0
         return values[0], excess.max(axis=0, initial=0.0), excess.sum(axis=0)
 
     def of(self, decided: Codes) -> tuple[float, float, float]:
@@ -459,7 +464,7 @@ class _Merits:
 def _best(error: Float, excess: Float, shift: Float) -> int:
     """Candidate of smallest violation, then error, then shift, equal up to rounding."""
     least = excess.min()
-    good = excess <= (MET if least <= MET else least + MET)
+    good = excess <= (least + MET if least > 0.0 else 0.0)
     good &= error <= error[good].min() + MET
     return int(np.where(good, np.abs(shift), np.inf).argmin())
 
@@ -483,9 +488,8 @@ class _Biases:
 
     def beats(self, other: _Biases) -> bool:
         """Whether the largest violation is smaller, or equal and the error smaller."""
-        mine, theirs = (b.excess if b.excess > MET else 0.0 for b in (self, other))
-        if abs(mine - theirs) > MET:
-            return mine < theirs
+        if abs(self.excess - other.excess) > MET:
+            return self.excess < other.excess
         return self.error < other.error - MET
 
 
@@ -524,16 +528,16 @@ class _BiasSearch:
     def run(self) -> Float:
         """Give the best biases found."""
         k = self.scores.shape[0]
-        if not self.merits.stays:
-            rng = np.random.default_rng(0)
-            start, stalled = self.best, 0
-            while self.lines_left and stalled < RESTARTS:
-                before = self.best
-                for penalty in (*PENALTIES, None):
-                    start = self._descend(start, penalty, self.single)
-                self._descend(self.best, None, [*self.single, *self.double])
-                stalled = 0 if self.best.beats(before) else stalled + 1
-                start = self._at(self.best.value + rng.normal(size=k) * 0.5**stalled)
+        every = [*self.single, *self.double]
+        rng = np.random.default_rng(0)
+        start, stalled = self.best, RESTARTS if self.merits.stays else 0
+        while self.lines_left and stalled < RESTARTS:
+            before = self.best
+            for penalty in PENALTIES:
+                start = self._descend(start, penalty, every if self.best.excess else self.single)
+            self._descend(self.best, None, every)
+            stalled = 0 if self.best.beats(before) else stalled + 1
+            start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
         value = self.best.value
         return np.asarray(value - value.mean())
 
