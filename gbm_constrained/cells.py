@@ -197,8 +197,8 @@ class Cells:
         """
         part = copy.copy(self)
         part.views = tuple(View(view.codes[index], view.cells, view.levels) for view in self.views)
-        weight = self.rows.weight
-        part.weight = self.reduce_sum(part.total(None if weight is None else weight[index]))
+        part.rows = self.rows.take(index)
+        part.weight = self.reduce_sum(part.total(part.rows.weight))
         part.count = self.reduce_sum(part.total())
         return part
 

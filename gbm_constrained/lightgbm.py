@@ -543,6 +543,28 @@ class _Scout:
         return kept[0]
 
 
+def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
+    """Add to all raw scores that a booster predicts, those of its prefixes included.
+
+    Parameters
+    ----------
+    booster : Booster
+        One with its objective, that has been trained or loaded.
+    shift : ndarray of shape (1,) or (n_classes,)
+        What to add to each class's score.
+
+    Returns
+    -------
+    Booster
+        A new one, for LightGBM cannot read a model into an existing one.
+    """
+    text = add_intercept(booster.model_to_string(num_iteration=-1), shift.tolist())
+    shifted = lgb.Booster(model_str=text)
+    shifted.best_iteration, shifted.best_score = booster.best_iteration, booster.best_score
+    shifted.params = booster.params
+    return shifted.set_train_data_name(booster._train_data_name)
+
+
 class _Observer:
     """Callbacks that measure the evaluation sets and keep the last scores of the training rows.
 

@@ -173,6 +173,7 @@ class Rows:
     sizes: Sequence[int] | None = None
     like: Rows | None = None
     _attributes: dict[Key, Attribute] = field(default_factory=dict, init=False, repr=False)
+    _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         return self.y.size
@@ -181,6 +182,14 @@ class Rows:
     def n_training(self) -> int:
         """Rows of the training set, which come first."""
         return self.y.size if self.sizes is None else self.sizes[0]
+
+    def take(self, index: Codes) -> Rows:
+        """Some of the rows, with the attributes that all of them have."""
+        part = Rows(self.y[index], self.classes, None if self.weight is None else self.weight[index])
+        part.columns = {name: values[:0] for name, values in self.columns.items()}
+        part.sources = self.sources
+        part._whole = self, index
+        return part
 
     def attribute(self, key: Key) -> Attribute:
         """Look up an attribute of the rows.
@@ -195,6 +204,10 @@ class Rows:
         return self._attributes[key]
 
     def _make(self, key: Key) -> Attribute:
+        if self._whole is not None:
+            rows, index = self._whole
+            whole = rows.attribute(key)
+            return Attribute(whole.levels, whole.codes[index])
         if key == "label":
             levels: tuple[Any, ...] = tuple(self.classes.tolist())
             codes = self.y

@@ -1,0 +1,588 @@
+r"""Move the decisions of a trained model until the rules hold on rows it has not seen.
+
+A shift is added to the scores: a number to the margin of two classes, which moves the threshold,
+or one bias to each class's score. The error and every 0-1 rate are step functions of it,
+
+.. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b,
+
+and as a shift grows along a line each row changes its decision once: sorted by where they do,
+rows give all values on the line as running sums. Two classes have one line, and its best shift is
+found exactly. Several classes are searched line by line, raising one class or two against the
+others. Shifts that decide alike are one candidate, put midway between its neighbours' scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from gbm_constrained.cells import Cells
+from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.rows import Codes, Float
+from gbm_constrained.selection import MET
+
+# Scores closer to each other than this, relative to their size (at least one), count as equal: a
+# threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
+# the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
+# no longer count, while all gaps are small.
+RESOLUTION, MANY = 1e-5, 1_000_000
+BEYOND = 1.0  # How far past the outermost score a shift goes that decides all rows alike.
+BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
+DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
+PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
+VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
+FEWEST_LINES, MOST_LINES = 60, 1500
+RESTARTS = 4  # That may find nothing better.
+PAIRS_UP_TO = 8  # Classes that are also raised two by two.
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What to add to the scores, and what comes of it.
+
+    Parameters
+    ----------
+    value : ndarray of shape (1,) or (n_classes,)
+        Added to the margin of two classes, or to the scores of several, where it sums to zero.
+    error : float
+        Weighted 0-1 error after it, of labelled rows that are in the objective.
+    functionals : ndarray of shape (n_functionals,)
+        Value of each functional after it; NaN for those with a mean loss.
+    excess : float
+        Largest violation of a row of constraints after it; 0 if all hold.
+    uncalibrated : tuple of int, default=()
+        Rows of constraints with a mean loss, which decisions do not determine: they were left out.
+    """
+
+    value: Float
+    error: float
+    functionals: Float
+    excess: float
+    uncalibrated: tuple[int, ...] = ()
+
+    @property
+    def feasible(self) -> bool:
+        """Whether all rows of constraints hold that were calibrated."""
+        return self.excess == 0.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Error and functionals of two classes as the threshold moves.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (T,)
+        Shifts of the margin, ascending: from no row decided as the second class to all.
+    n_positive : ndarray of shape (T,), intp
+        Rows decided as the second class at each.
+    error : ndarray of shape (T,)
+        Weighted 0-1 error of labelled rows that are in the objective.
+    functionals : ndarray of shape (T, n_functionals)
+        Value of each functional; NaN for those with a mean loss.
+    """
+
+    shift: Float
+    n_positive: Codes
+    error: Float
+    functionals: Float
+    _compiled: CompiledConstraints = field(repr=False)
+    _order: Codes = field(repr=False)
+    _decisions: _Decisions = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.shift.size
+
+    @cached_property
+    def violations(self) -> Float:
+        """Left-hand minus right-hand side of each row of constraints, shape (T, m)."""
+        compiled = self._compiled
+        return np.array([compiled.rows_of(f) - compiled.b for f in self.functionals])
+
+    def counts(self, i: int) -> Float:
+        """Weighted fraction of each cell predicted as each class at shift i."""
+        decided = np.zeros(self._order.size, dtype=np.intp)
+        decided[self._order[: self.n_positive[i]]] = 1
+        return self._decisions.fractions(decided)
+
+
+def best_shift(
+    margin: NDArray[Any],
+    cells: Cells,
+    compiled: CompiledConstraints,
+    weight: NDArray[Any] | None = None,
+    *,
+    bounds: NDArray[Any] | None = None,
+) -> Shift:
+    """Shift of smallest error under which all constraints hold on these rows.
+
+    Where none is found that meets them all, the largest violation is made smallest, and then the
+    error. No shift is preferred to others as good. The search is exact for two classes, where
+    among equals the shift nearest to zero is taken; several classes are searched from several
+    starts, and the outcome is never worse than no shift.
+
+    Rows of constraints with a mean loss are left out and listed in the result; where no others
+    are, the scores stay.
+
+    Parameters
+    ----------
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of rows that the model was not trained on.
+    cells : Cells
+        The rows' partition.
+    compiled : CompiledConstraints
+        The constraints on them.
+    weight : ndarray of shape (n_samples,), default=None
+        Sample weights; those of the cells' rows by default.
+    bounds : ndarray of shape (m,), default=None
+        Right-hand sides instead of those of the constraints, for instance tighter ones.
+
+    Raises
+    ------
+    ValueError
+        If the scores or bounds do not fit the rows or constraints.
+    """
+    margin = _checked(margin, cells)
+    if bounds is not None and np.shape(bounds) != (len(compiled),):
+        raise ValueError(
+            f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
+            f"constraints: give one right-hand side for each."
+        )
+    right = compiled.b if bounds is None else np.asarray(bounds, dtype=np.float64)
+    decisions = _Decisions(cells, weight)
+    merits = _Merits(decisions, compiled, right)
+    if margin.ndim == 1:
+        value = np.array([_best_threshold(margin, merits)])
+        decided = (margin + value > 0).astype(np.intp)
+    else:
+        value = _BiasSearch(margin, merits).run()
+        decided = (margin + value).argmax(axis=1)
+    error, excess, _ = merits.of(decided)
+    return Shift(
+        value,
+        error,
+        _functionals(compiled, decisions.fractions(decided)),
+        excess,
+        merits.uncalibrated,
+    )
+
+
+def threshold_curve(
+    margin: NDArray[Any],
+    cells: Cells,
+    compiled: CompiledConstraints,
+    weight: NDArray[Any] | None = None,
+    *,
+    most: int | None = None,
+) -> Curve:
+    """Error and functionals at every threshold of two classes.
+
+    Parameters
+    ----------
+    margin, cells, compiled, weight
+        As in :func:`best_shift`.
+    most : int, default=None
+        Keep at most so many thresholds, evenly spread over the rows; no shift, and one to either
+        side of all rows, are always among them.
+
+    Raises
+    ------
+    ValueError
+        If there are more than two classes, or `most` is less than three.
+    """
+    margin = _checked(margin, cells)
+    if margin.ndim == 2:
+        raise ValueError(
+            f"a threshold curve is for two classes, and there are {cells.classes.size}."
+        )
+    if most is not None and most < 3:
+        raise ValueError(f"most={most!r}: keep at least three thresholds.")
+    decisions = _Decisions(cells, weight)
+    line = _threshold_line(margin)
+    if most is not None and line.shift.size > most:
+        line = line.thinned(most)
+    measure = _Linear(decisions, compiled.U)
+    values = np.concatenate([block for _, block in measure.along(line)], axis=1)
+    has_loss = np.diff(compiled.V.indptr) > 0
+    constant = np.where(has_loss, np.nan, compiled.constant)
+    functionals = values[1:].T + constant
+    return Curve(line.shift, line.flipped, values[0], functionals, compiled, line.order, decisions)
+
+
+def _checked(margin: NDArray[Any], cells: Cells) -> Float:
+    n, k = len(cells.rows), cells.classes.size
+    shape = (n,) if k == 2 else (n, k)
+    margin = np.asarray(margin, dtype=np.float64)
+    if margin.shape != shape:
+        raise ValueError(
+            f"margin has shape {margin.shape}, but there are {n} rows of {k} classes: its shape "
+            f"must be {shape}."
+        )
+    return margin
+
+
+def _functionals(compiled: CompiledConstraints, fractions: Float) -> Float:
+    values = compiled.U @ fractions.ravel() + compiled.constant
+    return np.where(np.diff(compiled.V.indptr) > 0, np.nan, values)
+
+
+class _Decisions:
+    """Rows, their weights, and sums of them by cell and decision.
+
+    Parameters
+    ----------
+    cells : Cells
+        The rows' partition.
+    weight : ndarray of shape (n_samples,), default=None
+        Weights of the rows; those of the cells' rows by default.
+    """
+
+    def __init__(self, cells: Cells, weight: NDArray[Any] | None) -> None:
+        weight = cells.rows.weight if weight is None else weight
+        self.cells = cells
+        self.n_classes = int(cells.classes.size)
+        self.weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        self.mass = cells.total(self.weight)
+        with np.errstate(divide="ignore"):
+            self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)
+
+    def fractions(self, decided: Codes) -> Float:
+        """Weighted fraction of each cell decided as each class; the first one's in empty cells."""
+        k, size = self.n_classes, self.mass.size * self.n_classes
+        table = np.zeros(size)
+        for view in self.cells.views:
+            table += np.bincount(view.codes * k + decided, self.weight, size)
+        table = table.reshape(-1, k) * self.density[:, None]
+        table[:, 0] = 1.0 - table[:, 1:].sum(axis=1)
+        return table
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Rows in the order in which they change their decision, and where shifts can stop.
+
+    Parameters
+    ----------
+    order : ndarray of shape (n_samples,), intp
+        The rows.
+    before, after : ndarray of shape (n_samples,), or int
+        Decision of each row (not ordered) at the beginning and at the end of the line.
+    shift : ndarray of shape (T,)
+        Candidates, ascending.
+    flipped : ndarray of shape (T,), intp
+        Rows that have changed at each.
+    """
+
+    order: Codes
+    before: Codes | int
+    after: Codes | int
+    shift: Float
+    flipped: Codes
+
+    def thinned(self, most: int) -> _Line:
+        """Keep some of the candidates, evenly spread over the rows."""
+        wanted = np.linspace(0, self.order.size, most - 1)
+        middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
+        keep = np.unique(np.append(middle, np.flatnonzero(self.shift == 0.0)))
+        return _Line(self.order, self.before, self.after, self.shift[keep], self.flipped[keep])
+
+
+def _line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> _Line:
+    """Sort rows that change their decision where the shift exceeds `at`.
+
+    Scores of magnitude `size` have to differ by more than their rounding to be told apart.
+    """
+    order = np.argsort(at)
+    at, size = at[order], np.maximum(size[order], 1.0)
+    resolution = RESOLUTION * min(1.0, MANY / at.size)
+    apart = np.diff(at) > resolution * np.maximum(size[1:], size[:-1])
+    cut = np.flatnonzero(apart)
+    middle = (at[cut] + at[cut + 1]) / 2
+    shift = np.concatenate([[at[0] - BEYOND], middle, [at[-1] + BEYOND]])
+    return _Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
+
+
+def _threshold_line(margin: Float) -> _Line:
+    """All thresholds of two classes, no shift among them."""
+    line = _line(-margin, np.abs(margin), 0, 1)
+    positive = int(np.count_nonzero(margin > 0))
+    i = int(np.searchsorted(line.flipped, positive))
+    shift, flipped = line.shift, line.flipped
+    if flipped[i] == positive:  # decides as no shift does
+        shift[i] = 0.0
+    else:
+        shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)
+    return _Line(line.order, 0, 1, shift, flipped)
+
+
+class _Linear:
+    """The error, and linear maps of predicted fractions, along a line.
+
+    Parameters
+    ----------
+    decisions : _Decisions
+        The rows.
+    coefficients : csr_array of shape (r, n_cells * n_classes)
+        Of the predicted fractions.
+    """
+
+    def __init__(self, decisions: _Decisions, coefficients: Any) -> None:
+        self.decisions = decisions
+        views, k = decisions.cells.views, decisions.n_classes
+        self.size = coefficients.shape[0] + 1
+        per_weight: Any = coefficients.multiply(np.repeat(decisions.density, k)[None])
+        per_weight = sparse.csc_array(sparse.vstack([self._error(), per_weight]))
+        # Of each view: the cell of each row, which values it has a part in, their coefficients.
+        self.parts: list[tuple[Codes, Codes, Any]] = []
+        for view in views:
+            table = per_weight[:, view.cells.start * k : view.cells.stop * k]
+            members = np.unique(table.indices).astype(np.intp)
+            if members.size == 0:
+                continue
+            table = table[members]
+            if members.size * table.shape[1] <= DENSE:
+                table = table.toarray()
+            self.parts.append((view.codes - view.cells.start, members, table))
+
+    def _error(self) -> Any:
+        """Coefficients of the error, which is read off the first view."""
+        decisions, cells = self.decisions, self.decisions.cells
+        counts = cells.in_objective & (cells.labels >= 0)
+        counts[cells.views[0].cells.stop :] = False
+        total = decisions.mass[counts].sum()
+        share = np.where(counts, 1.0 / total if total > 0 else 0.0, 0.0)
+        wrong = np.arange(decisions.n_classes) != cells.labels[:, None]
+        return sparse.csr_array((share[:, None] * wrong).reshape(1, -1))
+
+    def of(self, decided: Codes) -> Float:
+        """Values of some decisions, shape (1 + r,); the error comes first."""
+        values = np.zeros(self.size)
+        k, weight = self.decisions.n_classes, self.decisions.weight
+        for codes, members, table in self.parts:
+            values[members] += table @ np.bincount(codes * k + decided, weight, table.shape[1])
+        return values
+
+    def along(self, line: _Line) -> Iterator[tuple[slice, Float]]:
+        """Give consecutive candidates of a line with their values, shape (1 + r, candidates)."""
+        n = line.order.size
+        values = self.of(np.broadcast_to(line.before, n))
+        done = int(np.searchsorted(line.flipped, 0, side="right"))
+        if done:
+            yield slice(0, done), np.repeat(values[:, None], done, axis=1)
+        for start in range(0, n, BLOCK):
+            running = self._changes(line, line.order[start : start + BLOCK])
+            np.cumsum(running, axis=1, out=running)
+            running += values[:, None]
+            values = running[:, -1].copy()
+            stop = int(np.searchsorted(line.flipped, start + running.shape[1], side="right"))
+            if stop > done:
+                yield slice(done, stop), running[:, line.flipped[done:stop] - start - 1]
+            done = stop
+
+    def _changes(self, line: _Line, rows: Codes) -> Float:
+        """Change of each value when each of the rows changes its decision."""
+        changes = np.zeros((self.size, rows.size))
+        before = line.before if isinstance(line.before, int) else line.before[rows]
+        after = line.after if isinstance(line.after, int) else line.after[rows]
+        for codes, members, table in self.parts:
+            first = codes[rows] * self.decisions.n_classes
+            part = _columns(table, first + after)
+            part -= _columns(table, first + before)
+            if members.size == self.size:
+                changes = part
+            else:
+                changes[members] += part
+        if self.decisions.weight is not None:
+            changes *= self.decisions.weight[rows]
+        return changes
+
+
+def _columns(table: Any, at: Codes) -> Float:
+    if isinstance(table, np.ndarray):
+        return np.take(table, at, axis=1)
+    return np.asarray(table[:, at].toarray())
+
+
+class _Merits:
+    """Error and violations of decisions.
+
+    Parameters
+    ----------
+    decisions : _Decisions
+        The rows.
+    compiled : CompiledConstraints
+        The constraints.
+    right : ndarray of shape (m,)
+        Their right-hand sides.
+    """
+
+    def __init__(self, decisions: _Decisions, compiled: CompiledConstraints, right: Float) -> None:
+        has_loss = np.diff(compiled.B.indptr) > 0
+        self.uncalibrated = tuple(np.flatnonzero(has_loss).tolist())
+        kept = np.flatnonzero(~has_loss)
+        self.right = right[kept]
+        rows = compiled.R[kept]
+        used = np.unique(rows.indices)
+        self.combine = None
+        if kept.size <= used.size:
+            self.linear = _Linear(decisions, compiled.A[kept])
+        else:  # gaps of many groups
+            self.linear = _Linear(decisions, compiled.U[used])
+            self.combine = rows[:, used]
+
+    @property
+    def stays(self) -> bool:
+        """Whether there are constraints, none of which decisions determine."""
+        return self.right.size == 0 and bool(self.uncalibrated)
+
+    def _reduced(self, values: Float) -> tuple[Float, Float, Float]:
+        rates = values[1:] if self.combine is None else self.combine @ values[1:]
+        excess = rates - self.right[:, None]
+        np.maximum(excess, 0.0, out=excess)
+        excess[excess <= MET] = 0.0
+        return values[0], excess.max(axis=0, initial=0.0), excess.sum(axis=0)
+
+    def of(self, decided: Codes) -> tuple[float, float, float]:
+        """Error, largest violation, and sum of violations of some decisions."""
+        error, worst, total = self._reduced(self.linear.of(decided)[:, None])
+        return float(error[0]), float(worst[0]), float(total[0])
+
+    def along(self, line: _Line) -> tuple[Float, Float, Float]:
+        """Error, largest violation, and sum of violations of each candidate of a line."""
+        parts = [self._reduced(values) for _, values in self.linear.along(line)]
+        error, worst, total = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return error, worst, total
+
+
+def _best(error: Float, excess: Float, shift: Float) -> int:
+    """Candidate of smallest violation, then error, then shift, equal up to rounding."""
+    least = excess.min()
+    good = excess <= (least + MET if least > 0.0 else 0.0)
+    good &= error <= error[good].min() + MET
+    return int(np.where(good, np.abs(shift), np.inf).argmin())
+
+
+def _best_threshold(margin: Float, merits: _Merits) -> float:
+    if merits.stays:
+        return 0.0
+    line = _threshold_line(margin)
+    error, excess, _ = merits.along(line)
+    return float(line.shift[_best(error, excess, line.shift)])
+
+
+@dataclass(frozen=True)
+class _Biases:
+    """Biases and what comes of them."""
+
+    value: Float
+    error: float
+    excess: float
+    total: float
+
+    def beats(self, other: _Biases) -> bool:
+        """Whether the largest violation is smaller, or equal and the error smaller."""
+        if abs(self.excess - other.excess) > MET:
+            return self.excess < other.excess
+        return self.error < other.error - MET
+
+
+class _BiasSearch:
+    """Search for the biases of several classes, one line after the other.
+
+    A line raises one class, or two by the same amount, against all others. It is searched exactly
+    for the smallest error plus violations times a penalty, which grows: small ones lead along
+    good trade-offs to the feasible biases, where the last phase lowers the error. The best biases
+    by largest violation and error are remembered on every line, whatever it was searched for.
+
+    Parameters
+    ----------
+    margin : ndarray of shape (n_samples, n_classes)
+        Scores.
+    merits : _Merits
+        What is looked for.
+    """
+
+    def __init__(self, margin: Float, merits: _Merits) -> None:
+        self.merits = merits
+        self.scores = np.ascontiguousarray(margin.T)
+        self.size = np.abs(self.scores).max(axis=0)
+        k, n = self.scores.shape
+        self.lines_left = int(np.clip(VISITS // n, FEWEST_LINES, MOST_LINES))
+        self.single: list[tuple[int, ...]] = [(j,) for j in range(k)]
+        self.double: list[tuple[int, ...]] = []
+        if 4 <= k <= PAIRS_UP_TO:  # of three, a pair is the third class lowered
+            self.double = list(combinations(range(k), 2))
+        self.best = self._at(np.zeros(k))
+
+    def _at(self, value: Float) -> _Biases:
+        decided = (self.scores + value[:, None]).argmax(axis=0)
+        return _Biases(value, *self.merits.of(decided))
+
+    def run(self) -> Float:
+        """Give the best biases found."""
+        k = self.scores.shape[0]
+        every = [*self.single, *self.double]
+        rng = np.random.default_rng(0)
+        start, stalled = self.best, RESTARTS if self.merits.stays else 0
+        while self.lines_left and stalled < RESTARTS:
+            before = self.best
+            for penalty in PENALTIES:
+                start = self._descend(start, penalty, every if self.best.excess else self.single)
+            self._descend(self.best, None, every)
+            stalled = 0 if self.best.beats(before) else stalled + 1
+            start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
+        value = self.best.value
+        return np.asarray(value - value.mean())
+
+    def _descend(
+        self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]
+    ) -> _Biases:
+        """Search lines in turn until none leads further."""
+        stalled = 0
+        for raised in cycle(directions):
+            if stalled == len(directions) or not self.lines_left:
+                break
+            found = self._along(at, raised, penalty)
+            stalled = 1 if found is not at else stalled + 1  # this line has nothing more to give
+            at = found
+        return at
+
+    def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
+        """Best biases on a line; those it starts from unless others are better."""
+        self.lines_left -= 1
+        scores = self.scores + at.value[:, None]
+        inside = np.array(raised)
+        outside = np.delete(np.arange(scores.shape[0]), inside)
+        before, low = _highest(scores, outside)
+        after, high = _highest(scores, inside)
+        line = _line(low - high, self.size, before, after)
+        error, excess, total = self.merits.along(line)
+
+        def biases(i: int) -> _Biases:
+            value = at.value.copy()
+            value[inside] += line.shift[i]
+            return _Biases(value, float(error[i]), float(excess[i]), float(total[i]))
+
+        best = biases(_best(error, excess, line.shift))
+        if best.beats(self.best):
+            self.best = best
+        if penalty is None:
+            return best if best.beats(at) else at
+        merit = error + penalty * total
+        i = int(merit.argmin())
+        return biases(i) if merit[i] < at.error + penalty * at.total - MET else at
+
+
+def _highest(scores: Float, classes: Codes) -> tuple[Codes, Float]:
+    """Class of the highest score among some, and the score."""
+    if classes.size == 1:
+        return np.full(scores.shape[1], classes[0]), scores[classes[0]]
+    some = scores[classes]
+    return classes[some.argmax(axis=0)], some.max(axis=0)
