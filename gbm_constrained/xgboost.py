@@ -484,7 +484,8 @@ def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None
     gradient_booster = model["learner"]["gradient_booster"]
     if gradient_booster["name"] == "dart":
         return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
-    return gradient_booster["model"], None
+    forest = gradient_booster["model"]
+    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
 
 
 def shift_intercept(booster: xgb.Booster, shift: Array) -> None:

@@ -17,6 +17,9 @@ from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier,
 from gbm_constrained import lightgbm as ours_lgb
 from gbm_constrained import xgboost as ours_xgb
 
+# XGBoost 3.4 gives the parameters of DART to all boosters of trees.
+pytestmark = pytest.mark.filterwarnings("ignore:.*booster=dart. is deprecated")
+
 ROUNDS = 12
 SHIFTS = {2: np.array([-1.3]), 3: np.array([0.7, -1.1, 0.4])}
 LARGE = {2: np.array([25.0]), 3: np.array([25.0, -30.0, 5.0])}
@@ -109,7 +112,7 @@ def test_xgboost_file_decides_alike(table, options, extension, k, tmp_path):
     wanted = clf.predict(X, output_margin=True) + SHIFTS[k]
     ours_xgb.shift_intercept(clf.get_booster(), SHIFTS[k])
     clf.save_model(tmp_path / f"model.{extension}")
-    plain = xgb.XGBClassifier()
+    plain = xgb.XGBClassifier(n_jobs=1)
     plain.load_model(tmp_path / f"model.{extension}")
     np.testing.assert_array_equal(plain.predict(X), decided(wanted))
     np.testing.assert_allclose(plain.predict_proba(X), probability(wanted), atol=1e-5)
@@ -128,7 +131,7 @@ def test_xgboost_model_is_otherwise_the_same(table, k):
     clf.fit(X[:300], y[k][:300], eval_set=[(X[300:], y[k][300:])], verbose=False)
     booster = clf.get_booster()
     booster.set_attr(note="kept")
-    rows = xgb.DMatrix(X, enable_categorical=True)
+    rows = xgb.DMatrix(X, enable_categorical=True, nthread=1)
     before = booster.predict(rows, output_margin=True)  # kept by XGBoost for these rows
     config, model = booster.save_config(), json.loads(booster.save_raw("json"))
     stopped, importances = clf.best_iteration, clf.feature_importances_
@@ -156,7 +159,7 @@ def test_xgboost_contributions_add_up(table, k):
     X, _ = table
     booster = xgb_model(table, k).get_booster()
     ours_xgb.shift_intercept(booster, SHIFTS[k])
-    rows = xgb.DMatrix(X, enable_categorical=True)
+    rows = xgb.DMatrix(X, enable_categorical=True, nthread=1)
     margin = booster.predict(rows, output_margin=True)
     for approx in (False, True):
         parts = booster.predict(rows, pred_contribs=True, approx_contribs=approx)
@@ -168,13 +171,13 @@ def test_xgboost_contributions_add_up(table, k):
 def test_xgboost_sliced_and_continued(table, options, k):
     X, y = table
     clf = xgb_model(table, k, **options)
-    rows = xgb.DMatrix(X, y[k], enable_categorical=True)
+    rows = xgb.DMatrix(X, y[k], enable_categorical=True, nthread=1)
     if "booster" not in options:
         part = clf.get_booster()[:4]
         before = part.predict(rows, output_margin=True)
         ours_xgb.shift_intercept(part, SHIFTS[k])
         close(part.predict(rows, output_margin=True), before, SHIFTS[k])
-    longer = xgb.XGBClassifier(enable_categorical=True, n_estimators=4, **options)
+    longer = xgb.XGBClassifier(enable_categorical=True, n_estimators=4, n_jobs=1, **options)
     longer.fit(X, y[k], xgb_model=clf.get_booster())
     before = longer.predict(X, output_margin=True)
     ours_xgb.shift_intercept(longer.get_booster(), SHIFTS[k])
@@ -186,10 +189,10 @@ def test_xgboost_sliced_and_continued(table, options, k):
 def test_xgboost_without_trees(table, several_rounds, k):
     """The intercept takes the shift; two in a row are their sum."""
     X, y = table
-    rows = xgb.DMatrix(X, y[k], enable_categorical=True)
-    params = {"objective": "binary:logistic", "base_score": 0.3}
+    rows = xgb.DMatrix(X, y[k], enable_categorical=True, nthread=1)
+    params = {"objective": "binary:logistic", "base_score": 0.3, "nthread": 1}
     if k == 3:
-        params = {"objective": "multi:softprob", "num_class": 3, "base_score": [0.1, 0.2, 0.3]}
+        params |= {"objective": "multi:softprob", "num_class": 3, "base_score": [0.1, 0.2, 0.3]}
     booster = xgb.train(params, rows, ROUNDS * several_rounds)
     before = booster.predict(rows, output_margin=True)
     ours_xgb.shift_intercept(booster, SHIFTS[k])
@@ -209,19 +212,21 @@ def test_lightgbm_scores_of_the_model_and_its_prefixes(table, options, shifts, k
     clf = lgb_model(table, k, **options)
     booster = clf.booster_
     lengths = [1, 5, -1]
-    before = [booster.predict(X, raw_score=True, num_iteration=i) for i in lengths]
+    before = [booster.predict(X, raw_score=True, num_iteration=i, num_threads=1) for i in lengths]
     shifted = ours_lgb.shift_intercept(booster, shifts[k])
     shifted.save_model(tmp_path / "model.txt")
     plain = lgb.Booster(model_file=tmp_path / "model.txt")
     for b in (shifted, plain):
         for i, scores in zip(lengths, before, strict=True):
-            found = b.predict(X, raw_score=True, num_iteration=i)
+            found = b.predict(X, raw_score=True, num_iteration=i, num_threads=1)
             np.testing.assert_allclose(found, scores + shifts[k], rtol=1e-12, atol=1e-12)
-        p = b.predict(X)
+        p = b.predict(X, num_threads=1)
         p = p if k > 2 else np.column_stack([1 - p, p])
         np.testing.assert_allclose(p, probability(before[-1] + shifts[k]), atol=1e-12)
         if "linear_tree" not in options:  # which has no contributions
-            parts = b.predict(X, pred_contrib=True).reshape(len(X), -1, X.shape[1] + 1)
+            parts = b.predict(X, pred_contrib=True, num_threads=1).reshape(
+                len(X), -1, X.shape[1] + 1
+            )
             total = parts.sum(axis=-1).squeeze()
             np.testing.assert_allclose(total, before[-1] + shifts[k], atol=1e-8)
 
@@ -266,7 +271,11 @@ def test_constrained_models(table, library, options):
     if library == "xgboost":
         options |= {"booster": "dart", "rate_drop": 0.3} if dart else {}
         clf = ConstrainedXGBClassifier(
-            constraints=[fnr() <= 0.1], n_estimators=ROUNDS, enable_categorical=True, **options
+            constraints=[fnr() <= 0.1],
+            n_estimators=ROUNDS,
+            enable_categorical=True,
+            n_jobs=1,
+            **options,
         ).fit(X, y[2])
         before = clf.predict(X, output_margin=True)
         ours_xgb.shift_intercept(clf.get_booster(), SHIFTS[2])
@@ -274,7 +283,7 @@ def test_constrained_models(table, library, options):
     else:
         options |= {"boosting_type": "dart"} if dart else {}
         clf = ConstrainedLGBMClassifier(
-            constraints=[fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, **options
+            constraints=[fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
         ).fit(X, y[2])
         before = clf.predict(X, raw_score=True)
         clf._Booster = ours_lgb.shift_intercept(clf.booster_, SHIFTS[2])
