@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +12,28 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 
-from gbm_constrained.compiler import CompiledConstraints, as_losses, compile_constraints
+from gbm_constrained.cells import Cells
+from gbm_constrained.compiler import (
+    CompiledConstraints,
+    as_losses,
+    compile_constraints,
+    needs_of,
+)
+from gbm_constrained.decision import (
+    GUARANTEES,
+    Choice,
+    Guarantee,
+    Outcome,
+    UnseenRows,
+    certify,
+    choose,
+    expected,
+    honest_decisions,
+    least_p_values,
+    shifted,
+)
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Array, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
@@ -40,6 +60,10 @@ FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
 SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
+Probabilities: TypeAlias = Literal["shifted", "calibrated"]
+PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
+OnInfeasible: TypeAlias = Literal["warn", "raise"]
+ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
 
 SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
@@ -127,6 +151,11 @@ class SolverOptions:
     measure_on: MeasureOn = "train"
     n_folds: int = 4
     holdout_fraction: float | None = None
+    guarantee: Guarantee = None
+    delta: float = 0.05
+    calibration_fraction: float = 0.2
+    probabilities: Probabilities = "shifted"
+    on_infeasible: OnInfeasible = "warn"
     solver: SolverName = "auto"
 
     @classmethod
@@ -150,6 +179,11 @@ class SolverOptions:
         _check_choice("measure_on", options.measure_on, MEASURE_ON)
         _check_integer("n_folds", options.n_folds, 2)
         _check_share("holdout_fraction", options.holdout_fraction)
+        _check_choice("guarantee", options.guarantee, GUARANTEES)
+        _check_share("delta", options.delta)
+        _check_share("calibration_fraction", options.calibration_fraction)
+        _check_choice("probabilities", options.probabilities, PROBABILITIES)
+        _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
             raise ValueError(
                 f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
@@ -193,9 +227,21 @@ class SolverOptions:
 SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
 
 
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+
+
+def _as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
+    """Group of each row; rows of further data sets are groups of their own."""
+    values = pd.factorize(np.asarray(groups))[0]
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"groups must hold one value for each of the {n_samples} training rows, got shape "
+            f"{values.shape}."
+        )
+    more = values.max(initial=0) + 1 + np.arange(n_rows - n_samples)
+    return np.concatenate([values, more])
 
 
 def _check_integer(name: str, value: object, least: int) -> None:
@@ -300,37 +346,6 @@ def _product(a: Float | None, b: Float | None) -> Float | None:
     return a * b
 
 
-class EvaluationSet:
-    """Rows with labels that are not trained on, and the constraints' values on them.
-
-    A constraint that looks at what these rows do not have (a mask of training rows, a named data
-    set, a column that was not given) has the value NaN.
-
-    Parameters
-    ----------
-    rows : Rows
-        The rows.
-    trained : CompiledConstraints
-        The constraints on the training rows.
-    """
-
-    def __init__(self, rows: Rows, trained: CompiledConstraints) -> None:
-        cells, self._compiled = compile_constraints(trained.constraints, rows, like=trained)
-        self._lagrangian = Lagrangian(rows.y, cells, self._compiled, weight=rows.weight)
-        self.functionals_in: dict[int, Float] = {}
-
-    def measure(self, rounds: int, margin: Array) -> None:
-        """Measure the rates at the scores that the rows have after some rounds."""
-        statistics = self._lagrangian.at(margin).statistics()
-        self.functionals_in[rounds] = self._compiled.functionals(statistics)
-
-    def values(self, rounds: int) -> Float:
-        """Value of each constraint after some rounds, shape (n_constraints,)."""
-        if rounds not in self.functionals_in:
-            return np.full(len(self._compiled.constraints), np.nan)
-        return self._compiled.values(self.functionals_in[rounds])
-
-
 class ConstrainedFit:
     """One constrained fit of a booster: the solver, what it saw, and what is reported of it.
 
@@ -360,6 +375,10 @@ class ConstrainedFit:
         Whether a fit of more than a few seconds shows its progress.
     lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
+    groups : array-like of shape (n_samples,), default=None
+        Rows that belong together and stay in one part where rows are split.
+    random_state : int, RandomState or None
+        Of the splits; None is the same as 0.
     **kernel
         Options of :class:`Lagrangian` that the library decides (dtype, order, ...).
 
@@ -396,26 +415,44 @@ class ConstrainedFit:
         softmax_hessian: Callable[[int], float] = lambda k: 1.0,
         show_progress: bool = False,
         lazy: bool = True,
+        groups: Any = None,
+        random_state: Any = None,
         **kernel: Any,
     ) -> None:
         self.options = options
         check_consistent_length(X, y)
-        self.classes, self.y = check_labels(y)
-        self.weight = check_weight(sample_weight, self.y.size)
-        self.stack = Stack.of(X, y, sample_weight, self.y, self.classes, datasets)
-        # As the library holds them, in single precision: gradients are then equal to its own.
-        weight = _product(self.weight, self._factor(library_factor))
-        self.library_weight = None if weight is None else weight.astype(np.float32).astype(float)
-        row_weight = _product(self.library_weight, self._factor(objective_factor))
-        self._rows = Rows(
-            self.stack.codes,
+        self.classes, labels = check_labels(y)
+        weight = check_weight(sample_weight, labels.size)
+        self._random = check_random_state(0 if random_state is None else random_state)
+        stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
+        rows = Rows(
+            stack.codes,
             self.classes,
-            self.stack.with_ones(self.weight),
-            columns_of(sensitive_features, self.y.size),
-            self.stack.features,
-            self.stack.names,
-            self.stack.sizes,
+            stack.with_ones(weight),
+            columns_of(sensitive_features, labels.size),
+            stack.features,
+            stack.names,
+            stack.sizes,
         )
+        self._groups = None if groups is None else _as_groups(groups, labels.size, len(rows))
+        self.kept: Codes | None = None
+        self.certified: Codes | None = None
+        self.stack, self._rows = stack, rows
+        if options.guarantee == "high_probability":
+            cells = Cells(rows, [needs_of(constraint, rows) for constraint in options.constraints])
+            share = options.calibration_fraction
+            self.certified, self.kept = self._parts(np.arange(len(rows)), cells, share)
+            self.stack, self._rows = stack.take(self.kept), rows.take(self.kept)
+            self._groups = self.take(self._groups)
+        n = self.stack.sizes[0]
+        self.y = self.stack.codes[:n]
+        self.weight = weight if self.kept is None or weight is None else weight[self.kept[:n]]
+        # As the library holds them, in single precision: gradients are then equal to its own.
+        library_weight = _product(self.weight, self._factor(library_factor))
+        self.library_weight = (
+            None if library_weight is None else library_weight.astype(np.float32).astype(float)
+        )
+        row_weight = _product(self.library_weight, self._factor(objective_factor))
         self._cells, self._reported = compile_constraints(options.constraints, self._rows)
         trained, factors = self._reported, None
         if options.error_form == "log_loss":
@@ -449,9 +486,37 @@ class ConstrainedFit:
         }
         self._progress = Progress(n_rounds, self._reported) if show_progress else None
         self.solver = self._make_solver(self._make_lagrangian(), callback=self._progress)
-        self.evaluation_sets: list[EvaluationSet] = []
+        self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
         self.scouts: Scouts | None = None
+        self.unseen: UnseenRows | None = None
+        self.fresh: UnseenRows | None = None
+        if self.certified is not None:
+            part = rows.take(self.certified)
+            found = compile_constraints(options.constraints, part, like=self._reported)
+            self.fresh = UnseenRows(*found, "certification")
+            self._check_certifiable(self.fresh)
+        self.choice: Choice | None = None
+        self.outcome: Outcome | None = None
+
+    def take(self, values: Any) -> Any:
+        """Take the rows that are trained on: all, or without those kept for certificates."""
+        return values if values is None or self.kept is None else _safe_indexing(values, self.kept)
+
+    def _check_certifiable(self, rows: UnseenRows) -> None:
+        """Refuse, before training, a guarantee that the rows kept for it can never give."""
+        delta, share = self.options.delta, self.options.calibration_fraction
+        for constraint, (least, why) in zip(
+            self.options.constraints, least_p_values(rows.compiled, rows.cells), strict=True
+        ):
+            if least > delta:
+                raise ValueError(
+                    f"guarantee='high_probability' cannot be given for {constraint}: {why} With "
+                    f"not a single error the {len(rows.cells.rows)} rows that "
+                    f"calibration_fraction={share:g} sets aside leave a p-value of {least:.2g}, "
+                    f"above delta={delta:g}. Give more rows or a larger calibration_fraction, or "
+                    f"relax the bound or delta."
+                )
 
     def _make_lagrangian(self, index: Codes | None = None) -> Lagrangian:
         """Build the Lagrangian of all rows, or of some."""
@@ -468,26 +533,35 @@ class ConstrainedFit:
         solver = self.options.solver_class(lagrangian)
         return solver(lagrangian, **self._solver_options, **others)
 
-    def measured_on(self, possible: bool) -> MeasureOn:
-        """Resolve where the constraints are measured.
+    def measured_on(self, possible: bool, has_evaluation_set: bool) -> str:
+        """Resolve where the constraints are measured: as asked, or on the evaluation set.
 
         Parameters
         ----------
         possible : bool
             Whether the booster can be grown on part of the rows.
+        has_evaluation_set : bool
+            Whether rows are held out by the user.
         """
         asked = self.options.measure_on
-        if asked != "auto":
-            return asked
-        if not possible:
-            return "train"
-        reach = np.array([self._cells.count[row.indices // self.classes.size].sum()
-                          for row in self._reported.U], dtype=float)  # fmt: skip
-        return "holdout" if reach.min(initial=np.inf) >= PLENTY else "crossfit"
+        if asked == "holdout" and has_evaluation_set and self.options.holdout_fraction is None:
+            return "watch"
+        if asked == "auto" and possible:
+            taken_over = [
+                self._cells.count[part.cells].sum()
+                for parts in self._reported.parts
+                for part in parts or ()
+            ]
+            return "holdout" if min(taken_over, default=0) >= PLENTY else "crossfit"
+        if asked in ("holdout", "crossfit") and not possible:
+            raise ValueError(
+                f"measure_on={asked!r} grows boosters on part of the rows, which dart (whose old "
+                f"trees change) and a model to continue from (which has seen all rows) do not "
+                f"allow: use measure_on='train', or 'holdout' with an evaluation set."
+            )
+        return "train" if asked == "auto" else asked
 
-    def scout(
-        self, make: MakeScout, measure_on: MeasureOn, groups: Any, random_state: Any
-    ) -> None:
+    def scout(self, make: MakeScout, measure_on: str) -> None:
         """Grow boosters on parts of the rows; this fit then follows the multipliers they found.
 
         Parameters
@@ -496,51 +570,71 @@ class ConstrainedFit:
             Makes a booster for a fold and a solver.
         measure_on : {"holdout", "crossfit"}
             How the rows are split.
-        groups : array-like of shape (n_samples,), default=None
-            Rows that belong together and stay in one part.
-        random_state : int, RandomState or None
-            Of the split; None is the same as 0.
         """
-        folds = self._folds(measure_on, groups, 0 if random_state is None else random_state)
-        rows = np.sort(np.concatenate([fold.held for fold in folds]))
-        leader = self._make_solver(self._make_lagrangian(rows), callback=self._progress)
-        self.measurement = Measurement(leader, rows)
+        everyone = np.arange(len(self._rows))
+        if measure_on == "crossfit":
+            n = self.options.n_folds
+            held = self._parts(everyone, self._cells, 1.0 / n, n)
+        else:
+            held = self._parts(everyone, self._cells, self.options.holdout_fraction or 0.25)[:1]
+        folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
+        rows = np.sort(np.concatenate(held))
+        lagrangian = self._make_lagrangian(rows)
+        leader = self._make_solver(lagrangian, callback=self._progress)
+        self._follow(Measurement(leader, rows))
+        schedule = self.solver.schedule
         members = [
-            make(fold, self._make_solver(self._make_lagrangian(fold.training),
-                                         schedule=self.measurement.schedule))
+            make(fold, self._make_solver(self._make_lagrangian(fold.training), schedule=schedule))
             for fold in folds
-        ]  # fmt: skip
+        ]
+        assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
         self.scouts.grow(self.n_rounds, self.options.rounds_per_iteration)
-        self.solver.schedule = self.measurement.schedule
+        positions = [np.searchsorted(rows, fold.held) for fold in folds]
+        source = "out of fold" if measure_on == "crossfit" else "holdout"
+        self.unseen = UnseenRows(lagrangian.cells, self._reported, source, positions)
+        if self.options.error_form == "rate":
+            self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+
+    def watch(self, rows: UnseenRows) -> None:
+        """Measure the constraints on an evaluation set while the library's own fit goes on."""
+        if len(rows.compiled) != len(self._trained):
+            raise ValueError(
+                f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
+                f"be measured (a mask, a data set, a column or a group that is not there): give "
+                f"holdout_fraction, to split the training rows instead."
+            )
+        lagrangian = rows.lagrangian
+        if self.options.error_form == "log_loss":
+            losses = as_losses(rows.compiled, self.classes.size)[0]
+            lagrangian = Lagrangian(
+                rows.cells.rows.y,
+                rows.cells,
+                losses,
+                weight=rows.cells.rows.weight,
+                **self._kernel,
+            )
+        self._follow(Measurement(self._make_solver(lagrangian, callback=self._progress)))
+        self.unseen = rows
+
+    def observe(self, margin: Array) -> None:
+        """Move the multipliers at the scores of the rows that are watched."""
+        assert self.measurement is not None
+        self.measurement.observe(margin)
+
+    def _follow(self, measurement: Measurement) -> None:
+        self.measurement = measurement
+        self.solver.schedule = measurement.schedule
         self.solver.callback = None
 
-    def _folds(self, measure_on: MeasureOn, groups: Any, random_state: Any) -> list[Fold]:
-        random = check_random_state(random_state)
-        rows = np.arange(len(self._rows))
-        n = self.options.n_folds
-        share = self.options.holdout_fraction or 0.25
-        if groups is not None:
-            groups = self._groups(groups)
-            n = n if measure_on == "crossfit" else max(round(1.0 / share), 2)
-            parts = parts_by_group(rows, self._cells, n, groups, random)
-        elif measure_on == "crossfit":
-            parts = parts_by_cell(rows, self._cells, [1.0 / n] * n, random)
-        else:
-            parts = parts_by_cell(rows, self._cells, [share, 1.0 - share], random)
-        held = parts if measure_on == "crossfit" else parts[:1]
-        return [Fold(np.setdiff1d(rows, part, assume_unique=True), part) for part in held]
-
-    def _groups(self, groups: Any) -> NDArray[Any]:
-        """Group of each row; rows of further data sets are groups of their own."""
-        values = pd.factorize(np.asarray(groups))[0]
-        if values.shape != (self.y.size,):
-            raise ValueError(
-                f"groups must hold one value for each of the {self.y.size} training rows, got "
-                f"shape {values.shape}."
-            )
-        more = np.arange(len(self._rows) - self.y.size)
-        return np.concatenate([values, values.max(initial=0) + 1 + more])
+    def _parts(self, rows: Codes, cells: Cells, share: float, n: int | None = None) -> list[Codes]:
+        """Split rows by cell: a part of this share and the rest, or `n` parts of it."""
+        if self._groups is not None:
+            n_parts = n or max(round(1.0 / share), 2)
+            parts = parts_by_group(rows, cells, n_parts, self._groups, self._random)
+            return parts if n else [parts[0], np.sort(np.concatenate(parts[1:]))]
+        shares = [share] * n if n else [share, 1.0 - share]
+        return parts_by_cell(rows, cells, shares, self._random)
 
     def _factor(self, factor: FactorOfClass | None) -> Float | None:
         """Each row's factor, or None if all are one."""
@@ -557,7 +651,7 @@ class ConstrainedFit:
 
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
-    ) -> EvaluationSet:
+    ) -> UnseenRows:
         """Attach rows that are not trained on."""
         codes = encode(y, self.classes, name)
         rows = Rows(
@@ -568,7 +662,8 @@ class ConstrainedFit:
             [X],
             like=self._rows,
         )
-        added = EvaluationSet(rows, self._reported)
+        found = compile_constraints(self._reported.constraints, rows, like=self._reported)
+        added = UnseenRows(*found, name)
         self.evaluation_sets.append(added)
         return added
 
@@ -584,6 +679,9 @@ class ConstrainedFit:
     def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
         """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
         records = self._prefixes(margin, rounds)
+        if self.measurement is not None:
+            seen = self.measurement.solver.history
+            records = [r for r in seen if 0 < r.rounds <= rounds] or records
         chosen, probability = prefix_mixture(*_outcomes(records))
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
@@ -615,6 +713,50 @@ class ConstrainedFit:
             fritz_john=reached[0] if reached else np.nan,
         )
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no multiplier has ever been at work."""
+        return not any(r.multipliers.any() for r in self.solver.history)
+
+    def settle(self, rounds: int, margins: Callable[[UnseenRows, int], Array]) -> Choice | None:
+        """Choose the prefix and the shift of the model that is returned.
+
+        Parameters
+        ----------
+        rounds : int
+            Boosting rounds of the whole ensemble.
+        margins : callable
+            Scores of unseen rows after some rounds, of boosters that have not seen them.
+
+        Returns
+        -------
+        Choice or None
+            None where nothing was measured on unseen rows, or an average is returned.
+        """
+        unseen, options = self.unseen, self.options
+        if unseen is None or options.iterate in ("ergodic", "randomized"):
+            return None
+        R = options.rounds_per_iteration
+        after = functools.cache(functools.partial(margins, unseen))
+        bounds = expected(unseen) if options.guarantee == "expected" else None
+        unmoved = np.zeros(self.columns)
+        choice = Choice(rounds, unmoved, np.nan, 0.0)
+        outcome = Outcome.of(unseen, after(rounds))
+        right = unseen.compiled.b if bounds is None else bounds
+        excess = unseen.compiled.rows_of(np.nan_to_num(outcome.functionals)) - right
+        if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
+            among = options.iterate == "best"
+            choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
+            decided = honest_decisions(unseen, after(choice.rounds), choice.shift, bounds)
+            outcome = Outcome.of(unseen, after(choice.rounds), decided)
+        if self.fresh is not None:
+            fresh = functools.cache(functools.partial(margins, self.fresh))
+            choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
+            outcome = Outcome.of(self.fresh, shifted(fresh(choice.rounds), choice.shift))
+        self.choice, self.outcome = choice, outcome
+        unseen.functionals_in[choice.rounds] = outcome.functionals
+        return choice
+
     def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
         """Take the scores of all rows under the model that is returned.
 
@@ -640,8 +782,28 @@ class ConstrainedFit:
         errors = np.array([records[t].error for t in prefixes["rounds"]])
         error = float(prefixes["probability"].to_numpy() @ errors)
         self._final = replace(self._final, functionals=self._functionals, error=error)
-        for held in self.evaluation_sets:
+        for held in (*self.evaluation_sets, *([self.unseen] if self.unseen else [])):
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
+        last = self.evaluation_sets[-1:] or ([self.unseen] if self.unseen else [])
+        for held in last:  # of a mean over models there are no intervals here
+            f = held.functionals_in[rounds]
+            nothing = np.full((len(held.compiled.constraints), 2), np.nan)
+            self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), held.source)
+
+    def look_at(
+        self, held: UnseenRows, rounds: int, margin: Array, prefixes: pd.DataFrame | None
+    ) -> None:
+        """Measure an evaluation set at the scores of the returned model; the last one reports."""
+        held.measure(rounds, margin)
+        untouched = self.fresh is None and held is not self.unseen
+        if untouched and prefixes is None and held is self.evaluation_sets[-1]:
+            self.outcome = Outcome.of(held, margin)
+
+    def keep_shift(self, estimator: Any, shift: Float) -> None:
+        """Leave the shift of the decisions on the estimator."""
+        estimator.shift_ = shift
+        if shift.any() and self.options.probabilities == "calibrated":
+            estimator._threshold = shift
 
     @property
     def columns(self) -> int:
@@ -651,9 +813,15 @@ class ConstrainedFit:
     @staticmethod
     def forget(estimator: Any) -> None:
         """Remove from an estimator what an earlier constrained fit left on it."""
-        names = ("constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_")
+        names = (
+            "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
+            "shift_", "_threshold",
+        )  # fmt: skip
         for name in names:
             estimator.__dict__.pop(name, None)
+
+    def complain(self) -> None:
+        """Warn or raise where rules cannot be met."""
 
     def describe(self, estimator: Any) -> None:
         """Set the fitted attributes that tell of the constraints."""
@@ -665,12 +833,13 @@ class ConstrainedFit:
         )
 
     def report(self) -> pd.DataFrame:
-        """One row per constraint: bound, training value, held-out value, multiplier, satisfied."""
-        compiled = self._reported
+        """One row per constraint: its values on training and unseen rows, and its multiplier."""
+        compiled, outcome = self._reported, self.outcome
         train = compiled.values(self._functionals)
         held_out = np.full(len(train), np.nan)
-        if self.evaluation_sets:
-            held_out = self.evaluation_sets[-1].values(self._final.rounds)
+        interval = np.full((len(train), 2), np.nan)
+        if outcome is not None:
+            held_out, interval = compiled.values(outcome.functionals), outcome.intervals
         satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
         satisfied[np.isnan(held_out)] = pd.NA
         return pd.DataFrame(
@@ -679,6 +848,9 @@ class ConstrainedFit:
                 "bound": compiled.bounds,
                 "train": train,
                 "held_out": held_out,
+                "low": interval[:, 0],
+                "high": interval[:, 1],
+                "rows": None if outcome is None else outcome.source,
                 "multiplier": compiled.totals(self.multipliers),
                 "train_satisfied": compiled.satisfied(train),
                 "satisfied": satisfied,
@@ -687,28 +859,31 @@ class ConstrainedFit:
 
     def group_report(self) -> pd.DataFrame:
         """One row per group of each constraint: its size and its rate."""
-        compiled, held = self._reported, self.evaluation_sets[-1:]
+        compiled, outcome = self._reported, self.outcome
         records = []
         for constraint, span, groups in zip(
             compiled.constraints, compiled.spans, compiled.groups, strict=True
         ):
-            for position, group in zip(range(span.start, span.stop), groups, strict=False):
-                on_held = [h.functionals_in[self._final.rounds][position] for h in held]
+            for k, group in zip(range(span.start, span.stop), groups, strict=False):
+                low, high = (np.nan, np.nan) if outcome is None else outcome.of_functionals[k]
                 records.append(
                     {
                         "constraint": str(constraint),
                         "group": str(group),
                         "rows": group.size,
-                        "train": self._functionals[position],
-                        "held_out": on_held[0] if on_held else np.nan,
+                        "train": self._functionals[k],
+                        "held_out": np.nan if outcome is None else outcome.functionals[k],
+                        "low": low,
+                        "high": high,
                     }
                 )
-        return pd.DataFrame(records, columns=["constraint", "group", "rows", "train", "held_out"])
+        columns = ["constraint", "group", "rows", "train", "held_out", "low", "high"]
+        return pd.DataFrame(records, columns=columns)
 
     def history(self) -> pd.DataFrame:
         """One row per outer iteration, and a last one for the model that is returned."""
         kept = [r for r in self.solver.history if r.rounds < self._final.rounds]
-        held = self.evaluation_sets[-1:]
+        held = self.evaluation_sets[-1:] or ([self.unseen] if self.unseen else [])
         return history_frame(
             [*kept, self._final],
             self.solver.lagrangian.constraints,
@@ -747,6 +922,12 @@ def drawn(decide: Callable[[int], Array], prefixes: pd.DataFrame, random_state: 
     return np.asarray(decisions[which, np.arange(uniform.size)])
 
 
+def decided(margin: Array, shift: Float) -> Array:
+    """Class index that shifted scores decide for."""
+    scores = shifted(margin, shift)
+    return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp))
+
+
 def refuse_random_state(random_state: Any) -> None:
     """Refuse a source of randomness where nothing is drawn."""
     if random_state is not None:
@@ -759,7 +940,7 @@ def refuse_random_state(random_state: Any) -> None:
 def history_frame(
     records: Sequence[Record],
     compiled: CompiledConstraints,
-    held_out: EvaluationSet | None = None,
+    held_out: UnseenRows | None = None,
     moving_bounds: bool = False,
 ) -> pd.DataFrame:
     """History of a solver as a table, one row per record."""

@@ -21,8 +21,10 @@ import lightgbm as lgb
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
+from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
+from gbm_constrained.decision import Guarantee, UnseenRows, shifted
 from gbm_constrained.estimator import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -31,8 +33,11 @@ from gbm_constrained.estimator import (
     ConstrainedFit,
     ErrorForm,
     Iterate,
+    OnInfeasible,
+    Probabilities,
     SolverName,
     SolverOptions,
+    decided,
     drawn,
     refuse_random_state,
 )
@@ -105,6 +110,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
         holdout_fraction: float | None = None,
+        guarantee: Guarantee = None,
+        delta: float = 0.05,
+        calibration_fraction: float = 0.2,
+        probabilities: Probabilities = "shifted",
+        on_infeasible: OnInfeasible = "warn",
         solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
@@ -143,6 +153,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.measure_on = measure_on
         self.n_folds = n_folds
         self.holdout_fraction = holdout_fraction
+        self.guarantee = guarantee
+        self.delta = delta
+        self.calibration_fraction = calibration_fraction
+        self.probabilities = probabilities
+        self.on_infeasible = on_infeasible
         self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
@@ -243,6 +258,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             library_factor=self._class_weight_factor,
             objective_factor=self._label_factor,
             show_progress=self._parameter(1, "verbosity", "verbose") > 0,
+            groups=groups,
+            random_state=self.random_state,
             softmax_hessian=lambda k: k / (k - 1),
             dtype=np.float64,
             gradient_dtype=np.float32,
@@ -257,17 +274,18 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         for i in held_out:
             weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
+        own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
         own_start = init_score is not None or init_model is not None
         dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
         if not own_start and self._parameter(True, "boost_from_average"):
             intercept = _intercept(fit)
-        measure_on = fit.measured_on(possible=not dart and init_model is None)
+        measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
         if measure_on in ("crossfit", "holdout"):
-            start = _constant(intercept, stack.codes.size) if init_score is None else init_score
+            start = _constant(intercept, stack.codes.size) if own_score is None else own_score
             with self._driven_by(fit, {"metric": ["None"]}):
                 make = _scout_maker(self, fit, start, feature_name, categorical_feature)
-            fit.scout(make, measure_on, groups, self.random_state)
+            fit.scout(make, measure_on)
         if not own_start and self._parameter(True, "boost_from_average"):
             given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
@@ -280,7 +298,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 "under constraints: LightGBM drops trees whenever a metric reads the training "
                 "scores. Leave them out; history_ and constraint_report_ have their values."
             )
-        observer = _Observer(fit, intercept if dart else None)
+        observer = _Observer(fit, intercept if dart else None, watches=measure_on == "watch")
         given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
         with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
@@ -290,24 +308,51 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if best > 0:
             rounds = best - observer.begin
             self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
-        is_last = rounds == fit.solver.rounds and options.iterate != "ergodic"
-        margin = observer.train_margin if is_last else None
+        whole = rounds
+
+        def margins(rows: UnseenRows, upto: int) -> Array:
+            if rows is fit.unseen and fit.scouts is not None:
+                return fit.scouts.held_margin(upto)
+            of_prefix = observer.grown_after(upto)
+            if rows is fit.fresh:
+                start = None if init_score is None else _safe_indexing(init_score, fit.certified)
+                return self._margin(_safe_indexing(X, fit.certified), start, of_prefix)
+            i = held_out[fit.evaluation_sets.index(rows)]
+            return self._margin(pairs[i][0], _item(eval_init_score, i), of_prefix)
+
+        choice = fit.settle(rounds, margins)
+        shift = np.zeros(fit.columns)
+        margin = observer.train_margin
+        prefixes = None
+        if rounds != fit.solver.rounds or options.iterate == "ergodic":
+            margin = None
+        if choice is not None:
+            rounds, shift = choice.rounds, choice.shift
+        elif options.iterate in ("best", "randomized"):
+            if margin is None:
+                margin = self._margin(stack.X, own_score)
+            if options.iterate == "best":
+                rounds = fit.best_rounds(margin, rounds)
+            else:
+                prefixes = fit.mixture(margin, rounds)
+        for held in fit.evaluation_sets:
+            is_last = held is fit.evaluation_sets[-1]
+            if is_last or rounds not in held.functionals_in or shift.any():
+                fit.look_at(held, rounds, shifted(margins(held, rounds), shift), prefixes)
+        if rounds != whole:
+            margin = None
+            self._truncate(observer.grown_after(rounds))
         if margin is None:
-            margin = self._margin(stack.X, init_score)
-        prefixes = fit.mixture(margin, rounds) if options.iterate == "randomized" else None
-        if options.iterate == "best":
-            best = fit.best_rounds(margin, rounds)
-            if best != rounds:
-                rounds = best
-                self._truncate(observer.grown_after(rounds))
-                margin = self._margin(stack.X, init_score)
-        for held, i in zip(fit.evaluation_sets, held_out, strict=True):
-            if options.iterate == "ergodic" or rounds not in held.functionals_in:
-                held.measure(rounds, self._margin(pairs[i][0], _item(eval_init_score, i)))
+            margin = self._margin(stack.X, own_score)
+        fit.keep_shift(self, shift)
+        if shift.any() and options.probabilities == "shifted":
+            self._Booster = shift_intercept(self._Booster, shift)
+        margin = shifted(margin, shift)
         fit.finish(margin, rounds, prefixes)
         fit.describe(self)
         if prefixes is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
+        fit.complain()
         return self
 
     def _truncate(self, rounds: int) -> None:
@@ -348,9 +393,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             "validate_features": validate_features,
             **kwargs,
         }
-        whole = num_iteration is None and not (
-            raw_score or start_iteration or pred_leaf or pred_contrib
-        )
+        plain = not (raw_score or pred_leaf or pred_contrib)
+        if plain and hasattr(self, "_threshold"):
+            margin = super().predict(
+                X, num_iteration=num_iteration, **{**given, "raw_score": True}
+            )
+            return self.classes_[decided(np.asarray(margin), self._threshold)]
+        whole = plain and num_iteration is None and not start_iteration
         if not (whole and hasattr(self, "prefixes_")):
             refuse_random_state(random_state)
             return super().predict(X, num_iteration=num_iteration, **given)
@@ -478,9 +527,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         native.params = {**trained.params, "objective": objective.partition(" ")[0]}
         self._Booster = native
 
-    def _margin(self, X: Any, start: Any) -> Array:
-        """Scores of rows under the returned model, plus the scores they started from."""
-        margin = np.asarray(lgb.LGBMClassifier.predict(self, X, raw_score=True))
+    def _margin(self, X: Any, start: Any, rounds: int | None = None) -> Array:
+        """Scores of rows under the model or a prefix, plus the scores they started from."""
+        raw = lgb.LGBMClassifier.predict(self, X, raw_score=True, num_iteration=rounds)
+        margin = np.asarray(raw)
         if start is not None:
             start = np.asarray(start, dtype=np.float64)
             margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
@@ -511,28 +561,43 @@ def _scout_maker(
     start = np.asarray(start, dtype=np.float64)
     if start.ndim == 1 and fit.columns > 1:
         start = start.reshape((-1, fit.columns), order="F")
-    return functools.partial(_Scout, whole, params, start)
+    return functools.partial(_Scout, whole, params, X, start)
 
 
 class _Scout:
     """A booster on some of the rows, grown as the parent's own ``fit`` would."""
 
     def __init__(
-        self, whole: lgb.Dataset, params: dict[str, Any], start: Array, fold: Fold, solver: ABPP
+        self,
+        whole: lgb.Dataset,
+        params: dict[str, Any],
+        X: Any,
+        start: Array,
+        fold: Fold,
+        solver: ABPP,
     ) -> None:
         self.solver = solver
+        self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
         self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
         self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
         self.booster._Booster__set_objective_to_none = True  # as in _Observer
+        self.trees_after = [0]
 
     def grow(self) -> None:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin + self.start)
 
         self.booster.update(fobj=objective)
+        self.trees_after.append(self.booster.current_iteration())
 
     def held_margin(self, rounds: int | None = None) -> Array:
+        if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
+            X = _safe_indexing(self.X, self.fold.held)
+            of_prefix = self.booster.predict(
+                X, raw_score=True, num_iteration=self.trees_after[rounds]
+            )
+            return np.asarray(of_prefix) + self.held_start
         kept: list[Array] = []
 
         def keep(margin: Array, _: Any) -> list[Any]:
@@ -578,10 +643,13 @@ class _Observer:
     intercept : ndarray of shape (n_classes or 1,), default=None
         DART: added to the first trees after the first round. The scores of the training rows are
         then not read, for every reading makes DART drop trees.
+    watches : bool
+        Whether the multipliers move by the last evaluation set.
     """
 
-    def __init__(self, fit: ConstrainedFit, intercept: Array | None) -> None:
+    def __init__(self, fit: ConstrainedFit, intercept: Array | None, watches: bool) -> None:
         self.fit = fit
+        self.watches = watches
         self.intercept = intercept
         self.begin = 0
         self.grown_in: list[int] = []
@@ -600,6 +668,9 @@ class _Observer:
             # the parameters once more and with them the stream of column samples. Without it the
             # model is as good, but not equal to the native one.
             env.model._Booster__set_objective_to_none = True
+            if self.watches and self.fit.solver.rounds == 0:
+                self.fit.watch(self.fit.evaluation_sets[-1])
+                self._measure(env.model, 0)
 
         def after(env: Any) -> None:
             rounds = self.fit.solver.rounds
@@ -608,20 +679,25 @@ class _Observer:
             if env.model.current_iteration() > self.begin + len(self.grown_in):
                 self.grown_in.append(rounds - 1)
             if self.fit.evaluation_sets and self.fit.is_iteration_end(rounds):
-                remaining = iter(self.fit.evaluation_sets)
-
-                def measure(margin: Array, _: Any) -> list[Any]:
-                    held = next(remaining)
-                    held.measure(rounds, margin)
-                    return []
-
-                env.model.eval_valid(feval=measure)
+                self._measure(env.model, rounds)
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
 
         before.before_iteration = True  # type: ignore[attr-defined]
         after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
         return [before, after]
+
+    def _measure(self, booster: lgb.Booster, rounds: int) -> None:
+        remaining = iter(self.fit.evaluation_sets)
+
+        def measure(margin: Array, _: Any) -> list[Any]:
+            held = next(remaining)
+            held.measure(rounds, margin)
+            if self.watches and held is self.fit.unseen:
+                self.fit.observe(margin)
+            return []
+
+        booster.eval_valid(feval=measure)
 
     def _settle_dart(self, booster: lgb.Booster) -> None:
         """Bring DART into the state that its own objective would start from.

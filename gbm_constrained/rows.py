@@ -184,10 +184,10 @@ class Rows:
         return self.y.size if self.sizes is None else self.sizes[0]
 
     def take(self, index: Codes) -> Rows:
-        """Some of the rows, with the attributes that all of them have."""
-        part = Rows(self.y[index], self.classes, None if self.weight is None else self.weight[index])
-        part.columns = {name: values[:0] for name, values in self.columns.items()}
-        part.sources = self.sources
+        """Take some of the rows, with the attributes that all of them have."""
+        weight = None if self.weight is None else self.weight[index]
+        part = Rows(self.y[index], self.classes, weight, sources=self.sources)
+        part.columns = {name: values[:0] for name, values in self.columns.items()}  # the names
         part._whole = self, index
         return part
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import _safe_indexing
 
 from gbm_constrained.rows import Codes, Float
 
@@ -141,6 +142,24 @@ class Stack:
             features,
             tuple(datasets),
             [part.size for part in all_codes],
+        )
+
+    def take(self, index: Codes) -> Stack:
+        """Take some of the rows, in ascending order."""
+        ends = np.cumsum(self.sizes)
+        parts = [
+            index[(index >= end - size) & (index < end)] - (end - size)
+            for size, end in zip(self.sizes, ends, strict=True)
+        ]
+        weight = self.sample_weight
+        return Stack(
+            _safe_indexing(self.X, index),
+            _safe_indexing(self.y, index),
+            None if weight is None else np.asarray(weight)[index],
+            self.codes[index],
+            [_safe_indexing(X, part) for X, part in zip(self.features, parts, strict=True)],
+            self.names,
+            [part.size for part in parts],
         )
 
     def _extended(self, weight: Float | None, fill: float) -> Float | None:

@@ -1,13 +1,13 @@
 r"""Where constraints are measured: on rows that the trees have not seen.
 
 Boosted trees drive training rates to whatever is asked, by heart if need be, and a multiplier that
-looks there goes to sleep while the rule is broken on every new row. So the multipliers may be moved
-by rates of other rows:
+looks there goes to sleep while the rule is broken on every new row. So the multipliers may be
+moved by rates of other rows:
 
-- ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one vector
+- ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
   of multipliers, driven by the rates of the pooled out-of-fold scores. The model itself is then
-  trained on all rows with the multipliers that they passed through. Costs (K - 1) further fits,
-  and the scoring of the folds.
+  trained on all rows with the multipliers that they passed through. Costs K - 1 further fits and
+  the scoring of the folds.
 - ``"holdout"``: the same with one booster only and the rows of one part; costs less than one
   further fit. With rows that the user holds out anyway (`eval_set`) it costs nothing.
 - ``"train"``: on the training rows.

@@ -20,6 +20,7 @@ import xgboost as xgb
 from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
+from gbm_constrained.decision import Guarantee, UnseenRows, shifted
 from gbm_constrained.estimator import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -28,8 +29,11 @@ from gbm_constrained.estimator import (
     ConstrainedFit,
     ErrorForm,
     Iterate,
+    OnInfeasible,
+    Probabilities,
     SolverName,
     SolverOptions,
+    decided,
     drawn,
     refuse_random_state,
 )
@@ -83,6 +87,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
         holdout_fraction: float | None = None,
+        guarantee: Guarantee = None,
+        delta: float = 0.05,
+        calibration_fraction: float = 0.2,
+        probabilities: Probabilities = "shifted",
+        on_infeasible: OnInfeasible = "warn",
         solver: SolverName = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -101,6 +110,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.measure_on = measure_on
         self.n_folds = n_folds
         self.holdout_fraction = holdout_fraction
+        self.guarantee = guarantee
+        self.delta = delta
+        self.calibration_fraction = calibration_fraction
+        self.probabilities = probabilities
+        self.on_infeasible = on_infeasible
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
@@ -156,7 +170,6 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """
         native = functools.partial(
             super().fit,
-            base_margin=base_margin,
             eval_set=eval_set,
             verbose=verbose,
             xgb_model=xgb_model,
@@ -167,7 +180,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         options = SolverOptions.of(self)
         ConstrainedFit.forget(self)
         if not options.constraints:
-            native(X, y, sample_weight=sample_weight)
+            native(X, y, sample_weight=sample_weight, base_margin=base_margin)
             return self
         self._check_supported(options)
         learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
@@ -183,6 +196,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             objective_factor=self._label_factor,
             show_progress=bool(verbose) and self.verbosity != 0,
             dtype=np.float32,
+            groups=groups,
+            random_state=self.random_state,
             softmax_hessian=lambda k: 2.0,
             hessian_floor=1e-16,
         )
@@ -196,13 +211,17 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             elif self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
-        measure_on = fit.measured_on(possible=self.booster != "dart" and xgb_model is None)
+        own_margin = fit.take(base_margin)
+        possible = self.booster != "dart" and xgb_model is None
+        measure_on = fit.measured_on(possible, has_evaluation_set=bool(eval_set))
         if measure_on in ("crossfit", "holdout"):
-            make = functools.partial(_Scout, self, fit, params, base_margin, feature_weights)
-            fit.scout(make, measure_on, groups, self.random_state)
+            make = functools.partial(_Scout, self, fit, params, own_margin, feature_weights)
+            fit.scout(make, measure_on)
         with self._driven_by(fit, params, sensitive_features_eval_set) as observer:
-            native(stack.X, stack.y, sample_weight=stack.sample_weight)
-            self._finish(fit, observer)
+            observer.watches = measure_on == "watch"
+            native(stack.X, stack.y, sample_weight=stack.sample_weight, base_margin=own_margin)
+            self._finish(fit, observer, X, base_margin)
+        fit.complain()
         return self
 
     def _check_supported(self, options: SolverOptions) -> None:
@@ -280,7 +299,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 )
         return matrix
 
-    def _finish(self, fit: ConstrainedFit, observer: _Observer) -> None:
+    def _finish(self, fit: ConstrainedFit, observer: _Observer, X: Any, base_margin: Any) -> None:
         matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
@@ -296,21 +315,57 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
-        is_last = end == booster.num_boosted_rounds() and fit.options.iterate != "ergodic"
-        margin = observer.train_margin if is_last else None
+
+        def margins(rows: UnseenRows, upto: int) -> Array:
+            if rows is fit.unseen and fit.scouts is not None:
+                return fit.scouts.held_margin(upto)
+            if rows is fit.fresh:
+                start = None if base_margin is None else _safe_indexing(base_margin, fit.certified)
+                matrix = super(ConstrainedXGBClassifier, self)._create_dmatrix(
+                    matrices[0],
+                    data=_safe_indexing(X, fit.certified),
+                    base_margin=start,
+                    missing=self.missing,
+                    enable_categorical=self.enable_categorical,
+                    feature_types=self.feature_types,
+                )
+            else:
+                matrix = matrices[1 + fit.evaluation_sets.index(rows)]
+            span = (0, grown_before + upto)
+            return np.asarray(booster.predict(matrix, output_margin=True, iteration_range=span))
+
+        whole = rounds
+        choice = fit.settle(rounds, margins)
+        shift = np.zeros(fit.columns)
+        margin = observer.train_margin
+        prefixes = None
+        if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
+            margin = None
+        if choice is not None:
+            rounds, shift = choice.rounds, choice.shift
+        elif fit.options.iterate in ("best", "randomized"):
+            if margin is None:
+                margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
+            if fit.options.iterate == "best":
+                rounds = fit.best_rounds(margin, rounds)
+            else:
+                prefixes = fit.mixture(margin, rounds)
+        if rounds != whole:
+            end = grown_before + rounds
+            margin = None
+            self._Booster = booster[:end]
+            if self.early_stopping_rounds is not None:
+                self._Booster.set_attr(best_iteration=str(end - 1))
         if margin is None:
             margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
-        prefixes = fit.mixture(margin, rounds) if fit.options.iterate == "randomized" else None
-        if fit.options.iterate == "best":
-            best = fit.best_rounds(margin, rounds)
-            if best != rounds:
-                rounds, end = best, grown_before + best
-                margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
-                self._Booster = booster[:end]
-        for held, matrix in zip(fit.evaluation_sets, matrices[1:], strict=True):
-            if fit.options.iterate == "ergodic" or rounds not in held.functionals_in:
-                scores = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
-                held.measure(rounds, scores)
+        for held in fit.evaluation_sets:
+            is_last = held is fit.evaluation_sets[-1]
+            if is_last or rounds not in held.functionals_in or shift.any():
+                fit.look_at(held, rounds, shifted(margins(held, rounds), shift), prefixes)
+        fit.keep_shift(self, shift)
+        if shift.any() and fit.options.probabilities == "shifted":
+            shift_intercept(self._Booster, shift)
+        margin = shifted(margin, shift)
         fit.finish(margin, rounds, prefixes)
         fit.describe(self)
         if prefixes is not None:
@@ -340,6 +395,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             "validate_features": validate_features,
             "base_margin": base_margin,
         }
+        if hasattr(self, "_threshold") and not output_margin:
+            margin = super().predict(
+                X, iteration_range=iteration_range, **{**given, "output_margin": True}
+            )
+            return decided(margin, self._threshold)
         whole = iteration_range is None and not output_margin
         if not (whole and hasattr(self, "prefixes_")):
             refuse_random_state(random_state)
@@ -401,7 +461,7 @@ class _Scout:
         self.booster.update(self.matrix, self.solver.rounds, objective)
 
     def held_margin(self, rounds: int | None = None) -> Array:
-        span = (0, 0 if rounds is None else rounds)
+        span = (0, rounds or 0)
         return np.asarray(
             self.booster.predict(self.held, output_margin=True, iteration_range=span)
         )
@@ -419,7 +479,14 @@ class _Observer(xgb.callback.TrainingCallback):
         super().__init__()
         self.fit = fit
         self.matrices = matrices
+        self.watches = False
         self.train_margin: Array | None = None
+
+    def before_training(self, model: Any) -> Any:
+        if self.watches:
+            self.fit.watch(self.fit.evaluation_sets[-1])
+            self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
+        return model
 
     def after_training(self, model: Any) -> Any:
         if self.matrices:
@@ -430,7 +497,10 @@ class _Observer(xgb.callback.TrainingCallback):
         rounds = self.fit.solver.rounds
         if self.fit.is_iteration_end(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                held.measure(rounds, model.predict(matrix, output_margin=True))
+                margin = model.predict(matrix, output_margin=True)
+                held.measure(rounds, margin)
+                if self.watches and held is self.fit.unseen:
+                    self.fit.observe(margin)
         return False
 
 

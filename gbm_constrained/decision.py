@@ -1,0 +1,423 @@
+"""Which model to return: the prefix of the ensemble, and the shift of its scores.
+
+Training leaves a row of models, one for each outer iteration, and each gives a family of
+decisions as its threshold (or its class biases) moves. The choice among them is made by rows that
+the trees have not seen: the decision of smallest error under which all rules hold there. What is
+asked beyond that is a guarantee:
+
+- ``"expected"``: each rule is tightened by what one more row could add, so that it holds in the
+  mean over samples (conformal risk control; see :func:`~.certificates.expected_bounds`).
+- ``"high_probability"``: rows that were used for nothing else test a sequence of decisions, from
+  the safest to the boldest, and the best one that passes is returned: all rules then hold in the
+  population with probability ``1 - delta``. The bound of one rate of one class has the exact
+  order-statistic threshold instead; see :func:`~.certificates.umbrella_threshold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from gbm_constrained.calibration import Shift, best_shift, threshold_curve
+from gbm_constrained.cells import Cells
+from gbm_constrained.certificates import (
+    CellCounts,
+    constraint_intervals,
+    expected_bounds,
+    functional_intervals,
+    functionals_of,
+    learn_then_test,
+    row_p_values,
+    rule_p_value,
+    umbrella_rank,
+)
+from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Codes, Float
+
+Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
+GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
+
+PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
+TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
+THRESHOLDS = 400  # Thresholds of each that are tested, at most.
+TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, standard errors.
+
+
+def shifted(margin: Array, shift: Float) -> Array:
+    """Scores with a shift added to them."""
+    return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
+
+
+class UnseenRows:
+    """Rows that the trees have not seen, and what the rules are worth on them.
+
+    Parameters
+    ----------
+    cells : Cells
+        Their partition.
+    compiled : CompiledConstraints
+        The constraints.
+    source : str
+        What the rows are called in reports.
+    folds : sequence of ndarray of int, default=()
+        Parts of the rows, each scored by another booster.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        compiled: CompiledConstraints,
+        source: str,
+        folds: Sequence[Codes] = (),
+    ) -> None:
+        self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
+        rows = cells.rows
+        self.lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
+        self.functionals_in: dict[int, Float] = {}
+
+    def measure(self, rounds: int, margin: Array) -> None:
+        """Measure the rates at the scores that the rows have after some rounds."""
+        statistics = self.lagrangian.at(margin).statistics()
+        self.functionals_in[rounds] = self.compiled.functionals(statistics)
+
+    def values(self, rounds: int) -> Float:
+        """Value of each constraint after some rounds, shape (n_constraints,)."""
+        if rounds not in self.functionals_in:
+            return np.full(len(self.compiled.constraints), np.nan)
+        return self.compiled.values(self.functionals_in[rounds])
+
+    def decisions(self, margin: Array) -> Codes:
+        """Class index that each row's scores decide for."""
+        return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
+
+    def error(self, decisions: Codes) -> float:
+        """Weighted fraction of the labelled rows of the objective that is decided wrongly."""
+        counts = CellCounts.of(self.cells, decisions).weight
+        inside = self.cells.in_objective & (self.cells.labels >= 0)
+        right = counts[inside, self.cells.labels[inside]].sum()
+        return float(1.0 - right / counts[inside].sum())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rules are worth on unseen rows, at the returned decisions.
+
+    Parameters
+    ----------
+    functionals : ndarray of shape (n_functionals,)
+        Rates.
+    intervals : ndarray of shape (n_constraints, 2)
+        Of what the constraints bound; NaN where there is none (mean losses).
+    of_functionals : ndarray of shape (n_functionals, 2)
+        Of the rates.
+    source : str
+        The rows.
+    """
+
+    functionals: Float
+    intervals: Float
+    of_functionals: Float
+    source: str
+
+    @classmethod
+    def of(cls, rows: UnseenRows, margin: Array, decisions: Codes | None = None) -> Outcome:
+        """Measure scores, or decisions made from them."""
+        counts = CellCounts.of(
+            rows.cells, rows.decisions(margin) if decisions is None else decisions
+        )
+        compiled = rows.compiled
+        functionals = functionals_of(compiled, counts)
+        if compiled.V.nnz:
+            losses = compiled.functionals(rows.lagrangian.at(margin).statistics())
+            functionals = np.where(np.diff(compiled.V.indptr) > 0, losses, functionals)
+        return cls(
+            functionals,
+            constraint_intervals(compiled, counts),
+            functional_intervals(compiled, counts),
+            rows.source,
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A prefix of the ensemble and a shift of its scores.
+
+    Parameters
+    ----------
+    rounds : int
+        Boosting rounds of the prefix.
+    shift : ndarray of shape (1,) or (n_classes,)
+        Added to the scores.
+    error : float
+        0-1 error on the rows it was chosen by.
+    excess : float
+        Largest violation of a row of constraints there; 0 if all hold.
+    p_value : float, default=NaN
+        Of the null hypothesis that a rule is violated, on rows used for nothing else.
+    """
+
+    rounds: int
+    shift: Float
+    error: float
+    excess: float
+    p_value: float = np.nan
+
+
+Margins: TypeAlias = Callable[[int], Array]
+
+
+def prefixes(rounds: int, rounds_per_iteration: int) -> list[int]:
+    """List the rounds of the prefixes to look at: few, and denser where models change fast."""
+    last = max(rounds // rounds_per_iteration, 1)
+    iterations = np.unique(np.geomspace(min(3, last), last, PREFIXES).round().astype(int))
+    return [*(int(k) * rounds_per_iteration for k in iterations[:-1]), rounds]
+
+
+def _rank(choice: Choice) -> tuple[bool, float, float]:
+    # The later of equals, for that is what was asked for.
+    met = choice.excess == 0.0
+    return (not met, choice.error if met else choice.excess, -choice.rounds)
+
+
+def choose(
+    rows: UnseenRows,
+    margins: Margins,
+    rounds: int,
+    rounds_per_iteration: int,
+    *,
+    among_prefixes: bool,
+    bounds: Float | None = None,
+) -> Choice:
+    """Prefix and shift of smallest error under which the rules hold on unseen rows.
+
+    Parameters
+    ----------
+    rows : UnseenRows
+        The rows.
+    margins : callable
+        Their scores after some rounds.
+    rounds, rounds_per_iteration : int
+        Length of the whole ensemble, and of an outer iteration.
+    among_prefixes : bool
+        Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
+        meets the rules.
+    bounds : ndarray of shape (m,), default=None
+        Tighter right-hand sides.
+    """
+
+    def at(prefix: int) -> Choice:
+        found = best_shift(margins(prefix), rows.cells, rows.compiled, bounds=bounds)
+        return Choice(prefix, found.value, found.error, found.excess)
+
+    whole = at(rounds)
+    if whole.excess == 0.0 and not among_prefixes:
+        return whole
+    return min([*map(at, prefixes(rounds, rounds_per_iteration)[:-1]), whole], key=_rank)
+
+
+def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Float | None) -> Codes:
+    """Decisions on cross-fitted rows by shifts that were chosen without them.
+
+    A shift chosen by the very rows that report it looks a little better than it is. So each fold
+    is decided by the shift that the other folds would have chosen. Several classes, whose shifts
+    take longer to find, are decided by their common one.
+    """
+    if margin.ndim > 1 or len(rows.folds) < 2 or not shift.any():
+        return rows.decisions(shifted(margin, shift))
+    decided = np.empty(margin.size, dtype=np.intp)
+    everyone = np.arange(margin.size)
+    for fold in rows.folds:
+        others = np.setdiff1d(everyone, fold, assume_unique=True)
+        cells = rows.cells.take(others)
+        found = best_shift(margin[others], cells, rows.compiled, bounds=bounds)
+        decided[fold] = rows.decisions(margin[fold] + found.value[0])
+    return decided
+
+
+def expected(rows: UnseenRows) -> Float:
+    """Right-hand sides under which rules that hold on these rows hold in the mean."""
+    counts = CellCounts.of(rows.cells, np.zeros(len(rows.cells.rows), dtype=np.intp))
+    bounds = expected_bounds(rows.compiled, counts)
+    return np.where(np.isnan(bounds), rows.compiled.b, bounds)
+
+
+def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[float, str]]:
+    """Smallest p-value that any decisions on these rows could give each constraint, and why."""
+    A = compiled.A.toarray().reshape(len(compiled), len(cells), cells.classes.size)
+    least = [(0.0, "")] * len(compiled.constraints)
+    for j, cost in enumerate(A):
+        counts = np.zeros((3, len(cells), cells.classes.size))
+        weight = cells.rows.weight
+        tables = [cells.weight, cells.count if weight is None else cells.total(weight**2)]
+        for table, total in zip(counts, (*tables, cells.count), strict=True):
+            table[np.arange(len(cells)), cost.argmin(axis=1)] = total
+        p = float(row_p_values(compiled, CellCounts(*counts))[j])
+        owner = int(compiled.owner[j])
+        if p > least[owner][0]:
+            n = int(cells.count[np.ptp(cost, axis=1) > 0].sum())
+            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows."
+    return least
+
+
+def _monotone(rows: UnseenRows) -> tuple[Codes, int, float] | None:
+    """Rows of a single rate that only falls as decisions move towards one class.
+
+    Returns
+    -------
+    rows : ndarray of int
+        The rows that the rate is taken over.
+    towards : int
+        The class that decisions must move towards for the rate to fall.
+    bound : float
+        Largest fraction of those rows that may be decided otherwise.
+    """
+    compiled = rows.compiled
+    if len(compiled) != 1 or compiled.R.nnz != 1 or rows.cells.classes.size > 2:
+        return None
+    parts = compiled.parts[int(compiled.R.indices[0])]
+    if parts is None or len(parts) != 1:
+        return None
+    (part,) = parts
+    factor = float(compiled.R.data[0]) * part.coefficient
+    counted = set(map(tuple, part.event.tolist()))
+    if factor == 0.0 or counted not in ({(True, False)}, {(False, True)}):
+        return None
+    when = int((False, True) in counted)  # the class whose prediction is counted
+    bound = float(compiled.b[0]) / factor
+    inside = np.zeros(len(rows.cells), dtype=bool)
+    inside[part.cells] = True
+    view = next(v for v in rows.cells.views if v.cells.start <= part.cells[0] < v.cells.stop)
+    taken = np.flatnonzero(inside[view.codes])
+    weight = rows.cells.rows.weight
+    if weight is not None:
+        taken = taken[weight[taken] > 0]
+        if taken.size and np.ptp(weight[taken]) > 0:
+            return None  # the binomial argument is for rows that count alike
+    return (taken, 1 - when, bound) if factor > 0 else (taken, when, 1.0 - bound)
+
+
+def _umbrella(rows: UnseenRows, margin: Array, delta: float) -> tuple[Float, float] | None:
+    """Shift of the exact order-statistic threshold, and its p-value; None where it is not for."""
+    found = _monotone(rows)
+    if found is None or margin.ndim > 1 or not 0.0 < found[2] < 1.0:
+        return None
+    taken, towards, bound = found
+    wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
+    k = umbrella_rank(wrong.size, bound, delta)
+    ordered = np.sort(wrong)
+    # Decided otherwise are the rows beyond the k-th; the threshold lies midway to the next.
+    beyond = ordered[ordered > ordered[k - 1]]
+    cut = 0.5 * (ordered[k - 1] + beyond[0]) if beyond.size else ordered[k - 1] + 1.0
+    shift = np.array([-cut if towards == 0 else cut])
+    return shift, _p_value(rows, margin, shift)
+
+
+def certify(
+    chosen: UnseenRows,
+    margins: Margins,
+    fresh: UnseenRows,
+    fresh_margins: Margins,
+    start: Choice,
+    rounds: int,
+    rounds_per_iteration: int,
+    delta: float,
+) -> Choice:
+    """Find the decision of smallest error that fresh rows certify.
+
+    Learn then Test (Angelopoulos et al., 2021, section 2.3): decisions are put in order by how
+    safe they look on the rows they were chosen by, and tested in that order on fresh rows until
+    one fails; several prefixes share `delta`. Of those that passed, the one of least error on the
+    first rows is returned; where none did, the one of smallest p-value.
+
+    Parameters
+    ----------
+    chosen, margins
+        Rows that decisions are ordered by, and their scores.
+    fresh, fresh_margins
+        Rows used for nothing else, and their scores.
+    start : Choice
+        The best decision without a guarantee.
+    rounds, rounds_per_iteration : int
+        Length of the whole ensemble, and of an outer iteration.
+    delta : float
+        Probability of a false certificate, at most.
+    """
+    exact = _umbrella(fresh, fresh_margins(start.rounds), delta)
+    if exact is not None:
+        decided = chosen.decisions(margins(start.rounds) + exact[0][0])
+        return replace(start, shift=exact[0], error=chosen.error(decided), p_value=exact[1])
+    candidates = prefixes(rounds, rounds_per_iteration)
+    near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
+    tested = [start.rounds, *(p for p in near if p != start.rounds)][:TESTED_PREFIXES]
+    if fresh.cells.classes.size > 2:
+        tested = tested[:1]
+    sequences = [_sequence(chosen, margins(p), fresh, p) for p in tested]
+    longest = max(len(sequence) for sequence in sequences)
+    p_values = np.ones((len(sequences), longest))
+    for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
+        margin = fresh_margins(prefix)
+        for j, choice in enumerate(sequence):
+            p_values[i, j] = _p_value(fresh, margin, choice.shift)
+            if p_values[i, j] > delta:  # none behind it can pass
+                break
+    passed = learn_then_test(p_values, delta)
+    all_choices = [
+        replace(choice, p_value=float(p_values[i, j]))
+        for i, sequence in enumerate(sequences)
+        for j, choice in enumerate(sequence)
+        if passed[i, j] or not passed.any()
+    ]
+    if passed.any():
+        return min(all_choices, key=lambda c: c.error)
+    return min(all_choices, key=lambda c: c.p_value)
+
+
+def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
+    decided = rows.decisions(shifted(margin, shift))
+    return float(rule_p_value(rows.compiled, CellCounts.of(rows.cells, decided)))
+
+
+def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int) -> list[Choice]:
+    """Decisions of one prefix, from the safest to the boldest, by the rows they are chosen by."""
+    compiled = chosen.compiled
+    if margin.ndim > 1:
+        return [
+            Choice(prefix, found.value, found.error, found.excess)
+            for found in _tightened(chosen, margin, fresh)
+        ]
+    curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
+    # By how many standard errors of the fresh rows each rule holds, at the worst of them.
+    spread = _standard_errors(fresh)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        safety = np.min(-curve.violations / spread, axis=1, initial=np.inf)
+    order = np.argsort(-safety, kind="stable")
+    # Nothing that fails on the rows it is chosen by will be certified; a few for good measure.
+    order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
+    excess = np.maximum(curve.violations.max(axis=1, initial=0.0), 0.0)
+    return [
+        Choice(prefix, curve.shift[[i]], float(curve.error[i]), float(excess[i])) for i in order
+    ]
+
+
+def _standard_errors(rows: UnseenRows) -> Float:
+    """Rough standard error of each row of constraints on these rows: for an order only."""
+    compiled = rows.compiled
+    squares = np.zeros(compiled.constant.size)
+    for k, parts in enumerate(compiled.parts):
+        for part in parts or ():
+            n = max(rows.cells.count[part.cells].sum(), 1.0)
+            squares[k] += part.coefficient**2 * 0.09 / n  # of a rate of 0.1
+    return np.asarray(np.sqrt(np.maximum(compiled.R.power(2) @ squares, 1e-12)))
+
+
+def _tightened(chosen: UnseenRows, margin: Array, fresh: UnseenRows) -> list[Shift]:
+    spread = _standard_errors(fresh)
+    return [
+        best_shift(margin, chosen.cells, chosen.compiled, bounds=chosen.compiled.b - t * spread)
+        for t in TIGHTENINGS
+    ]
