@@ -1,0 +1,440 @@
+"""The best shift of scores: against trying all thresholds, fine grids, and the dual problem."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from gbm_constrained.calibration import best_shift, threshold_curve
+from gbm_constrained.cells import CellStatistics
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.rates import (
+    class_error,
+    dataset,
+    each,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tpr,
+)
+from gbm_constrained.rows import Rows, columns_of
+from gbm_constrained.xgboost import shift_intercept
+
+# Groups are small here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
+
+EXACT = {"rtol": 0, "atol": 1e-12}
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random(examples):
+    return settings(derandomize=True, deadline=None, max_examples=examples)
+
+
+class Problem:
+    """Random rows whose scores tell something of their labels; some scores tie.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Training rows, and rows of a data set "monitor" without labels.
+    """
+
+    def __init__(self, seed, n=60, k=2, weighted=True, n_monitor=0):
+        rng = np.random.default_rng(seed)
+        self.rng, self.k, self.n = rng, k, n + n_monitor
+        y = rng.integers(0, k, self.n)
+        y[: 2 * k] = [*range(k), *range(k)]
+        if k == 2:
+            margin = rng.normal(size=self.n) + y - 0.5 + rng.normal()
+        else:
+            margin = rng.normal(size=(self.n, k)) + np.eye(k)[y] + 0.5 * rng.normal(size=k)
+        self.margin = margin
+        self.margin[3::5] = np.round(self.margin[3::5])
+        self.weight = rng.integers(1, 4, self.n).astype(float) if weighted else None
+        self.group = rng.choice(list("abc"), self.n)
+        self.group[:6] = list("aabbcc")
+        self.y = y
+        self.sizes = (n, n_monitor) if n_monitor else None
+        if n_monitor:
+            self.y[n:] = -1
+
+    def compiled(self, rules):
+        n = self.n if self.sizes is None else self.sizes[0]
+        frame = pd.DataFrame({"group": self.group})
+        sources = () if self.sizes is None else ("monitor",)
+        rows = Rows(
+            self.y, np.arange(self.k), self.weight, columns_of({"group": self.group[:n]}, n),
+            (frame[:n], frame[n:]) if sources else (), sources, self.sizes,
+        )  # fmt: skip
+        return compile_constraints(rules, rows)
+
+    def rules(self, many=False):
+        """A few rules with random bounds, or a dozen that need several views."""
+        rng, b = self.rng, self.rng.uniform(0.05, 0.6, 4)
+        mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.6
+        mask[:6] = True
+        if self.k > 2:
+            rules = [class_error(j) <= b[j] for j in range(3)]
+            rules += [gap(selection_rate(1), by="group") <= b[3], error_rate(on=mask) <= 0.4]
+        else:
+            rules = [
+                fnr() <= b[0], fpr() <= b[1], selection_rate() <= b[2], recall() >= 1 - b[3],
+                precision() >= b[0], gap(tpr(), by="group") <= b[1],
+                each(fpr(), by="group") <= b[2], ratio(selection_rate(), by="group") >= b[3],
+                gap(selection_rate(), by="group", reference="a") <= b[0],
+                fnr(on={"group": "a"}) + fpr(on=mask) <= b[1],
+            ]  # fmt: skip
+        chosen = rng.choice(len(rules), rng.integers(1, 4), replace=False)
+        rules = [rules[i] for i in chosen]
+        if self.sizes is not None:
+            rules.append(selection_rate(1, on=dataset("monitor")) <= b[3])
+        for _ in range(12 * many):
+            mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.7
+            mask[: 2 * self.k] = True
+            rules.append(selection_rate(1, on=mask) <= rng.uniform(0.3, 0.7))
+        return rules
+
+
+def measured(problem, cells, compiled, shift, bounds=None):
+    """Error, largest violation and functionals of shifted scores, by the solver's own means."""
+    lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
+    statistics = lagrangian.at(problem.margin + shift).statistics()
+    violations = compiled.violations(statistics)
+    if bounds is not None:
+        violations = compiled.rates(statistics) - bounds
+    excess = max(0.0, violations.max(initial=0.0))
+    return (
+        lagrangian.error(statistics),
+        excess if excess > 1e-12 else 0.0,
+        compiled.functionals(statistics),
+    )
+
+
+def every_threshold(problem, cells, compiled, bounds=None):
+    """The best (excess, error, shift) over all thresholds, one after the other."""
+    scores = np.unique(problem.margin)
+    shifts = [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
+    table = []
+    for shift in shifts:
+        error, excess, _ = measured(problem, cells, compiled, shift, bounds)
+        table.append((round(excess, 11), round(error, 11), abs(shift), shift))
+    return min(table)
+
+
+# --- two classes ---------------------------------------------------------------------------------
+
+
+@random(60)
+@given(seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans())
+def test_threshold_by_trying_all(seed, weighted, many, monitor):
+    """Any rules, in several views, with rows of another data set that have no labels."""
+    problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
+    cells, compiled = problem.compiled(problem.rules(many))
+    assert len(cells.views) > many
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    error, excess, functionals = measured(problem, cells, compiled, found.value)
+    np.testing.assert_allclose(found.error, error, **EXACT)
+    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.functionals, functionals, **EXACT)
+    assert found.feasible == (excess == 0.0)
+    assert found.uncalibrated == ()
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled)
+    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.error == pytest.approx(best_error, abs=1e-10)
+    decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)
+    assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
+
+
+@random(25)
+@given(seed=seeds)
+def test_bounds_replace_those_of_the_constraints(seed):
+    problem = Problem(seed)
+    cells, compiled = problem.compiled(problem.rules())
+    bounds = compiled.b - problem.rng.uniform(0, 0.1, len(compiled))
+    found = best_shift(problem.margin, cells, compiled, problem.weight, bounds=bounds)
+    best_excess, best_error, *_ = every_threshold(problem, cells, compiled, bounds)
+    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.error == pytest.approx(best_error, abs=1e-10)
+    same = best_shift(problem.margin, cells, compiled, problem.weight, bounds=compiled.b)
+    assert same.value == best_shift(problem.margin, cells, compiled).value  # weights of the rows
+
+
+@random(25)
+@given(seed=seeds, k=st.sampled_from([2, 3]))
+def test_a_weight_is_a_repetition(seed, k):
+    problem = Problem(seed, k=k)
+    rules = [fnr() <= 0.2, gap(selection_rate(), by="group") <= 0.2]
+    if k == 3:
+        rules = [class_error(0) <= 0.2, gap(selection_rate(1), by="group") <= 0.2]
+    found = best_shift(problem.margin, *problem.compiled(rules), problem.weight)
+    again = problem.weight.astype(int)
+    for name in ("margin", "y", "group"):
+        setattr(problem, name, np.repeat(getattr(problem, name), again, axis=0))
+    problem.n, problem.weight = problem.y.size, None
+    repeated = best_shift(problem.margin, *problem.compiled(rules))
+    np.testing.assert_allclose(repeated.value, found.value, **EXACT)
+    np.testing.assert_allclose(repeated.functionals, found.functionals, **EXACT)
+    assert repeated.error == pytest.approx(found.error, abs=1e-12)
+
+
+@random(25)
+@given(seed=seeds, constant=st.floats(-5, 5))
+def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant):
+    """In what is decided: where thresholds are equally good, the one nearest to zero is taken."""
+    problem = Problem(seed, weighted=False)
+    cells, compiled = problem.compiled(problem.rules())
+    problem.margin = np.round(problem.margin, 3)  # no rounding to another order
+    found = best_shift(problem.margin, cells, compiled)
+    moved = best_shift(problem.margin + constant, cells, compiled)
+    assert (moved.error, moved.excess) == (found.error, found.excess)
+    # The same threshold is among the equals.
+    curve = threshold_curve(problem.margin, cells, compiled)
+    shifts = np.append(curve.shift, found.value)
+    decided = problem.margin + constant + moved.value > 0
+    assert any(np.array_equal(problem.margin + shift > 0, decided) for shift in shifts)
+
+
+@random(40)
+@given(seed=seeds, k=st.sampled_from([2, 3, 5]))
+def test_never_worse_than_no_shift(seed, k):
+    problem = Problem(seed, k=k)
+    cells, compiled = problem.compiled(problem.rules())
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    error, excess, _ = measured(problem, cells, compiled, 0.0)
+    assert found.excess <= excess + 1e-12
+    if excess == 0.0:
+        assert found.feasible
+        assert found.error <= error + 1e-12
+
+
+def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
+    """No threshold between them; but those that already fall to either side of zero stay there."""
+    problem = Problem(0, weighted=False)
+    problem.margin = np.where(problem.y == 1, 3.0 + 1e-6, 3.0)
+    cells, compiled = problem.compiled([fpr() <= 0.1])
+    found = best_shift(problem.margin, cells, compiled)
+    assert found.value < -3.5  # all or nothing
+    assert found.functionals == 0.0
+    problem.margin -= 3.0
+    found = best_shift(problem.margin, cells, compiled)
+    assert found.value == 0.0
+    assert found.error == 0.0
+
+
+def test_one_score_for_all():
+    problem = Problem(0, weighted=False)
+    problem.margin[:] = 0.7
+    found = best_shift(problem.margin, *problem.compiled([selection_rate() <= 0.3]))
+    assert found.value < -0.7
+    assert found.feasible
+
+
+def test_large_data_in_no_time_and_without_drift():
+    """Running sums over many rows of one coefficient meet a bound that is met with equality."""
+    rng = np.random.default_rng(0)
+    n = 300_000
+    margin, y = rng.normal(size=n), rng.integers(0, 2, n)
+    rows = Rows(y, np.arange(2))
+    rate = np.count_nonzero(margin[y == 1] > 1.0) / np.count_nonzero(y == 1)
+    cells, compiled = compile_constraints([tpr() <= rate, tpr() >= rate], rows)
+    found = best_shift(margin, cells, compiled)
+    assert found.feasible
+    assert found.value == pytest.approx(-1.0, abs=1e-3)
+
+
+# --- the curve -----------------------------------------------------------------------------------
+
+
+@random(25)
+@given(seed=seeds, many=st.booleans(), monitor=st.booleans())
+def test_curve(seed, many, monitor):
+    """Every point is what the decisions give; its counts give the same functionals."""
+    problem = Problem(seed, n=40, n_monitor=15 * monitor)
+    cells, compiled = problem.compiled(problem.rules(many))
+    curve = threshold_curve(problem.margin, cells, compiled, problem.weight)
+    assert (np.diff(curve.shift) > 0).all()
+    assert len(curve) >= np.unique(problem.margin).size
+    for i, shift in enumerate(curve.shift):
+        error, excess, functionals = measured(problem, cells, compiled, shift)
+        assert curve.n_positive[i] == np.count_nonzero(problem.margin + shift > 0)
+        np.testing.assert_allclose(curve.error[i], error, **EXACT)
+        np.testing.assert_allclose(curve.functionals[i], functionals, **EXACT)
+        assert max(0.0, curve.violations[i].max()) == pytest.approx(excess, abs=1e-11)
+        counts = curve.counts(i)
+        nothing = np.zeros(len(cells))
+        counted = compiled.functionals(CellStatistics(counts, nothing, nothing))
+        np.testing.assert_allclose(curve.functionals[i], counted, **EXACT)
+
+
+@pytest.mark.parametrize("most", [3, 4, 10, 57, 10_000])
+def test_thinned_curve(most):
+    """Evenly in rows, with both ends and no shift."""
+    problem = Problem(1, n=3000)
+    cells, compiled = problem.compiled([fnr() <= 0.1])
+    whole = threshold_curve(problem.margin, cells, compiled)
+    curve = threshold_curve(problem.margin, cells, compiled, most=most)
+    assert len(curve) <= most
+    assert len(curve) >= 0.8 * min(most, len(whole))
+    assert 0.0 in curve.shift
+    assert (curve.n_positive[0], curve.n_positive[-1]) == (0, problem.n)
+    at = np.searchsorted(whole.shift, curve.shift)
+    np.testing.assert_array_equal(whole.shift[at], curve.shift)
+    np.testing.assert_allclose(whole.functionals[at], curve.functionals, **EXACT)
+    if most < 100:
+        largest_tie = np.diff(whole.n_positive).max()
+        assert np.diff(curve.n_positive).max() <= problem.n / (most - 2) + largest_tie
+
+
+# --- several classes -----------------------------------------------------------------------------
+
+
+def grid_search(problem, cells, compiled, steps=90, reach=4.5):
+    """The best (excess, error) over a fine grid of two biases, the third being zero."""
+    axis = np.linspace(-reach, reach, steps)
+    lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
+    w = np.ones(problem.n) if problem.weight is None else problem.weight
+    best = (np.inf, np.inf)
+    for v in itertools.product(axis, axis):
+        decided = (problem.margin + np.array([*v, 0.0])).argmax(axis=1)
+        share = np.bincount(cells.codes * 3 + decided, w, 3 * len(cells)).reshape(-1, 3)
+        mass = lagrangian.cell_weight[:, None]
+        share = np.divide(share, mass, out=np.zeros_like(share), where=mass > 0)
+        excess = max(0.0, ((compiled.A @ share.ravel()) - compiled.b).max())
+        error = w[decided != problem.y].sum() / w.sum()
+        best = min(best, (round(excess, 10), error))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_biases_by_trying_a_fine_grid(seed):
+    """Never above the grid in violation, nor in error by more than two of 150 rows."""
+    problem = Problem(seed, n=150, k=3, weighted=seed % 2 == 0)
+    cells, compiled = problem.compiled(problem.rules())
+    assert len(cells.views) == 1
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    error, excess, functionals = measured(problem, cells, compiled, found.value)
+    np.testing.assert_allclose(found.error, error, **EXACT)
+    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.functionals, functionals, **EXACT)
+    assert found.value.sum() == pytest.approx(0.0, abs=1e-12)
+    best_excess, best_error = grid_search(problem, cells, compiled)
+    assert found.excess <= best_excess + 1e-9
+    if found.excess >= best_excess - 1e-9:
+        assert found.error <= best_error + 2 / 150
+
+
+def test_seven_classes_against_the_dual():
+    """At the dual solution's own violations, class weights of Lagrange multipliers do no better.
+
+    The dual of Neyman-Pearson classification weighs the posterior of each bounded class; it is
+    concave in the multipliers, and maximised over them.
+    """
+    rng = np.random.default_rng(0)
+    n, k = 3000, 7
+    centre, prior = 1.8 * rng.normal(size=(k, 3)), rng.dirichlet(np.full(k, 3.0))
+    y = np.append(np.arange(k), rng.choice(k, n - k, p=prior))
+    x = centre[y] + rng.normal(size=(n, 3))
+    margin = np.log(prior) - ((x[:, None] - centre) ** 2).sum(axis=2) / 2
+    margin += 0.3 * rng.normal(size=(n, k))
+    wrong = margin.argmax(axis=1) != y
+    errors = np.array([wrong[y == j].mean() for j in range(k)])
+    bounded = np.argsort(errors)[-4:]
+    bounds = 0.8 * errors[bounded]
+    p, share = softmax(margin, axis=1), np.bincount(y) / n
+
+    def weights(multipliers):
+        weight = np.ones(k)
+        weight[bounded] += np.abs(multipliers) / share[bounded]
+        return weight
+
+    def minus_dual(multipliers):
+        weighed = p * weights(multipliers)
+        least = (weighed.sum(axis=1) - weighed.max(axis=1)).mean()
+        return np.abs(multipliers) @ bounds - least
+
+    solved = minimize(minus_dual, np.full(4, 0.05), method="Nelder-Mead", options={"maxiter": 900})
+    decided = (margin + np.log(weights(solved.x))).argmax(axis=1)
+    reached = np.array([(decided != y)[y == j].mean() for j in bounded])
+    rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    found = best_shift(margin, cells, compiled)
+    assert found.excess <= max(0.0, (reached - bounds).max()) + 1e-12
+    relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
+    assert relaxed.feasible
+    assert relaxed.error <= (decided != y).mean()
+    again = best_shift(margin, cells, compiled)
+    np.testing.assert_array_equal(again.value, found.value)
+
+
+# --- what cannot be calibrated, and what is refused ----------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_rows_with_losses_are_left_out_and_told(k):
+    problem = Problem(0, k=k)
+    rate = class_error(0) <= 0.2 if k == 3 else fpr() <= 0.2
+    loss = log_loss(on=label(1)) <= 0.3
+    alone = best_shift(problem.margin, *problem.compiled([rate]))
+    both = best_shift(problem.margin, *problem.compiled([loss, rate]))
+    np.testing.assert_array_equal(both.value, alone.value)
+    assert both.uncalibrated == (0,)
+    assert np.isnan(both.functionals[0])
+    assert both.functionals[1] == pytest.approx(alone.functionals[0], abs=1e-12)
+    only = best_shift(problem.margin, *problem.compiled([loss]))
+    assert not only.value.any()
+    assert only.uncalibrated == (0,)
+
+
+def test_refusals_name_what_does_not_fit():
+    problem, several = Problem(0), Problem(0, k=3)
+    cells, compiled = problem.compiled([fpr() <= 0.2])
+    with pytest.raises(ValueError, match=r"margin has shape \(59,\), but there are 60 rows of 2"):
+        best_shift(problem.margin[:-1], cells, compiled)
+    with pytest.raises(ValueError, match=r"bounds has shape \(2,\), but there are 1 rows"):
+        best_shift(problem.margin, cells, compiled, bounds=np.zeros(2))
+    with pytest.raises(ValueError, match="keep at least three"):
+        threshold_curve(problem.margin, cells, compiled, most=2)
+    with pytest.raises(ValueError, match="for two classes, and there are 3"):
+        threshold_curve(several.margin, *several.compiled([class_error(0) <= 0.2]))
+
+
+# --- in a booster --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
+    """Plain decisions of a model of hundreds of trees are those that the shift was chosen for."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 4))
+    score = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=6000)
+    y = np.digitize(score, [0.8] if k == 2 else [0.0, 1.0])
+    clf = xgb.XGBClassifier(n_estimators=300, max_depth=4, n_jobs=1).fit(X[:2000], y[:2000])
+    X, y = X[2000:], y[2000:]
+    rules = [fnr() <= 0.1] if k == 2 else [class_error(1) <= 0.5, class_error(2) <= 0.35]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    found = best_shift(clf.predict(X, output_margin=True), cells, compiled)
+    assert found.feasible
+    assert found.value.any()
+    shift_intercept(clf.get_booster(), found.value)
+    decided = clf.predict(X)
+    assert np.mean(decided != y) == pytest.approx(found.error, abs=1e-12)
+    bounded = [1] if k == 2 else [1, 2]
+    for j, rate in zip(bounded, found.functionals, strict=True):
+        assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
