@@ -73,6 +73,28 @@ class Group:
         return ", ".join(map(str, self.selectors))
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One fraction in a rate: ``coefficient * weight with event / weight inside``.
+
+    Given which rows are inside, the event is a Bernoulli variable of each: what exact intervals
+    and tests rest on.
+
+    Parameters
+    ----------
+    coefficient : float
+        Its factor.
+    cells : ndarray of int
+        The cells that it is taken over, counted over all views.
+    event : ndarray of shape (len(cells), n_classes), bool
+        Whether it counts a row of a cell that is predicted as a class.
+    """
+
+    coefficient: float
+    cells: np.ndarray[Any, np.dtype[np.intp]]
+    event: np.ndarray[Any, np.dtype[np.bool_]]
+
+
 def columns_by(expression: Grouped, rows: Rows) -> Columns:
     """Columns that make the groups of an expression: all sensitive features by default."""
     if expression.by is not None:
@@ -130,6 +152,9 @@ class CompiledConstraints:
         selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
         furthest from the decision, and a weight above that of their label flips them all. To
         decide as another model does (churn) is no such wish: its decisions can be learned.
+    parts : tuple
+        The fractions that each functional adds up, next to its constant; None where it has a mean
+        loss, which is none, or is undefined.
     """
 
     constraints: tuple[Constraint, ...]
@@ -144,6 +169,7 @@ class CompiledConstraints:
     groups: tuple[tuple[Group, ...], ...]
     spread: Any
     rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    parts: tuple[tuple[Part, ...] | None, ...]
 
     def __len__(self) -> int:
         return self.b.size
@@ -249,6 +275,7 @@ class _Compiler:
         self.imitation: list[Float] = []  # the part of it that is about another model's decisions
         self.soft: list[Float] = []
         self.constants: list[float] = []
+        self.parts: list[tuple[Part, ...] | None] = []
         self.entries: list[dict[int, float]] = []
         self.right: list[float] = []
         self.names: list[str] = []
@@ -263,20 +290,28 @@ class _Compiler:
         imitation = np.zeros_like(hard)
         soft = np.zeros(weight.size)
         constant = rate.constant
+        parts: list[Part] | None = []
         for a, term in rate.terms:
             inside = self.inside(term, view, group)
             share = np.where(inside, weight, 0.0)
             if not share.sum() > 0:
                 counted = count[inside].any()
                 constant = undefined("whose total weight is zero" if counted else "at all")
+                parts = None
                 break
             share *= a / share.sum()
-            share[~cells.select(view, term.where)] = 0.0
+            where = cells.select(view, term.where)
+            share[~where] = 0.0
             if term.event == "log_loss":
                 soft += share
+                parts = None
                 continue
-            cost = share[:, None] * self.cost(term, view)
+            event = self.cost(term, view) & where[:, None]
+            cost = share[:, None] * event
             hard += cost
+            if parts is not None:
+                at = np.flatnonzero(inside)
+                parts.append(Part(a, at + view.cells.start, event[at]))
             if isinstance(term.event, Differs):
                 imitation += cost
         self.views.append(view)
@@ -284,6 +319,7 @@ class _Compiler:
         self.imitation.append(imitation)
         self.soft.append(soft)
         self.constants.append(constant)
+        self.parts.append(None if parts is None or np.isnan(constant) else tuple(parts))
         return len(self.constants) - 1
 
     def inside(self, term: Term, view: View, group: Group | None) -> Any:
@@ -569,6 +605,7 @@ def _assemble(
         tuple(groups),
         _stacked(spread, starts, n_cells),
         np.array(rewards, dtype=bool),
+        tuple(compiler.parts),
     )
 
 
@@ -630,6 +667,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         R=sparse.eye_array(m, format="csr"),
         spread=sparse.csr_array(compiled.spread.shape),
         rewards_errors=np.zeros(m, dtype=bool),
+        parts=(None,) * m,
         b=bounds,
     )
     return losses, factors
