@@ -39,11 +39,11 @@ from gbm_constrained.rates import (
     Constraint,
     DataSet,
     Differs,
+    Each,
     Gap,
     Judged,
     Mask,
     Overall,
-    Quotient,
     Ratio,
     Term,
     accuracy,
@@ -55,6 +55,7 @@ __all__ = ["Audit", "Estimate", "audit"]
 Verdict: TypeAlias = Literal["holds", "violated", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "violated", "undecided")
 FORMAT = "gbm_constrained.audit/1"
+INTEGERS = ("iteration", "rounds")  # columns of a history
 DRAWS = 4000  # of the values of a rule about losses that is not a single mean
 
 FRAME_COLUMNS = (
@@ -126,7 +127,7 @@ class Audit:
 
     @property
     def headline(self) -> str:
-        """The verdicts in words: ``2 of 3 rules hold on 9,769 unseen rows; 1 undecided.``"""  # noqa: D400, D415
+        """The verdicts in words: ``2 of 3 rules hold on 9,769 unseen rows; 1 undecided.``"""  # noqa: D400
         on = f"on {self.n_rows:,} unseen rows"
         counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
         total = len(self.frame)
@@ -195,7 +196,10 @@ class Audit:
             _table(content["groups"], GROUP_COLUMNS),
             _table(content["models"], (*MODEL_COLUMNS, *values)),
             None if history is None else pd.DataFrame(
-                {name: [_number(v) for v in column] for name, column in history.items()}
+                {
+                    name: column if name in INTEGERS else [_number(v) for v in column]
+                    for name, column in history.items()
+                }
             ),
         )  # fmt: skip
 
@@ -479,11 +483,9 @@ def _losses(
             f"{codes.size} rows of classes {classes.tolist()} it must be "
             f"{(codes.size, classes.size)}."
         )
-    order = np.arange(classes.size)
-    if _has_classes(model):
-        order = np.searchsorted(np.asarray(model.classes_), classes, sorter=np.argsort(
-            np.asarray(model.classes_)))  # fmt: skip
-        order = np.argsort(np.asarray(model.classes_))[order]
+    # Columns are in the order of the model's own classes, which need not be sorted.
+    own = np.asarray(model.classes_) if _has_classes(model) else classes
+    order = np.argsort(own)
     given = probability[np.arange(codes.size), order[codes]]
     floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
     # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
@@ -515,15 +517,66 @@ def _measure(
     np.divide(counts.weight, cells.weight[:, None], out=predicted, where=cells.weight[:, None] > 0)
     functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
     intervals = constraint_intervals(compiled, counts, level, random_state=0)
-    of_functionals = functional_intervals(compiled, counts, level)
+    at = functional_intervals(compiled, counts, level)
     for j, constraint in enumerate(compiled.constraints):
+        span, expression = compiled.spans[j], constraint.expression
+        f, spread = functionals[span], None
         if loss is not None and any(t.event == "log_loss" for t in constraint.terms):
-            span = compiled.spans[j]
             deviation = _deviations(cells, compiled, j, decided, loss)
             spread = deviation.T @ deviation
-            of_functionals[span] = _normal(functionals[span], spread, level)
-            intervals[j] = _loss_interval(constraint, functionals[span], spread, level)
-    return _Measured(functionals, of_functionals, compiled.values(functionals), intervals)
+            at[span] = _normal(f, spread, level)
+        is_gap = isinstance(expression, Gap) and not isinstance(expression, Ratio)
+        if isinstance(expression, Each) or (is_gap and f.size > 2):
+            several = f.size * (f.size - 1) // 2 if is_gap else f.size
+            strictly = 1.0 - (1.0 - level) / several
+            strict = functional_intervals(compiled, counts, strictly)[span]
+            if spread is not None:
+                strict = _normal(f, spread, strictly)
+            intervals[j] = _group_interval(constraint, f, at[span], strict)
+        elif spread is not None:
+            intervals[j] = _loss_interval(constraint, f, spread, level)
+    return _Measured(functionals, at, compiled.values(functionals), intervals)
+
+
+def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) -> Float:
+    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+
+    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
+    its own upper end, and so above the largest of all, happens no more often than for any one.
+    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    Resampling has neither property: a group without an event never has one in a replicate, and
+    would be certified however few its rows are.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences.
+    f : ndarray of shape (n_groups,)
+        Rates; the reference comes last.
+    at, strict : ndarray of shape (n_groups, 2)
+        Their intervals at the level asked for, and at one that all of them hold at once, or all
+        pairs.
+    """
+    if isinstance(constraint.expression, Each):
+        if constraint.sense == "<=":
+            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+    assert isinstance(constraint.expression, Gap)
+    n = f.size
+    first, second = np.nonzero(~np.eye(n, dtype=bool))
+    if constraint.expression.reference is not None:
+        with_reference = (first == n - 1) | (second == n - 1)
+        first, second = first[with_reference], second[with_reference]
+
+    def ends(intervals: Float) -> tuple[Float, Float]:  # the deviations of both, by squares
+        down, up = f - intervals[:, 0], intervals[:, 1] - f
+        difference = f[first] - f[second]
+        return (
+            difference - np.hypot(down[first], up[second]),
+            difference + np.hypot(up[first], down[second]),
+        )
+
+    return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
 
 
 def _deviations(
@@ -584,11 +637,9 @@ def _normal(values: Float, spread: Float, level: float) -> Float:
 
 def _loss_interval(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
     """Interval for a rule about mean losses, whose functionals are normal with many rows."""
-    expression = constraint.expression
     if f.size == 1:
-        low, high = _normal(f, spread, level)[0]
-        return np.array([max(low, 0.0), high])
-    if f.size == 2 and isinstance(expression, Gap) and not isinstance(expression, Ratio):
+        return np.asarray(_normal(f, spread, level)[0])
+    if f.size == 2 and type(constraint.expression) is Gap:
         contrast = np.array([[1.0], [-1.0]])
         low, high = _normal(f @ contrast, contrast.T @ spread @ contrast, level)[0]
         return np.array([max(low, -high, 0.0), max(high, -low)])
@@ -684,11 +735,11 @@ def _history(model: Any) -> pd.DataFrame | None:
             model = model.best_estimator_
         elif isinstance(getattr(model, "steps", None), list) and model.steps:
             model = model.steps[-1][1]
-    history = getattr(model, "history_", None)  # others' need not be ours
-    is_ours = isinstance(history, pd.DataFrame) and "rounds" in history
-    if not is_ours or not any(str(name).startswith("multiplier[") for name in history):
-        return None
-    return history.copy()
+    history = getattr(model, "history_", None)
+    if not isinstance(history, pd.DataFrame) or "rounds" not in history:
+        return None  # other libraries have a history of their own
+    has_multipliers = any(str(name).startswith("multiplier[") for name in history)
+    return history.copy() if has_multipliers else None
 
 
 # --- JSON -------------------------------------------------------------------------------------

@@ -339,8 +339,8 @@ def _interval(rule: Interval, top: float) -> str:
     middle = axis - 11
     if math.isfinite(rule.low) and math.isfinite(rule.high):
         a, b = across(rule.low), across(rule.high)
-        bar = {"x": a, "width": max(b - a, 1.0), "y": middle - 4, "height": 8, "rx": 2}
-        parts.append(tag("rect", class_="bar", **bar))
+        wide = max(b - a, 1.0)  # a point is seen, too
+        parts.append(tag("rect", class_="bar", x=a, width=wide, y=middle - 4, height=8, rx=2))
     if math.isfinite(rule.value):
         parts.append(marker(rule.verdict, across(rule.value), middle))
     name = f"{rule.name}: {rule.verdict}"
