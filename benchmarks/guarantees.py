@@ -1,0 +1,200 @@
+"""Guarantees: how often thresholds that were certified on a sample break the rule in truth.
+
+Scores are Gaussian in each class and group, so that the rates of every threshold are known. Each
+repetition draws rows, chooses thresholds on them by a procedure of `gbm_constrained.certificates`
+and by the plain rule (the most permissive threshold that holds on the sample), and looks up what
+they do in the population. "violated" is the frequency of thresholds that break the rule, with its
+Clopper-Pearson interval; where n is too small for a certificate, none is given and none is broken.
+
+- umbrella: fnr <= b with probability 1 - delta (Neyman-Pearson umbrella).
+- expected: fnr <= b in expectation (conformal risk control): "rate" is to be b at most.
+- gap: gap(fpr, by group) <= b with probability 1 - delta, fixed sequence over thresholds.
+- classes: three ordered classes, the errors of the first and the last bounded at once, by
+  class_error p-values along one fixed sequence for each of the two thresholds.
+
+    python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from gbm_constrained.certificates import (
+    CellCounts,
+    clopper_pearson,
+    expected_bounds,
+    functionals_of,
+    learn_then_test,
+    rule_p_value,
+    umbrella_threshold,
+)
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.rates import class_error, fnr, fpr, gap
+from gbm_constrained.rows import Rows
+
+POSITIVE, SHIFT, SECOND = 0.3, 0.6, 0.4  # class share, group shift, group share
+SIZES = (300, 1000, 10000)
+
+
+class Outcome(NamedTuple):
+    """What a chosen threshold does in the population; NaN where none was certified."""
+
+    violated: bool
+    rate: float
+    type_2: float
+
+
+NONE = Outcome(False, math.nan, math.nan)
+
+
+class Population:
+    """Two classes, two groups; scores N(2 y + shift g, 1)."""
+
+    @staticmethod
+    def draw(rng: np.random.Generator, n: int) -> tuple[Any, Any, Any]:
+        y, g = (rng.random(n) < POSITIVE).astype(int), (rng.random(n) < SECOND).astype(int)
+        return y, g, 2.0 * y + SHIFT * g + rng.normal(size=n)
+
+    @staticmethod
+    def above(t: Any, y: int) -> Any:
+        """``P(score > t | y)``, averaged over groups."""
+        return (1 - SECOND) * norm.sf(t - 2 * y) + SECOND * norm.sf(t - 2 * y - SHIFT)
+
+    @classmethod
+    def missing(cls, t: float, bound: float) -> Outcome:
+        rate = 1.0 - cls.above(t, 1)
+        return Outcome(rate > bound, rate, cls.above(t, 0))
+
+    @classmethod
+    def gap(cls, t: float, bound: float) -> Outcome:
+        rate = norm.sf(t - SHIFT) - norm.sf(t)
+        return Outcome(rate > bound, rate, 1.0 - cls.above(t, 1))
+
+
+def rows_of(y: Any, n_classes: int = 2, **columns: Any) -> Rows:
+    return Rows(y, np.arange(n_classes), None, dict(columns))
+
+
+def umbrella(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
+    y, _, scores = Population.draw(rng, n)
+    missed = np.sort(-scores[y == 1])  # a positive is missed where -score > -threshold
+    plain = Population.missing(-missed[missed.size - 1 - int(bound * missed.size)], bound)
+    try:
+        certified = Population.missing(-umbrella_threshold(missed, bound, delta), bound)
+    except ValueError:
+        certified = NONE
+    return certified, plain
+
+
+def expected(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
+    y, _, scores = Population.draw(rng, n)
+    # Just below each positive: the thresholds at which the miss rate changes.
+    grid = np.nextafter(np.sort(scores[y == 1]), -np.inf)
+    cells, compiled = compile_constraints([fnr() <= bound], rows_of(y))
+    counts = CellCounts.at_thresholds(cells, scores, grid)
+    rates = functionals_of(compiled, counts)[:, 0]
+    outcomes = []
+    for allowed in (expected_bounds(compiled, counts)[:, 0], bound):
+        met = np.flatnonzero(rates <= allowed + 1e-12)
+        outcomes.append(Population.missing(grid[met[-1]], bound) if met.size else NONE)
+    return outcomes[0], outcomes[1]
+
+
+GRID = np.linspace(4.0, 0.5, 36)  # the gap is larger at each than at the one before
+
+
+def groups(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
+    y, g, scores = Population.draw(rng, n)
+    rule = gap(fpr(), by="g", min_group_size=1) <= bound
+    cells, compiled = compile_constraints([rule], rows_of(y, g=g))
+    counts = CellCounts.at_thresholds(cells, scores, GRID)
+    certified = learn_then_test(rule_p_value(compiled, counts)[None], delta)[0]
+    found = functionals_of(compiled, counts)
+    met = np.logical_and.accumulate(np.ptp(found, axis=1) <= bound)
+    outcomes = [
+        Population.gap(GRID[np.flatnonzero(which)[-1]], bound) if which.any() else NONE
+        for which in (certified, met)
+    ]
+    return outcomes[0], outcomes[1]
+
+
+CENTRES, SHARES = np.array([0.0, 2.5, 5.0]), (0.6, 0.25, 0.15)
+
+
+def classes(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
+    """Predicts class 0 below one threshold and class 2 above another."""
+    y = rng.choice(3, n, p=SHARES)
+    scores = CENTRES[y] + rng.normal(size=n)
+    steps = np.linspace(0.0, 2.0, 41)
+    p, met = [], []
+    for k, grid in ((0, 2.5 - steps), (2, 2.5 + steps)):
+        cells, compiled = compile_constraints([class_error(k) <= bound], rows_of(y, 3))
+        decided = [np.where(scores > t, 2 if k else 1, 1 if k else 0) for t in grid]
+        counts = [CellCounts.of(cells, d) for d in decided]
+        both = CellCounts(*(
+            np.stack([getattr(c, name) for c in counts]) for name in ("weight", "square", "count")
+        ))  # fmt: skip
+        p.append(rule_p_value(compiled, both))
+        met.append(np.logical_and.accumulate(functionals_of(compiled, both)[:, 0] <= bound))
+    outcomes = []
+    for which in (learn_then_test(p, delta), np.array(met)):
+        if not which[:, 0].all():
+            outcomes.append(NONE)
+            continue
+        low, high = (steps[np.flatnonzero(w)[-1]] for w in which)
+        errors = norm.sf(2.5 - low), norm.cdf(2.5 + high - 5.0)
+        middle = norm.cdf(-low) + norm.sf(high)
+        outcomes.append(Outcome(max(errors) > bound, max(errors), middle))
+    return outcomes[0], outcomes[1]
+
+
+Experiment = Callable[[Any, int, float, float], tuple[Outcome, Outcome]]
+EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
+    "umbrella 0.05": (umbrella, 0.05),
+    "umbrella 0.01": (umbrella, 0.01),
+    "expected 0.05": (expected, 0.05),
+    "gap 0.05": (groups, 0.05),
+    "classes 0.1": (classes, 0.1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--delta", type=float, default=0.1)
+    arguments = parser.parse_args()
+    print(f"delta = {arguments.delta:g}, {arguments.repetitions} repetitions")
+    heading = ("rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s")
+    form = "{:14} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
+    print(form.format(*heading))
+    for name, (experiment, bound) in EXPERIMENTS.items():
+        for n in SIZES:
+            rng, start = np.random.default_rng(n), time.perf_counter()
+            pairs = [
+                experiment(rng, n, bound, arguments.delta) for _ in range(arguments.repetitions)
+            ]
+            seconds = time.perf_counter() - start
+            for i, choice in enumerate(("certified", "plain")):
+                table = np.array([pair[i] for pair in pairs], dtype=float)
+                violated = int(table[:, 0].sum())
+                low, high = clopper_pearson(violated, len(table))
+                none = np.isnan(table[:, 1]).mean()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # no certificate at all
+                    _, rate, type_2 = np.nanmean(table, axis=0)
+                print(form.format(
+                    name, n, choice, f"{violated / len(table):.3f}", f"[{low:.3f}, {high:.3f}]",
+                    f"{rate:.4f}", f"{type_2:.3f}", f"{none:.2f}", f"{seconds:.1f}",
+                ))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,803 @@
+"""Certificates: against exact references, published examples and simulated populations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gbm_constrained.cells import CellStatistics
+from gbm_constrained.certificates import (
+    CellCounts,
+    bootstrap,
+    clopper_pearson,
+    constraint_intervals,
+    constraint_p_values,
+    expected_bounds,
+    expected_slack,
+    fixed_sequence,
+    functional_intervals,
+    functionals_of,
+    hoeffding_bentkus_p_value,
+    holm,
+    learn_then_test,
+    minimum_rows,
+    newcombe_difference,
+    row_p_values,
+    rule_p_value,
+    umbrella_rank,
+    umbrella_threshold,
+)
+from gbm_constrained.compiler import as_losses, compile_constraints
+from gbm_constrained.rates import (
+    accuracy,
+    churn,
+    class_error,
+    confusion,
+    each,
+    error_rate,
+    f1,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    losses,
+    overall,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tnr,
+    tpr,
+    wins,
+)
+from gbm_constrained.rows import Rows, columns_of
+
+DELTAS = np.array([0.01, 0.05, 0.1, 0.3])
+
+
+def random(examples):
+    return settings(derandomize=True, deadline=None, max_examples=examples)
+
+
+class Data:
+    """Random rows with groups and another model's decisions, and random decisions."""
+
+    def __init__(self, seed=0, n=200, n_classes=2, weighted=False):
+        rng = np.random.default_rng(seed)
+        self.y = rng.integers(0, n_classes, n)
+        self.sex = rng.choice(["F", "M"], n)
+        self.region = rng.choice(["a", "b", "c"], n)
+        self.other = rng.integers(0, n_classes, n)
+        self.decided = np.where(rng.random(n) < 0.6, self.y, rng.integers(0, n_classes, n))
+        self.weight = rng.gamma(2.0, size=n) if weighted else None
+        self.classes = np.arange(n_classes)
+
+    @property
+    def rows(self):
+        table = {"sex": self.sex, "region": self.region, "old": self.other}
+        return Rows(self.y, self.classes, self.weight, columns_of(table, self.y.size))
+
+    def measured(self, *rules):
+        """Compiled constraints and counts."""
+        cells, compiled = compile_constraints(rules, self.rows)
+        return compiled, CellCounts.of(cells, self.decided)
+
+    def p(self, *rules):
+        return constraint_p_values(*self.measured(*rules))
+
+
+def by(rate, name="sex", **options):
+    return gap(rate, by=name, min_group_size=1, **options)
+
+
+def binary_rules():
+    old = "old"
+    return [
+        fpr() <= 0.2,
+        tnr() >= 0.7,
+        recall(1) >= 0.8,
+        2 * fpr(on={"sex": "F"}) - 0.5 * fnr(on={"sex": "M"}) + 0.1 <= 0.3,
+        selection_rate() - error_rate() <= 0.1,
+        churn(to=old) <= 0.3,
+        wins(over=old) - losses(to=old) >= 0.0,
+        wins(over=old) / losses(to=old) >= 1.5,
+        precision() >= 0.7,
+        f1() >= 0.7,
+        confusion(0, 1, normalize="pred") <= 0.3,
+        confusion(1, 0, normalize="all") <= 0.3,
+        by(tpr()) <= 0.2,
+        by(tpr() - fpr(), "region") <= 0.5,
+        by(accuracy(), "region", reference=overall) <= 0.2,
+        ratio(selection_rate(), by="region", min_group_size=1) >= 0.6,
+        each(fnr(), by="region", min_group_size=1) <= 0.4,
+        *(error_rate(on=np.random.default_rng(i).random(200) < 0.5) <= 0.4 for i in range(14)),
+    ]
+
+
+# --- counts and parts ------------------------------------------------------------------------
+
+
+@random(15)
+@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans())
+def test_parts_add_up_to_the_functionals(seed, weighted):
+    """On rules of every form, in several views: sum of coefficient times fraction, + constant."""
+    data = Data(seed, weighted=weighted)
+    cells, compiled = compile_constraints(binary_rules(), data.rows)
+    assert len(cells.views) > 1
+    counts = CellCounts.of(cells, data.decided)
+    np.testing.assert_allclose(counts.weight.sum(axis=1), cells.weight)
+    np.testing.assert_allclose(counts.count.sum(axis=1), cells.count)
+    predicted = counts.weight / np.maximum(cells.weight, 1e-300)[:, None]
+    nothing = np.zeros(len(cells))
+    expected = compiled.functionals(CellStatistics(predicted, nothing, nothing))
+    found = [
+        compiled.constant[k]
+        + sum(
+            part.coefficient
+            * (counts.weight[part.cells] * part.event).sum()
+            / counts.weight[part.cells].sum()
+            for part in parts
+        )
+        for k, parts in enumerate(compiled.parts)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(functionals_of(compiled, counts), expected, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_counts_are_those_of_the_rows(weighted):
+    data = Data(3, n_classes=4, weighted=weighted)
+    cells, _ = compile_constraints([class_error(1) <= 0.2, selection_rate(2) <= 0.3], data.rows)
+    w = data.weight if weighted else np.ones(200)
+    if weighted:
+        w[::5] = 0.0
+    counts = CellCounts.of(cells, data.decided, w)
+    for c in range(len(cells)):
+        for k in range(4):
+            own = (cells.codes == c) & (data.decided == k)
+            assert counts.weight[c, k] == pytest.approx(w[own].sum())
+            assert counts.square[c, k] == pytest.approx((w[own] ** 2).sum())
+            assert counts.count[c, k] == (w[own] > 0).sum()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_thresholds_are_counted_together_as_one_by_one(weighted):
+    """In any order, with ties between scores and thresholds, and so are their p-values."""
+    data = Data(1, weighted=weighted)
+    rng = np.random.default_rng(0)
+    scores, thresholds = np.round(rng.normal(size=200), 1), rng.permutation(11) / 5 - 1.0
+    rules = [fpr() <= 0.2, precision() >= 0.4, f1() >= 0.3, by(selection_rate()) <= 0.3]
+    cells, compiled = compile_constraints(rules, data.rows)
+    together = CellCounts.at_thresholds(cells, scores, thresholds)
+    p, f = row_p_values(compiled, together), functionals_of(compiled, together)
+    for i, threshold in enumerate(thresholds):
+        counts = CellCounts.of(cells, scores > threshold)
+        for name in ("weight", "square", "count"):
+            found = getattr(together, name)[i]
+            np.testing.assert_allclose(found, getattr(counts, name), rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(p[i], row_p_values(compiled, counts), rtol=1e-9)
+        np.testing.assert_allclose(f[i], functionals_of(compiled, counts), rtol=1e-9, atol=1e-12)
+    assert rule_p_value(compiled, together).shape == (11,)
+    assert expected_bounds(compiled, together).shape == (11, len(compiled))
+
+
+def test_mean_losses_have_no_parts():
+    """No interval, p-value 1: also of error rates that were turned into mean losses."""
+    data = Data()
+    rules = [log_loss() <= 0.5, fpr() <= 0.99, fpr() + log_loss() <= 2.0, by(log_loss()) <= 1.0]
+    compiled, counts = data.measured(*rules)
+    assert [p is None for p in compiled.parts] == [True, False, True, True, True]
+    assert constraint_p_values(compiled, counts).tolist()[0::2] == [1.0, 1.0]
+    assert constraint_p_values(compiled, counts)[1] < 1e-10
+    assert rule_p_value(compiled, counts) == 1.0
+    for ends in (constraint_intervals(compiled, counts), functional_intervals(compiled, counts)):
+        assert np.isnan(ends[[0, 2, 3]]).all()
+        assert np.isfinite(ends[1]).all()
+    assert np.isnan(expected_bounds(compiled, counts)).tolist() == [True, False] + [True] * 3
+    turned, _ = as_losses(data.measured(fnr() <= 0.9)[0], 2)
+    assert turned.parts == (None,)
+    assert row_p_values(turned, counts).tolist() == [1.0]
+
+
+def test_what_these_rows_do_not_have_is_not_certified():
+    """A group without rows, here or in its base set: p = 1 and no interval."""
+    data = Data(n=400)
+    data.decided = data.y
+    rules = [each(fnr(), by="sex", min_group_size=1) <= 0.5, fnr() <= 0.5]
+    _, compiled = compile_constraints(rules, data.rows)
+    men = data.sex == "M"
+    rows = Rows(
+        data.y[men], data.classes, None, {"sex": data.sex[men]}, like=data.rows
+    )  # fmt: skip
+    data.rows.attribute(("sex",))
+    cells, here = compile_constraints(rules, rows, like=compiled)
+    counts = CellCounts.of(cells, data.decided[men])
+    assert constraint_p_values(here, counts)[0] == 1.0
+    assert constraint_p_values(here, counts)[1] < 1e-9
+    assert np.isnan(functional_intervals(here, counts)[0]).all()
+    compiled, counts = Data().measured(fpr() <= 1.0, by(fpr()) <= 0.5, precision() >= 0.1)
+    nothing = CellCounts(*(np.zeros_like(t) for t in (counts.weight,) * 3))
+    assert row_p_values(compiled, nothing).tolist() == [1.0] * len(compiled)
+    assert expected_bounds(compiled, nothing).tolist() == [-np.inf] * len(compiled)
+
+
+# --- intervals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+def test_clopper_pearson_is_scipys(level):
+    for n in (1, 7, 100, 20000):
+        for events in {0, 1, n // 3, n - 1, n}:
+            expected = stats.binomtest(events, n).proportion_ci(level, "exact")
+            np.testing.assert_allclose(
+                clopper_pearson(events, n, level), (expected.low, expected.high), atol=1e-11
+            )
+    assert np.isnan(clopper_pearson(0, 0)).all()
+
+
+def test_clopper_pearson_covers():
+    """By enumeration, at every probability of a grid."""
+    n, p = 40, np.linspace(0.0, 1.0, 401)
+    low, high = clopper_pearson(np.arange(n + 1), np.full(n + 1, n), 0.9)
+    covered = (low <= p[:, None] + 1e-12) & (p[:, None] <= high + 1e-12)
+    chance = (covered * stats.binom.pmf(np.arange(n + 1), n, p[:, None])).sum(axis=1)
+    assert chance.min() >= 0.9 - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        ((56, 70, 48, 80), 0.0524, 0.3339),
+        ((9, 10, 3, 10), 0.1705, 0.8090),
+        ((6, 7, 2, 7), 0.0582, 0.8062),
+        ((5, 56, 0, 29), -0.0381, 0.1926),
+        ((0, 10, 0, 20), -0.1611, 0.2775),
+        ((0, 10, 0, 10), -0.2775, 0.2775),
+        ((10, 10, 0, 20), 0.6791, 1.0),
+        ((10, 10, 0, 10), 0.6075, 1.0),
+    ],
+)
+def test_newcombe_published_examples(counts, low, high):
+    """Table II of the paper, method 10."""
+    assert np.round(newcombe_difference(*counts), 4).tolist() == [low, high]
+    assert np.isnan(newcombe_difference(*counts[:2], 0, 0)).all()
+
+
+def test_newcombe_covers_about():
+    """By enumeration: 0.95 on average and 0.92 at worst for moderate probabilities."""
+    m, n = 40, 60
+    i, j = np.mgrid[: m + 1, : n + 1]
+    low, high = newcombe_difference(i, m, j, n)
+    chances = []
+    for p in np.linspace(0.05, 0.95, 19):
+        for q in np.linspace(0.05, 0.95, 19):
+            weight = np.outer(stats.binom.pmf(range(m + 1), m, p), stats.binom.pmf(j[0], n, q))
+            chances.append(weight[(low <= p - q) & (p - q <= high)].sum())
+    assert min(chances) > 0.92
+    assert np.mean(chances) == pytest.approx(0.95, abs=0.01)
+
+
+def test_intervals_of_constraints():
+    """Each by its method, contains the value, and follows signs, scales and constants."""
+    data = Data(5, n=500)
+    y, decided, women = data.y, data.decided, data.sex == "F"
+    e, n = (decided[y == 0] == 1).sum(), (y == 0).sum()
+    low, high = clopper_pearson(e, n)
+    a, b = women & (y == 1), ~women & (y == 1)
+    d_low, d_high = newcombe_difference(decided[a].sum(), a.sum(), decided[b].sum(), b.sum())
+    shares = clopper_pearson(((y == 1) & (decided == 1)).sum(), (decided == 1).sum())
+    folded = (0.0, max(-d_low, d_high)) if d_low < 0 < d_high else sorted(
+        (abs(d_low), abs(d_high))
+    )  # fmt: skip
+    difference = tpr(on={"sex": "F"}) - tpr(on={"sex": "M"})
+    expected = {
+        fpr() <= 0.5: (low, high),
+        tnr() >= 0.5: (1 - high, 1 - low),
+        0.2 - 3 * fpr() <= 0.1: (0.2 - 3 * high, 0.2 - 3 * low),
+        difference <= 0.1: (d_low, d_high),
+        2 * difference + 0.1 <= 0.5: (2 * d_low + 0.1, 2 * d_high + 0.1),
+        tpr(on={"sex": "F"}) + fnr(on={"sex": "M"}) <= 1.0: (d_low + 1.0, d_high + 1.0),
+        by(tpr()) <= 0.1: folded,
+        by(fnr()) <= 0.1: folded,
+        by(fnr(), reference="F") <= 0.1: folded,
+        each(fpr(on={"sex": "F"}), by="old", min_group_size=1) <= 0.5: None,
+        precision() >= 0.5: shares,
+        confusion(0, 1, normalize="pred") <= 0.5: (1 - shares[1], 1 - shares[0]),
+    }
+    compiled, counts = data.measured(*expected)
+    found = constraint_intervals(compiled, counts)
+    for rule, ends, wanted in zip(expected, found, expected.values(), strict=True):
+        if wanted is not None:
+            np.testing.assert_allclose(ends, wanted, atol=1e-12, err_msg=str(rule))
+    compiled, counts = data.measured(*(r for r in binary_rules() if "mask" not in str(r)))
+    found = constraint_intervals(compiled, counts)
+    values = compiled.values(functionals_of(compiled, counts))
+    assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
+    found, values = functional_intervals(compiled, counts), functionals_of(compiled, counts)
+    assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
+
+
+def test_a_signed_difference_that_is_far_from_zero_folds_to_its_size():
+    """Both signs give the same interval, above zero."""
+    data = Data(0, n=500)
+    ends = []
+    for chosen in ("F", "M"):
+        data.decided = ((data.sex == chosen) ^ (np.arange(500) % 7 == 0)).astype(int)
+        ends.append(constraint_intervals(*data.measured(by(selection_rate()) <= 0.1))[0])
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
+    assert 0.5 < ends[0][0] < ends[0][1] < 1.0
+
+
+def test_weights_scale_out_and_unequal_ones_widen_intervals():
+    data = Data(2)
+    rules = [fpr() <= 0.3, by(tpr()) <= 0.3, precision() >= 0.5, f1() >= 0.5]
+    compiled, counts = data.measured(*rules)
+    plain = constraint_intervals(compiled, counts)
+    for factor in (0.01, 3.0):
+        data.weight = np.full(200, factor)
+        same, scaled = data.measured(*rules)
+        np.testing.assert_allclose(constraint_intervals(same, scaled), plain, rtol=1e-9)
+        np.testing.assert_allclose(
+            row_p_values(same, scaled), row_p_values(compiled, counts), rtol=1e-9
+        )
+    data.weight = np.where(np.arange(200) % 2, 1.0, 9.0)
+    compiled, counts = data.measured(*rules)
+    negatives = data.weight[data.y == 0]
+    n = negatives.sum() ** 2 / (negatives**2).sum()
+    expected = clopper_pearson(functionals_of(compiled, counts)[0] * n, n)
+    np.testing.assert_allclose(constraint_intervals(compiled, counts)[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_bootstrap_is_that_of_the_rows(weighted):
+    """Its standard deviation is the row bootstrap's; same seed, same interval."""
+    data = Data(7, n=400, weighted=weighted)
+    rules = [error_rate() <= 0.5, f1() >= 0.5, by(selection_rate(), "region") <= 0.3]
+    compiled, counts = data.measured(*rules)
+
+    def f1s(f):
+        return np.stack([f[:, 0], f[:, 1] / f[:, 2], np.ptp(f[:, 3:], axis=1)], axis=1)
+
+    level = 0.6827
+    ends = bootstrap(compiled, counts, f1s, level, n_replicates=4000)
+    rng = np.random.default_rng(1)
+    w = np.ones(400) if data.weight is None else data.weight
+    replicates = []
+    for _ in range(4000):
+        v = w * rng.multinomial(400, np.full(400, 1 / 400))
+        y, d = data.y, data.decided
+        rates = [(v * d)[data.region == r].sum() / v[data.region == r].sum() for r in "abc"]
+        tp, wrong = (v * y * d).sum(), (v * (y != d)).sum()
+        replicates.append([wrong / v.sum(), 2 * tp / (2 * tp + wrong), np.ptp(rates)])
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    expected = np.quantile(replicates, tails, axis=0).T
+    np.testing.assert_allclose(ends, expected, atol=0.08 * np.ptp(expected, axis=1).min())
+    again = bootstrap(compiled, counts, f1s, level, n_replicates=4000)
+    assert (ends == again).all()
+    other = bootstrap(compiled, counts, f1s, level, n_replicates=4000, random_state=1)
+    assert (ends != other).any()
+
+
+def test_the_bootstrap_covers_about():
+    """F1 of 300 rows, 0.9 asked for, in 300 repetitions."""
+    data = Data()
+    compiled, _ = data.measured(f1() >= 0.5)
+    cells, _ = compile_constraints([f1() >= 0.5], data.rows)
+    share = np.array([[0.5, 0.15], [0.1, 0.25]])[cells.labels]
+    truth = 2 * 0.25 / (2 * 0.25 + 0.15 + 0.1)
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(300):
+        table = rng.multinomial(300, share.ravel()).reshape(share.shape).astype(float)
+        ends = bootstrap(
+            compiled, CellCounts(table, table, table), lambda f: f[:, 0] / f[:, 1], 0.9, 500
+        )
+        covered += ends[0] <= truth <= ends[1]
+    assert 0.85 < covered / 300 < 0.95
+
+
+# --- p-values against references -------------------------------------------------------------
+
+
+@random(30)
+@given(seed=st.integers(0, 2**32 - 1), bound=st.floats(0.02, 0.98))
+def test_single_rates_have_the_exact_binomial_test(seed, bound):
+    """From above and from below, of rates that are one minus another, and multiclass."""
+    data = Data(seed)
+    y, d = data.y, data.decided
+    false = int((d[y == 0] == 1).sum()), int((y == 0).sum())
+    missed = int((d[y == 1] == 0).sum()), int((y == 1).sum())
+    both = int((d != data.other).sum()), 200
+    p = data.p(
+        fpr() <= bound, fpr() >= bound, tnr() >= 1 - bound, 3 * fnr() + 1 <= 3 * bound + 1,
+        recall() >= bound, churn(to="old") <= bound,
+    )  # fmt: skip
+    expected = [
+        stats.binomtest(*false, bound, "less").pvalue,
+        stats.binomtest(*false, bound, "greater").pvalue,
+        stats.binomtest(*false, bound, "less").pvalue,
+        stats.binomtest(*missed, bound, "less").pvalue,
+        stats.binomtest(missed[1] - missed[0], missed[1], bound, "greater").pvalue,
+        stats.binomtest(*both, bound, "less").pvalue,
+    ]
+    np.testing.assert_allclose(p, expected, rtol=1e-7, atol=1e-12)
+    data = Data(seed, n_classes=4)
+    wrong = int((data.decided[data.y == 2] != 2).sum()), int((data.y == 2).sum())
+    expected = stats.binomtest(*wrong, bound, "less").pvalue
+    assert data.p(class_error(2) <= bound)[0] == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+@random(20)
+@given(seed=st.integers(0, 2**32 - 1), bound=st.floats(0.1, 0.9))
+def test_quotients_of_two_kinds_of_rows_are_binomial_among_these(seed, bound):
+    """Precision among the selected, F1 by Jaccard's index, wins among changes of two classes."""
+    data = Data(seed)
+    y, d, old = data.y, data.decided, data.other
+    tp, fp, fn = (
+        int((a & b).sum()) for a, b in [(y == 1, d == 1), (y == 0, d == 1), (y == 1, d == 0)]
+    )
+    won, lost = int(((y == d) & (y != old)).sum()), int(((y != d) & (y == old)).sum())
+    p = data.p(
+        precision() >= bound, confusion(0, 1, normalize="pred") <= bound, f1() >= bound,
+        wins(over="old") / losses(to="old") >= 2 * bound,
+    )  # fmt: skip
+    expected = [
+        stats.binomtest(tp, tp + fp, bound, "greater").pvalue,
+        stats.binomtest(fp, tp + fp, bound, "less").pvalue,
+        stats.binomtest(tp, tp + fp + fn, bound / (2 - bound), "greater").pvalue,
+        stats.binomtest(won, won + lost, 2 * bound / (1 + 2 * bound), "greater").pvalue,
+    ]
+    np.testing.assert_allclose(p, expected, rtol=1e-7, atol=1e-12)
+
+
+def test_nothing_selected_certifies_no_precision():
+    data = Data()
+    data.decided[:] = 0
+    assert data.p(precision() >= 0.01, f1() >= 0.01).tolist()[0] == 1.0
+
+
+def test_hoeffding_bentkus_by_hand():
+    """Both terms, at values where each is the smaller; means of events are binomial."""
+    n, bound = 100, 0.3
+    for mean in (0.0, 0.07, 0.25, 0.29):
+        h = stats.entropy([mean, 1 - mean], [bound, 1 - bound])
+        bentkus = np.e * stats.binom.cdf(np.ceil(round(n * mean, 9)), n, bound)
+        expected = min(1.0, np.exp(-n * h), bentkus)
+        assert hoeffding_bentkus_p_value(mean, n, bound) == pytest.approx(expected, rel=1e-9)
+    assert hoeffding_bentkus_p_value([0.3, 0.5, 1.0], n, bound).tolist() == [1.0] * 3
+    assert hoeffding_bentkus_p_value(0.0, 0, bound) == 1.0
+    data = Data(4)
+    difference = ((data.y != data.decided) & (data.y == data.other)).mean() - (
+        (data.y == data.decided) & (data.y != data.other)
+    ).mean()
+    found = data.p(losses(to="old") - wins(over="old") <= 0.2)[0]
+    expected = hoeffding_bentkus_p_value((difference + 1) / 2, 200, 0.6)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_gap_is_certified_when_its_limits_meet_the_bound():
+    """The p-value is the level at which upper minus lower limit is the bound exactly."""
+    data = Data(11, n=2000)
+    compiled, counts = data.measured(by(selection_rate()) <= 0.15)
+    p = row_p_values(compiled, counts)
+    women = data.sex == "F"
+    (a, m), (b, n) = ((data.decided[g].sum(), g.sum()) for g in (women, ~women))
+    for (e1, n1, e2, n2), found in zip([(a, m, b, n), (b, n, a, m)], p, strict=True):
+        level = 1 - found  # two tails of p / 2 each are one of p / 2 on either side
+        upper = clopper_pearson(e1, n1, level)[1]
+        lower = clopper_pearson(e2, n2, level)[0]
+        assert 1e-6 < found < 0.5
+        assert upper - lower == pytest.approx(0.15, abs=1e-9)
+    assert constraint_p_values(compiled, counts)[0] == p.max() == rule_p_value(compiled, counts)
+
+
+def test_a_weighted_rate_has_hoeffdings_p_value():
+    data = Data(6, n=1000, weighted=True)
+    w = data.weight[data.y == 0]
+    rate = (w * data.decided[data.y == 0]).sum() / w.sum()
+    n = w.sum() ** 2 / (w**2).sum()
+    p = data.p(fpr() <= 0.3, 2 * fpr() <= 0.6, fpr(on={"sex": "F"}) - fpr(on={"sex": "M"}) <= 0.2)
+    assert p[:2] == pytest.approx(np.exp(-2 * n * (0.3 - rate) ** 2), rel=1e-9)
+    sizes, rates = [], []
+    for sex in "FM":
+        own = (data.y == 0) & (data.sex == sex)
+        v = data.weight[own]
+        sizes.append(v.sum() ** 2 / (v**2).sum())
+        rates.append((v * data.decided[own]).sum() / v.sum())
+    distance = 0.2 - (rates[0] - rates[1])
+    expected = np.exp(-2 * distance**2 / (1 / sizes[0] + 1 / sizes[1]))
+    assert p[2] == pytest.approx(expected, rel=1e-9)
+    assert data.p(fpr() <= rate - 0.01)[0] == 1.0
+
+
+# --- p-values by simulation ------------------------------------------------------------------
+
+
+def super_uniform(p):
+    """Whether P(p <= delta) exceeds delta nowhere, but for three standard errors."""
+    rejected = (p <= DELTAS[:, None]).mean(axis=1)
+    return (rejected <= DELTAS + 3 * np.sqrt(DELTAS / p.size)).all()
+
+
+def simulated(rule, share, sizes, repetitions, seed=0):
+    """P-values of a rule where cells' rows are decided by known probabilities.
+
+    `share` gives, for a label and a sex, the probability of decision 1; `sizes` the rows of each.
+    """
+    data = Data()
+    cells, compiled = compile_constraints([rule], data.rows)
+    rng = np.random.default_rng(seed)
+    view = cells.views[0]
+    table = np.zeros((repetitions, len(cells), 2))
+    sexes = view.levels.get(("sex",), np.zeros(len(cells), dtype=int))
+    for c, (label, sex) in enumerate(zip(cells.labels, sexes, strict=True)):
+        n = sizes[label][sex]
+        table[:, c, 1] = rng.binomial(n, share[label][sex], repetitions)
+        table[:, c, 0] = n - table[:, c, 1]
+    return constraint_p_values(compiled, CellCounts(table, table, table))[:, 0]
+
+
+@pytest.mark.parametrize("bound", [0.05, 0.5, 0.9])
+def test_a_single_rate_at_its_bound(bound):
+    """Valid, and exact: the attained levels are those of the binomial distribution."""
+    p = simulated(fpr() <= bound, [[bound], [0.5]], [[80], [20]], 20000)
+    assert super_uniform(p)
+    tails = stats.binom.cdf(range(81), 80, bound)
+    for delta in DELTAS:
+        attained = max(tails[tails <= delta], default=0.0)
+        assert (p <= delta).mean() == pytest.approx(attained, abs=4 * np.sqrt(delta / 20000))
+
+
+@pytest.mark.parametrize("low", [0.02, 0.4])
+def test_a_gap_at_its_bound(low):
+    p = simulated(by(fpr()) <= 0.2, [[low, low + 0.2], [0.5, 0.5]], [[40, 60], [1, 1]], 2000)
+    assert super_uniform(p)
+    p = simulated(by(fpr()) <= 0.2, [[low, low], [0.5, 0.5]], [[800, 900], [1, 1]], 200)
+    assert (p <= 0.05).mean() > 0.95
+
+
+def test_a_gap_to_everyone_at_its_bound():
+    """The base sets overlap: 0.1 + 0.5 * (0.4 - 0.1) is 0.15 from either."""
+    rule = by(selection_rate(), reference=overall) <= 0.15
+    p = simulated(rule, [[0.1, 0.4]] * 2, [[30, 30]] * 2, 2000)
+    assert super_uniform(p)
+
+
+@pytest.mark.parametrize(
+    ("rule", "table"),
+    [
+        (precision() >= 0.6, [[0.5, 0.16], [0.1, 0.24]]),
+        (f1() >= 0.6, [[0.51, 0.15], [0.13, 0.21]]),
+        (tpr() - 0.5 * fpr() >= 0.5, [[0.3, 0.3], [0.1, 0.3]]),
+    ],
+    ids=str,
+)
+def test_rows_at_their_bound(rule, table):
+    """Quotients and sums of several fractions: cells drawn, too."""
+    cells, compiled = compile_constraints([rule], Data().rows)
+    share = np.array(table)[cells.labels]
+    rng = np.random.default_rng(0)
+    drawn = rng.multinomial(150, share.ravel(), 4000).reshape(4000, *share.shape).astype(float)
+    truth = functionals_of(compiled, CellCounts(share, share, share))
+    assert compiled.rows_of(truth) == pytest.approx(compiled.b, abs=1e-9)
+    p = row_p_values(compiled, CellCounts(drawn, drawn, drawn))[:, 0]
+    assert super_uniform(p)
+
+
+def test_a_bounded_mean_at_its_bound():
+    """Losses minus wins, by Hoeffding and Bentkus."""
+    rule = losses(to="old") - wins(over="old") <= 0.1
+    cells, compiled = compile_constraints([rule], Data().rows)
+    (blocked,) = compiled.parts
+    share = np.full((len(cells), 2), 0.0)
+    share[blocked[0].cells] += 0.2 * blocked[0].event / blocked[0].event.sum()
+    share[blocked[1].cells] += 0.1 * blocked[1].event / blocked[1].event.sum()
+    neither = share == 0.0
+    share[neither] = 0.7 / neither.sum()
+    drawn = np.random.default_rng(0).multinomial(200, share.ravel(), 20000)
+    table = drawn.reshape(-1, *share.shape).astype(float)
+    assert super_uniform(row_p_values(compiled, CellCounts(table, table, table))[:, 0])
+
+
+def weighted_tables(cells, codes, decided, weight):
+    """Tables of (repetitions, n) decisions on the same rows and weights."""
+    shape = (len(decided), len(cells), 2)
+    at = (np.arange(len(decided))[:, None] * len(cells) + codes) * 2 + decided
+    tables = [
+        np.bincount(at.ravel(), np.broadcast_to(x, at.shape).ravel(), np.prod(shape))
+        for x in (weight, weight**2, np.ones(weight.size))
+    ]
+    return CellCounts(*(table.reshape(shape) for table in tables))
+
+
+@pytest.mark.parametrize(
+    ("rule", "rate"),
+    [
+        (fpr() <= 0.3, 0.3),
+        (fpr() >= 0.7, 0.7),
+        (fpr(on={"sex": "F"}) - fpr(on={"sex": "M"}) <= 0.0, 0.5),
+        (fpr(on={"sex": "F"}) - fpr() <= 0.0, 0.8),
+    ],
+    ids=str,
+)
+def test_weighted_rates_at_their_bound(rule, rate):
+    data = Data(0, n=120, weighted=True)
+    data.weight[:3] = 10.0
+    cells, compiled = compile_constraints([rule], data.rows)
+    decided = (np.random.default_rng(1).random((5000, 120)) < rate).astype(int)
+    counts = weighted_tables(cells, cells.codes, decided, data.weight)
+    p = row_p_values(compiled, counts)[:, 0]
+    assert super_uniform(p)
+    assert np.ptp(p) > 0.1
+
+
+@random(30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    weighted=st.booleans(),
+    bound=st.floats(0.05, 0.6),
+    step=st.floats(0.0, 0.3),
+)
+def test_p_values_fall_with_the_bound(seed, weighted, bound, step):
+    """A looser rule is certified at least as surely, and more errors make none surer."""
+    data = Data(seed, weighted=weighted)
+
+    def rules(b):
+        return [
+            fpr() <= b, tpr() >= 1 - b, precision() >= 1 - b, by(selection_rate()) <= b,
+            losses(to="old") - wins(over="old") <= b, by(fpr(), "region", reference="a") <= b,
+            ratio(tpr(), by="sex", min_group_size=1) >= 1 - b,
+        ]  # fmt: skip
+
+    strict, loose = data.p(*rules(bound)), data.p(*rules(bound + step))
+    assert (loose <= strict + 1e-9).all()
+    assert ((strict >= 0) & (strict <= 1)).all()
+    right = np.flatnonzero((data.y == 0) & (data.decided == 0))
+    data.decided[right[:3]] = 1
+    assert (data.p(*rules(bound))[[0, 2]] >= strict[[0, 2]] - 1e-12).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_p_values_and_intervals_do_not_depend_on_the_order_of_rows(weighted):
+    data = Data(9, weighted=weighted)
+    rules = [rule for rule in binary_rules() if "mask" not in str(rule)]
+    compiled, counts = data.measured(*rules)
+    p, ends = row_p_values(compiled, counts), constraint_intervals(compiled, counts)
+    order = np.random.default_rng(0).permutation(200)
+    for name in ("y", "sex", "region", "other", "decided"):
+        setattr(data, name, getattr(data, name)[order])
+    data.weight = data.weight[order] if weighted else None
+    compiled, counts = data.measured(*rules)
+    np.testing.assert_allclose(row_p_values(compiled, counts), p, rtol=1e-7)
+    np.testing.assert_allclose(constraint_intervals(compiled, counts), ends, rtol=0.05, atol=0.02)
+
+
+# --- thresholds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bound", "delta", "rows"), [(0.05, 0.05, 59), (0.1, 0.05, 29), (0.01, 0.05, 299)]
+)
+def test_the_fewest_rows(bound, delta, rows):
+    """The numbers that are quoted; and they are the fewest."""
+    assert minimum_rows(bound, delta) == rows == umbrella_rank(rows, bound, delta)
+    message = rf"bound of {bound:g} cannot be certified .* on {rows - 1} rows: it needs {rows} at"
+    with pytest.raises(ValueError, match=message):
+        umbrella_rank(rows - 1, bound, delta)
+    with pytest.raises(ValueError, match="bound must be strictly between 0 and 1, got 1"):
+        minimum_rows(1, delta)
+
+
+@pytest.mark.parametrize("bound", [0.01, 0.05, 0.3, 0.8])
+@pytest.mark.parametrize("delta", [0.01, 0.1, 0.5])
+def test_the_rank_by_brute_force(bound, delta):
+    fewest = minimum_rows(bound, delta)
+    for n in (fewest, fewest + 1, fewest + 17, 1000):
+        tails = stats.binom.sf(np.arange(n), n, 1 - bound)  # from k = 1 on
+        expected = 1 + int(np.flatnonzero(tails <= delta)[0])
+        assert umbrella_rank(n, bound, delta) == expected
+
+
+def test_the_umbrella_threshold_is_the_lowest_certified_one():
+    """By the exact p-values of the thresholds at each score; ties do no harm."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=300)
+    threshold = umbrella_threshold(scores, 0.1, 0.05)
+    above = (scores > scores[:, None]).sum(axis=1)
+    p = np.array([stats.binomtest(int(e), 300, 0.1, "less").pvalue for e in above])
+    assert threshold == scores[p <= 0.05].min()
+    draws = np.floor(10 * rng.random((2000, 80)))  # the rate above t is 1 - (t + 1) / 10
+    thresholds = [umbrella_threshold(d, 0.2, 0.1) for d in draws]
+    assert np.mean(np.array(thresholds) < 7.0) <= 0.1 + 3 * np.sqrt(0.1 / 2000)
+    with pytest.raises(ValueError, match="scores must be one-dimensional and not NaN"):
+        umbrella_threshold([np.nan] * 100, 0.1, 0.05)
+
+
+def test_expected_bounds_are_those_of_the_empirical_rate_plus_one():
+    """``(n r + 1) / (n + 1) <= bound``, from above and below; gaps by both groups' slack."""
+    data = Data(8)
+    n = (data.y == 0).sum()
+    rules = [fpr() <= 0.1, tnr() >= 0.9, by(fpr()) <= 0.1]
+    compiled, counts = data.measured(*rules)
+    bounds = expected_bounds(compiled, counts)
+    assert bounds[0] == pytest.approx((0.1 * (n + 1) - 1) / n)
+    assert bounds[1] == pytest.approx(bounds[0] - 1.0)  # of minus the rate of true negatives
+    sizes = [((data.y == 0) & (data.sex == sex)).sum() for sex in "FM"]
+    assert bounds[2:] == pytest.approx(0.1 - expected_slack(sizes).sum())
+
+
+def test_the_expected_threshold_holds_in_expectation():
+    """Lowest threshold that meets the tightened bound: the mean of true rates is at most it."""
+    rng = np.random.default_rng(0)
+    n, bound = 50, 0.1
+    compiled, counts = Data().measured(fpr() <= bound)
+    table = np.zeros_like(counts.weight)
+    table[0, 0] = n
+    allowed = int(expected_bounds(compiled, CellCounts(table, table, table))[0] * n + 1e-9)
+    scores = np.sort(rng.random((20000, n)), axis=1)
+    rates = 1.0 - scores[:, n - 1 - allowed]
+    assert rates.mean() <= bound + 3 * rates.std() / np.sqrt(20000)
+    assert rates.mean() > 0.07
+    plain = 1.0 - scores[:, n - 1 - int(bound * n)]
+    assert plain.mean() > bound + 0.01
+
+
+# --- several tests ---------------------------------------------------------------------------
+
+
+def test_sequences_stop_at_the_first_failure():
+    p = np.array([0.001, 0.02, 0.06, 0.001])
+    assert fixed_sequence(p, 0.05).tolist() == [0, 1]
+    assert fixed_sequence(p[::-1], 0.05).tolist() == [0]
+    assert fixed_sequence(p, 0.0001).tolist() == []
+    two = learn_then_test([p, p[::-1]], 0.05)
+    assert two.tolist() == [[True, True, False, False], [True, False, False, False]]
+    assert not learn_then_test([p, p], 0.03)[:, 1].any()
+    assert fixed_sequence([0.01, np.nan, 0.01], 0.05).tolist() == [0]
+
+
+def test_holm_by_hand():
+    """Smallest of four against delta / 4, next against delta / 3, and so on."""
+    assert holm([0.02, 0.012, 0.04, 0.3], 0.05).tolist() == [False, True, False, False]
+    assert holm([0.016, 0.012, 0.024, 0.05], 0.05).tolist() == [True] * 4
+    assert holm([0.013, 0.013, 0.001], 0.02).tolist() == [False, False, True]
+    assert holm([], 0.05).tolist() == []
+
+
+@pytest.mark.parametrize("procedure", ["sequence", "sequences", "holm"])
+def test_the_chance_of_any_error_is_held(procedure):
+    """Correlated p-values, of which the last six of ten are of true null hypotheses."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(20000, 1))
+    z = 0.6 * common + 0.8 * rng.normal(size=(20000, 10)) - np.repeat([3.0, 0.0], [4, 6])
+    p = stats.norm.cdf(z)
+    if procedure == "sequence":
+        certified = np.array([np.isin(np.arange(10), fixed_sequence(q, 0.1)) for q in p[:5000]])
+    elif procedure == "sequences":
+        certified = np.array([learn_then_test(q.reshape(2, 5), 0.1).ravel() for q in p[:5000]])
+    else:
+        certified = np.array([holm(q, 0.1) for q in p[:5000]])
+    assert certified[:, 4:].any(axis=1).mean() <= 0.1 + 3 * np.sqrt(0.1 / 5000)
+    assert certified[:, 0].mean() > 0.7
+
+
+def test_a_gap_over_thresholds_is_certified_rightly():
+    """Fixed sequence on thresholds from above: the lowest certified one holds, 0.9 of the time."""
+    rng = np.random.default_rng(0)
+    grid = np.linspace(3.0, 0.0, 16)
+    truth = stats.norm.sf(grid - 0.5) - stats.norm.sf(grid)
+    sex = np.repeat(["F", "M"], 200)
+    rows = Rows(np.arange(400) % 2, np.arange(2), None, {"sex": sex})
+    cells, compiled = compile_constraints([by(selection_rate()) <= 0.1], rows)
+    violated = certified = 0
+    for _ in range(200):
+        scores = rng.normal(size=400) + 0.5 * (sex == "M")
+        p = rule_p_value(compiled, CellCounts.at_thresholds(cells, scores, grid))
+        found = fixed_sequence(p, 0.1)
+        certified += found.size > 0
+        violated += found.size > 0 and truth[found[-1]] > 0.1
+    assert certified == 200
+    assert violated <= 200 * 0.1 + 3 * np.sqrt(200 * 0.1)
