@@ -56,7 +56,7 @@ Verdict: TypeAlias = Literal["holds", "violated", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "violated", "undecided")
 FORMAT = "gbm_constrained.audit/1"
 INTEGERS = ("iteration", "rounds")  # columns of a history
-DRAWS = 4000  # of the values of a rule about losses that is not a single mean
+DRAWS = 2000  # of the values of a rule about losses that is not a single mean
 
 FRAME_COLUMNS = (
     "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict"

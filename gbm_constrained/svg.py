@@ -17,7 +17,7 @@ N_COLOURS = 6  # of the style sheet: classes s0, s1, ...
 MOST_POINTS = 400  # of a line; more are not told apart
 
 
-def tag(name: str, content: str = "", **attributes: object) -> str:
+def tag(name: str, content: str = "", /, **attributes: object) -> str:
     """Write one element; names of attributes have ``_`` for ``-``, values are escaped."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
