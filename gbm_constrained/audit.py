@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -525,9 +525,10 @@ def _measure(
             deviation = _deviations(cells, compiled, j, decided, loss)
             spread = deviation.T @ deviation
             at[span] = _normal(f, spread, level)
-        is_gap = isinstance(expression, Gap) and not isinstance(expression, Ratio)
-        if isinstance(expression, Each) or (is_gap and f.size > 2):
-            several = f.size * (f.size - 1) // 2 if is_gap else f.size
+        # The gap of two groups is one difference, with an interval of its own.
+        is_difference = type(expression) is Gap and f.size == 2
+        if isinstance(expression, (Each, Gap)) and not is_difference:
+            several = f.size if isinstance(expression, Each) else f.size * (f.size - 1) // 2
             strictly = 1.0 - (1.0 - level) / several
             strict = functional_intervals(compiled, counts, strictly)[span]
             if spread is not None:
@@ -550,7 +551,7 @@ def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) 
     Parameters
     ----------
     constraint : Constraint
-        Of rates in every group, or of their differences.
+        Of rates in every group, or of their differences or ratios.
     f : ndarray of shape (n_groups,)
         Rates; the reference comes last.
     at, strict : ndarray of shape (n_groups, 2)
@@ -568,15 +569,36 @@ def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) 
         with_reference = (first == n - 1) | (second == n - 1)
         first, second = first[with_reference], second[with_reference]
 
-    def ends(intervals: Float) -> tuple[Float, Float]:  # the deviations of both, by squares
+    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
+        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
         down, up = f - intervals[:, 0], intervals[:, 1] - f
-        difference = f[first] - f[second]
+        difference = f[first] - factor * f[second]
         return (
-            difference - np.hypot(down[first], up[second]),
-            difference + np.hypot(up[first], down[second]),
+            difference - np.hypot(down[first], factor * up[second]),
+            difference + np.hypot(up[first], factor * down[second]),
         )
 
-    return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+    if not isinstance(constraint.expression, Ratio):
+        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
+    slack = constraint.expression.slack
+    return np.array(
+        [
+            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= -ROUNDING)),
+            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= -ROUNDING)),
+        ]
+    )
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
+    if holds(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _deviations(

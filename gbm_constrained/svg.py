@@ -323,7 +323,8 @@ def _interval(rule: Interval, top: float) -> str:
     across = Scale(max(low - room, lowest), high + room, left, right)
     at = across(rule.bound)
     allowed = (left, at) if rule.sense == "<=" else (at, right)
-    verdict = "" if math.isfinite(rule.value) else " (no value)"
+    odd = " (no value)" if math.isnan(rule.value) else " (infinite)"
+    verdict = "" if math.isfinite(rule.value) else odd
     parts = [
         text(shorten(rule.name, right - left - 130), left, top + 16, class_="name"),
         text(rule.verdict + verdict, right, top + 16, "end", class_="verdict"),

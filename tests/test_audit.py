@@ -47,6 +47,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.audit import Audit, audit
 from gbm_constrained.presets import DemographicParity, EqualizedOdds, NeymanPearson
+from gbm_constrained.rates import Ratio
 
 MODELS = {
     "logistic": lambda: LogisticRegression(),
@@ -253,6 +254,10 @@ def test_a_small_group_without_an_event_is_not_certified():
     assert of.frame.loc[1, "low"] == pytest.approx(1 - small)
     of = audit(model, np.ones((2010, 1)), y, each(fnr(), by="g") <= 0.05 + small, **given)
     assert of.frame["verdict"].tolist() == ["holds"]
+    # Nor is the rule violated for certain because nobody of nine was found to be wrong.
+    of = audit(model, np.ones((2010, 1)), y, ratio(fnr(), by="g") >= 0.8, **given)
+    assert of.frame.loc[0, "value":"high"].tolist() == pytest.approx([0.0, 0.0, 1.0])
+    assert of.frame["verdict"].tolist() == ["undecided"]
 
 
 @pytest.mark.parametrize(
@@ -262,17 +267,20 @@ def test_a_small_group_without_an_event_is_not_certified():
         (gap(fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.0),
         (gap(fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
         (gap(fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
+        (ratio(fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
+        (ratio(fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
     ],
 )
 def test_intervals_of_several_groups_cover(expression, rates, truth):
     """The true worst group or pair lies within, in at least as many samples as the level says."""
     rng = np.random.default_rng(8)
-    n, covered, repeats = 150, 0, 80
+    n, covered, repeats = 150, 0, 60
     given = {"sensitive_features": {"g": [*np.repeat(list("0123"), n), "0"]}}
     y, X = np.r_[np.ones(4 * n), [0]], np.ones((4 * n + 1, 1))
     for _ in range(repeats):
         decided = np.concatenate([rng.random(n) >= rate for rate in rates])
-        of = audit(Decides(np.r_[decided, [0]]), X, y, expression <= 0.5, level=0.9, **given)
+        rule = expression >= 0.5 if isinstance(expression, Ratio) else expression <= 0.5
+        of = audit(Decides(np.r_[decided, [0]]), X, y, rule, level=0.9, **given)
         covered += of.frame.loc[0, "low"] <= truth <= of.frame.loc[0, "high"]
     assert covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)
 
@@ -280,7 +288,7 @@ def test_intervals_of_several_groups_cover(expression, rates, truth):
 def test_intervals_of_losses_cover():
     """Means, gaps and ratios of mean losses: about as often as the level says."""
     rng = np.random.default_rng(9)
-    n, repeats = 400, 100
+    n, repeats = 400, 120
     y = np.tile([0, 1], n // 2)
     group = np.repeat(["a", "b"], n // 2)
 
