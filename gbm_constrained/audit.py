@@ -584,8 +584,8 @@ def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) 
     slack = constraint.expression.slack
     return np.array(
         [
-            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= -ROUNDING)),
-            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= -ROUNDING)),
+            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
+            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
         ]
     )
 
