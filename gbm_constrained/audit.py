@@ -32,7 +32,12 @@ from scipy import stats
 from sklearn.utils import check_random_state
 
 from gbm_constrained.cells import Cells, CellStatistics
-from gbm_constrained.certificates import CellCounts, constraint_intervals, functional_intervals
+from gbm_constrained.certificates import (
+    CellCounts,
+    clopper_pearson,
+    constraint_intervals,
+    functional_intervals,
+)
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
 from gbm_constrained.estimator import as_labels, check_constraints, check_weight
 from gbm_constrained.rates import (
@@ -44,6 +49,7 @@ from gbm_constrained.rates import (
     Judged,
     Mask,
     Overall,
+    Quotient,
     Ratio,
     Term,
     accuracy,
@@ -536,6 +542,9 @@ def _measure(
             intervals[j] = _group_interval(constraint, f, at[span], strict)
         elif spread is not None:
             intervals[j] = _loss_interval(constraint, f, spread, level)
+        elif isinstance(expression, Quotient):
+            odds = _odds_interval(compiled, span, counts, level)
+            intervals[j] = intervals[j] if odds is None else odds
     return _Measured(functionals, at, compiled.values(functionals), intervals)
 
 
@@ -588,6 +597,35 @@ def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) 
             _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
         ]
     )
+
+
+def _odds_interval(
+    compiled: CompiledConstraints, span: slice, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a quotient of events that exclude each other, such as wins over losses.
+
+    Among the rows where either happens, the first happens with a binomial probability p, and the
+    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
+    other quotients.
+    """
+    top, bottom = compiled.parts[span]
+    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
+        return None
+    (first,), (second,) = top, bottom
+    alike = np.array_equal(first.cells, second.cells) and not compiled.constant[span].any()
+    if not alike or (first.event & second.event).any():
+        return None
+    either = first.event | second.event
+    weight, square = counts.weight[first.cells], counts.square[first.cells]
+    total, squares = weight[either].sum(), square[either].sum()
+    if not total > 0:
+        return np.full(2, np.nan)
+    n = total**2 / squares  # the number of rows, or what weights leave of it
+    events = n * weight[first.event].sum() / total
+    low, high = clopper_pearson(events, n, level)
+    with np.errstate(divide="ignore"):
+        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
+    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

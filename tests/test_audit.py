@@ -365,6 +365,22 @@ def test_other_models_decisions(unseen, binary):
     assert of.frame["value"].tolist() == pytest.approx([changed, changed, won / lost])
 
 
+def test_wins_over_losses_have_an_exact_interval():
+    """Two wins and no loss prove nothing, whatever resampling says; a hundred do."""
+    y = np.ones(1000, dtype=int)
+    y[0] = 0
+    for won, lost, verdict in ((2, 0, "undecided"), (100, 0, "holds"), (30, 30, "violated")):
+        old, new = y.copy(), y.copy()
+        old[1 : 1 + won] = 0
+        new[500 : 500 + lost] = 0
+        rule = wins(over=old) / losses(to=old) >= 2.0
+        frame = audit(Decides(new), np.ones((1000, 1)), y, rule).frame
+        low, high = stats.binomtest(won, won + lost).proportion_ci(0.95, method="exact")
+        expected = [low / (1 - low), np.inf if high == 1.0 else high / (1 - high)]
+        assert frame.loc[0, ["low", "high"]].tolist() == pytest.approx(expected)
+        assert frame["verdict"].tolist() == [verdict]
+
+
 def test_masks_and_columns_are_those_of_these_rows(unseen):
     X, y, sensitive, _ = unseen
     table = pd.DataFrame(X).assign(site=sensitive["site"].to_numpy())
