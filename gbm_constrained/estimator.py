@@ -288,6 +288,24 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
     ValueError
         If `y` is not one-dimensional, has missing labels, or holds fewer than two classes.
     """
+    labels = as_labels(y, name)
+    classes = np.unique(labels)
+    if classes.size < 2:
+        raise ValueError(
+            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
+            f"rows of at least two."
+        )
+    return classes, np.searchsorted(classes, labels).astype(np.intp)
+
+
+def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
+    """Labels as an array, one for each row.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not one-dimensional, or has missing labels.
+    """
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
     labels = np.asarray(y)
@@ -304,13 +322,7 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
             f"{name} has {missing.size} missing labels (NaN or None), the first in row "
             f"{missing[0]}: drop those rows."
         )
-    classes = np.unique(labels)
-    if classes.size < 2:
-        raise ValueError(
-            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
-            f"rows of at least two."
-        )
-    return classes, np.searchsorted(classes, labels).astype(np.intp)
+    return labels
 
 
 def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:
@@ -336,7 +348,7 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
             f"({bad.size} such rows): use 0 to leave a row out."
         )
     if not values.any():
-        raise ValueError(f"{name} is zero on every row: no row is left to train on.")
+        raise ValueError(f"{name} is zero on every row: no row is left.")
     return values
 
 

@@ -16,7 +16,15 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
-__all__ = ["plot_history", "plot_requested", "plot_threshold_curve", "plot_trade_off"]
+from gbm_constrained.frontier import np_roc_band
+
+__all__ = [
+    "plot_history",
+    "plot_np_roc",
+    "plot_requested",
+    "plot_threshold_curve",
+    "plot_trade_off",
+]
 
 # Okabe and Ito's palette, without its yellow: told apart with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -222,6 +230,95 @@ def plot_threshold_curve(
     ax.plot(1.0 - hits, false_alarms, label=label, **style)
     _tidy(ax)
     return ax
+
+
+def plot_np_roc(
+    model_or_scores: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    delta: float = 0.05,
+    ax: Any = None,
+    label: str | None = None,
+) -> Any:
+    """Plot the Neyman-Pearson ROC band of a score next to its empirical ROC curve.
+
+    Across, the bound of the type I error (false positive rate); up, one minus the type II error,
+    the true positive rate, that the threshold for this bound has: with probability ``1 - delta``
+    the false positive rate is below the bound, and with that probability the true positive rate
+    is in the band. The empirical curve (dotted) has its false positive rate on these rows across,
+    which promises nothing.
+
+    Parameters
+    ----------
+    model_or_scores : fitted classifier or array-like of shape (n_samples,)
+        A model with ``decision_function`` or ``predict_proba``, or its scores.
+    X : array-like of shape (n_samples, n_features) or None
+        Features of rows that the model was not trained on; not looked at when scores are given.
+    y : array-like of shape (n_samples,)
+        Labels of two classes, the last of which is positive.
+    delta : float, default=0.05
+        Probability of failure, for each bound by itself.
+    ax : matplotlib axes, default=None
+        Where to draw; a new figure by default. Several bands can share axes.
+    label : str, default=None
+        What the legend calls the model; its class by default.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    TypeError, ValueError
+        If there are no scores to be had, or these and the labels do not fit together.
+
+    See Also
+    --------
+    gbm_constrained.frontier.np_roc_band : The numbers.
+    """
+    scores = _scores(model_or_scores, X)
+    band = np_roc_band(scores, y, delta)
+    if label is None:
+        given = hasattr(model_or_scores, "predict")
+        label = type(model_or_scores).__name__ if given else "scores"
+    ax = _one_axes(ax)
+    bands = sum(line.get_gid() == "np_roc" for line in ax.get_lines())
+    colour = COLOURS[bands % len(COLOURS)]
+    alpha = np.append(band["alpha"], 1.0)
+    low, high = (1.0 - np.append(band[c], band[c].iloc[-1]) for c in ("fnr_upper", "fnr_lower"))
+    step = {"color": colour, "linewidth": 1.4, "drawstyle": "steps-post", "gid": "np_roc"}
+    name = f"{label}, band at {1.0 - delta:g}"
+    ax.fill_between(alpha, low, high, step="post", color=colour, alpha=0.2, label=name)
+    ax.plot(alpha, low, **step)
+    ax.plot(alpha, high, **{**step, "gid": None})
+    positive = np.asarray(y) == np.unique(np.asarray(y))[1]
+    alarms, hits, _ = roc_curve(positive, scores, drop_intermediate=False)
+    ax.plot(alarms, hits, color=colour, linewidth=1.2, linestyle=":", label=f"{label}, empirical")
+    ax.set_xlabel("bound of the type I error (false positive rate)")
+    ax.set_ylabel("1 - type II error (true positive rate)")
+    ax.legend(loc="lower right", framealpha=0.9)
+    _tidy(ax)
+    return ax
+
+
+def _scores(model_or_scores: Any, X: Any) -> NDArray[np.float64]:
+    """Scores of the positive class."""
+    for method in ("decision_function", "predict_proba"):
+        score = getattr(model_or_scores, method, None)
+        if score is not None:
+            found = np.asarray(score(X), dtype=np.float64)
+            if found.ndim == 2 and found.shape[1] == 2:
+                return found[:, 1]
+            return found
+    if hasattr(model_or_scores, "predict"):
+        raise TypeError(
+            f"{type(model_or_scores).__name__} has neither decision_function nor predict_proba: "
+            f"give its scores instead of the model."
+        )
+    return np.asarray(model_or_scores, dtype=np.float64)
 
 
 def _label_side(x: Any, y: Any, *, second: bool) -> dict[str, Any]:

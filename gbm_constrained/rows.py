@@ -261,14 +261,14 @@ class Rows:
                 known += list(table.columns) if isinstance(table, pd.DataFrame) else []
             raise UnavailableError(
                 f"column {name!r} is neither in sensitive_features nor in X: give it as "
-                f"fit(..., sensitive_features=...); the columns known are {known}."
+                f"sensitive_features=...; the columns known are {known}."
             )
         return parts[0] if len(parts) == 1 else np.concatenate([p.astype(object) for p in parts])
 
     def _groups(self, names: Columns) -> Attribute:
         if not names:
             raise UnavailableError(
-                "groups are made by no column: give sensitive_features to fit, or by=."
+                "groups are made by no column: give sensitive_features, or by=."
             )
         if len(names) == 1:
             levels, codes = _factorised(self._column(names[0]))

@@ -1,0 +1,836 @@
+"""What a classifier does on rows it has not seen: values of rules, intervals, verdicts.
+
+Any fitted classifier will do, constrained or not, from any library: it is asked for its decisions
+and nothing else. A rule *holds* when its whole interval is on the right side of the bound, is
+*violated* when it is wholly on the wrong side, and is *undecided* in between.
+
+>>> from sklearn.datasets import make_classification
+>>> from sklearn.linear_model import LogisticRegression
+>>> from gbm_constrained import fnr
+>>> from gbm_constrained.audit import audit
+>>> X, y = make_classification(2000, class_sep=1.5, random_state=0)
+>>> model = LogisticRegression().fit(X[:1000], y[:1000])
+>>> report = audit(model, X[1000:], y[1000:], [fnr() <= 0.2])
+>>> report.frame["verdict"].tolist()
+['holds']
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.utils import check_random_state
+
+from gbm_constrained.cells import Cells, CellStatistics
+from gbm_constrained.certificates import (
+    CellCounts,
+    clopper_pearson,
+    constraint_intervals,
+    functional_intervals,
+)
+from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
+from gbm_constrained.estimator import as_labels, check_constraints, check_weight
+from gbm_constrained.rates import (
+    Constraint,
+    DataSet,
+    Differs,
+    Each,
+    Gap,
+    Judged,
+    Mask,
+    Overall,
+    Quotient,
+    Ratio,
+    Term,
+    accuracy,
+)
+from gbm_constrained.rows import Codes, Float, Rows, columns_of
+
+__all__ = ["Audit", "Estimate", "audit"]
+
+Verdict: TypeAlias = Literal["holds", "violated", "undecided"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "violated", "undecided")
+FORMAT = "gbm_constrained.audit/1"
+INTEGERS = ("iteration", "rounds")  # columns of a history
+DRAWS = 2000  # of the values of a rule about losses that is not a single mean
+
+FRAME_COLUMNS = (
+    "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict"
+)  # fmt: skip
+GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
+MODEL_COLUMNS = (
+    "model", "accuracy", "low", "high", "violation", "holds", "violated", "undecided"
+)  # fmt: skip
+
+
+class Estimate(NamedTuple):
+    """A value on a sample of rows, and the interval for its value on all such rows.
+
+    Parameters
+    ----------
+    value, low, high : float
+        The value, and the ends of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """What a classifier did on rows it had not seen; see :func:`audit`.
+
+    Parameters
+    ----------
+    model : str
+        Class of the model.
+    n_rows : int
+        Rows that it was asked about.
+    level : float
+        Level of each interval.
+    weighted : bool
+        Whether rows had weights.
+    classes : tuple
+        The labels; of two, the last one is positive.
+    accuracy : Estimate
+        Accuracy and its interval.
+    frame : DataFrame
+        One row per constraint: ``constraint``, ``sense``, ``bound``, ``value``, the interval
+        ``low`` to ``high``, the ``rows`` that it is taken over, whether the value itself is on
+        the right side (``satisfied``, missing where there is no value), and the ``verdict``.
+    groups : DataFrame
+        One row per group of each constraint that compares groups: ``constraint``, ``group``,
+        ``rows``, ``rate``, ``low``, ``high``.
+    models : DataFrame
+        One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
+        to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
+        number of rules by verdict, and ``value[...]`` of each.
+    history : DataFrame or None
+        How values and multipliers moved while the model was trained under constraints.
+    """
+
+    model: str
+    n_rows: int
+    level: float
+    weighted: bool
+    classes: tuple[Any, ...]
+    accuracy: Estimate
+    frame: pd.DataFrame
+    groups: pd.DataFrame
+    models: pd.DataFrame
+    history: pd.DataFrame | None = None
+
+    @property
+    def headline(self) -> str:
+        """The verdicts in words: ``2 of 3 rules hold on 9,769 unseen rows; 1 undecided.``"""  # noqa: D400
+        on = f"on {self.n_rows:,} unseen rows"
+        counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
+        total = len(self.frame)
+        if total == 0:
+            return f"No rule was given; accuracy is {self.accuracy.value:.4f} {on}."
+        if total == 1:
+            (verdict,) = self.frame["verdict"]
+            return f"The rule {'' if verdict == 'holds' else 'is '}{verdict} {on}."
+        if counts["holds"] == total:
+            return f"{'Both' if total == 2 else f'All {total}'} rules hold {on}."
+        rest = ", ".join(f"{counts[v]} {v}" for v in ("violated", "undecided") if counts[v])
+        verb = "holds" if counts["holds"] == 1 else "hold"
+        return f"{counts['holds']} of {total} rules {verb} {on}; {rest}."
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Write everything as JSON; missing values become null, infinite ones strings.
+
+        Parameters
+        ----------
+        indent : int, default=2
+            As in :func:`json.dumps`.
+        """
+        content = {
+            "format": FORMAT,
+            "model": self.model,
+            "headline": self.headline,
+            "n_rows": self.n_rows,
+            "level": self.level,
+            "weighted": self.weighted,
+            "classes": list(self.classes),
+            "accuracy": self.accuracy._asdict(),
+            "constraints": self.frame.to_dict("records"),
+            "groups": self.groups.to_dict("records"),
+            "models": self.models.to_dict("records"),
+            "history": None if self.history is None else self.history.to_dict("list"),
+        }
+        return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Audit:
+        """Read what :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            The JSON.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"text must be what Audit.to_json wrote, of format {FORMAT!r}.")
+        values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
+        history = content["history"]
+        return cls(
+            content["model"],
+            content["n_rows"],
+            content["level"],
+            content["weighted"],
+            tuple(content["classes"]),
+            Estimate(**{k: _number(v) for k, v in content["accuracy"].items()}),
+            _table(content["constraints"], FRAME_COLUMNS),
+            _table(content["groups"], GROUP_COLUMNS),
+            _table(content["models"], (*MODEL_COLUMNS, *values)),
+            None if history is None else pd.DataFrame(
+                {
+                    name: column if name in INTEGERS else [_number(v) for v in column]
+                    for name, column in history.items()
+                }
+            ),
+        )  # fmt: skip
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write a page of its own, without scripts or links: rules, intervals, groups, trade-off.
+
+        Parameters
+        ----------
+        path : path, default=None
+            Where to write it as well.
+
+        Returns
+        -------
+        str
+            The page.
+        """
+        from gbm_constrained.page import page  # here: a page is not always asked for
+
+        written = page(self)
+        if path is not None:
+            Path(path).write_text(written, encoding="utf-8")
+        return written
+
+    def _repr_html_(self) -> str:
+        from gbm_constrained.page import section
+
+        return section(self)
+
+    def __str__(self) -> str:
+        a = self.accuracy
+        lines = [
+            f"Audit of {self.model}. {self.headline}",
+            f"accuracy {a.value:.4f} ({a.low:.4f} to {a.high:.4f}), intervals at level "
+            f"{self.level:g}{', weighted' if self.weighted else ''}",
+        ]
+        if len(self.frame):
+            shown = self.frame[["constraint", "value", "low", "high", "rows", "verdict"]]
+            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
+        if len(self.groups):
+            lines += ["", self.groups.to_string(index=False, float_format="{:.4f}".format)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def audit(
+    model: Any,
+    X: Any,
+    y: Any,
+    constraints: Any,
+    *,
+    sensitive_features: Any = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    others: Mapping[str, Any] | None = None,
+) -> Audit:
+    """Measure rules on the decisions of any fitted classifier, on rows it has not seen.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Anything with ``predict`` that returns labels: constrained or not, of any library, a
+        Pipeline or a search. Rules about ``log_loss`` need ``predict_proba`` as well. A
+        classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``.
+    X : array-like of shape (n_samples, n_features)
+        Features, as the model takes them. It must not have been trained on these rows, nor its
+        threshold or parameters chosen on them: otherwise the intervals mean nothing.
+    y : array-like of shape (n_samples,)
+        Labels.
+    constraints : Constraint or sequence of them
+        The rules (see :mod:`gbm_constrained.rates`), presets or fairlearn's objects. Masks and
+        decisions in them are those of these rows.
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        Columns that rules look at, next to those of `X` when it is a DataFrame.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows in all rates.
+    level : float, default=0.95
+        Level of each interval, by itself.
+    others : mapping from str to fitted classifier, default=None
+        Other models, by the name to show, that are compared with this one on the same rows.
+
+    Returns
+    -------
+    Audit
+        Tables of constraints, groups and models, that print, and write JSON and HTML.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something does not fit; the message names the parameter and what to do.
+
+    Warns
+    -----
+    UserWarning
+        If a rule compares groups of few rows.
+
+    See Also
+    --------
+    gbm_constrained.certificates : How the intervals of rates are made.
+
+    Notes
+    -----
+    The classes are ``model.classes_`` where there is one, else those of `y` and the decisions.
+    Intervals of rules about ``log_loss`` are those of means of many rows, which are normal; they
+    are too short where few rows have most of the loss.
+    """
+    rules = check_constraints(constraints)
+    if not (isinstance(level, (float, np.floating)) and 0.0 < level < 1.0):
+        raise ValueError(f"level must be a number strictly between 0 and 1, got {level!r}.")
+    labels = as_labels(y)
+    n = labels.size
+    if n == 0 or _length(X) not in (n, None):
+        raise ValueError(
+            f"X has {_length(X)} rows and y {n} labels: give at least one row, and one label for "
+            f"each."
+        )
+    weight = check_weight(sample_weight, n)
+    columns = columns_of(sensitive_features, n)
+    _check_rows(rules, n)
+    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
+    answers = {name: _decisions(each, name, X, n) for name, each in models.items()}
+    classes = _classes(model, labels, answers)
+    known = "the classes of the model" if _has_classes(model) else "the classes of y"
+    codes = _encode(labels, classes, "y holds", f"{known}: drop those rows, or rename the labels")
+    rows = Rows(codes, classes, weight, columns, [X])
+    # Accuracy is one more rule, so that its interval is made as theirs are.
+    cells, compiled = compile_constraints((*rules, accuracy() >= 0.0), rows)
+    needs_loss = [str(c) for c in rules if any(t.event == "log_loss" for t in c.terms)]
+    measured: list[_Measured] = []
+    for name, each in models.items():
+        remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
+        decided = _encode(answers[name], classes, f"{name}.predict returned", remedy)
+        loss = _losses(each, name, X, codes, classes, needs_loss[0]) if needs_loss else None
+        measured.append(_measure(cells, compiled, decided, loss, level))
+    first = measured[0]
+    frame, groups = _frame(cells, compiled, first), _group_frame(compiled, first)
+    accuracies = [Estimate(m.values[-1], *m.intervals[-1]) for m in measured]
+    return Audit(
+        model=type(model).__name__,
+        n_rows=n,
+        level=float(level),
+        weighted=weight is not None,
+        classes=tuple(classes.tolist()),
+        accuracy=accuracies[0],
+        frame=frame,
+        groups=groups,
+        models=_model_frame(compiled, list(models), measured, accuracies),
+        history=_history(model),
+    )
+
+
+# --- what was given ---------------------------------------------------------------------------
+
+
+def _length(X: Any) -> int | None:
+    """Rows of a table, or None of what does not tell."""
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape):
+        return int(shape[0])
+    return len(X) if hasattr(X, "__len__") else None
+
+
+def _check_rows(rules: Sequence[Constraint], n: int) -> None:
+    """Refuse rules that speak of rows other than the audited ones."""
+    for rule in rules:
+        for term in rule.terms:
+            selectors = (*term.rows, *term.on, *term.where)
+            deployed = [s.deployed for s in selectors if isinstance(s, Judged)]
+            deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
+            lengths = [s.n_samples for s in selectors if isinstance(s, Mask)]
+            lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
+            for length in lengths:
+                if length != n:
+                    raise ValueError(
+                        f"constraints: {rule} holds a mask or decisions of {length} rows, but "
+                        f"{n} rows are audited: give one for each of these, or name a column or "
+                        f"a model instead."
+                    )
+            if any(isinstance(s, DataSet) for s in selectors):
+                raise ValueError(
+                    f"constraints: {rule} speaks of a named data set, which an audit has none "
+                    f"of: audit its rows by themselves, with the rule without on=dataset(...)."
+                )
+
+
+def _check_others(others: Any, name: str) -> Mapping[str, Any]:
+    if others is None:
+        return {}
+    if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
+        raise TypeError(
+            f'others must map names to models, as in {{"plain": model}}, got {others!r}.'
+        )
+    if name in others:
+        raise ValueError(f"others has a model called {name!r}, as the audited one: rename it.")
+    return others
+
+
+def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
+    """Labels that a model predicts, one for each row."""
+    if not callable(getattr(model, "predict", None)):
+        raise TypeError(
+            f"model must be a fitted classifier with predict, got {model!r}: wrap what it is in "
+            f"an object whose predict(X) returns labels."
+        )
+    # Drawn decisions must not change from one audit to the next.
+    drawn = hasattr(model, "prefixes_")
+    decided = np.asarray(model.predict(X, random_state=0) if drawn else model.predict(X))
+    if decided.ndim == 2 and decided.shape[1] == 1:
+        decided = decided[:, 0]
+    if decided.shape != (n,):
+        raise ValueError(
+            f"{name}.predict returned an array of shape {decided.shape} for {n} rows: it must "
+            f"return one label for each, not probabilities."
+        )
+    if pd.isna(decided).any():
+        raise ValueError(f"{name}.predict returned missing labels: a row without one is no row.")
+    return decided
+
+
+def _has_classes(model: Any) -> bool:
+    return getattr(model, "classes_", None) is not None
+
+
+def _classes(
+    model: Any, labels: NDArray[Any], answers: Mapping[str, NDArray[Any]]
+) -> NDArray[np.generic]:
+    """Sorted classes: the model's, or those that occur."""
+    if _has_classes(model):
+        classes = np.asarray(model.classes_)
+        if classes.ndim != 1:
+            raise ValueError(
+                f"model has classes_ of shape {classes.shape}: classifiers of several outputs "
+                f"are not supported, audit each output by itself."
+            )
+        return np.unique(classes)
+    for name, decided in answers.items():
+        if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
+            raise ValueError(
+                f"{name}.predict returned {decided[decided != np.round(decided)][0]!r}, which is "
+                f"no label: wrap the model in an object whose predict(X) returns labels."
+            )
+    try:
+        classes = np.unique(np.concatenate([labels, *answers.values()]))
+    except TypeError:
+        raise ValueError(
+            "y and the decisions are of types that cannot be compared: give y as the model "
+            "predicts it."
+        ) from None
+    if classes.size < 2:
+        raise ValueError(
+            f"y and the decisions hold one class only ({classes.tolist()}), and the model has no "
+            f"classes_: give rows of at least two."
+        )
+    return classes
+
+
+def _encode(labels: NDArray[Any], classes: NDArray[Any], what: str, remedy: str) -> Codes:
+    """Class index of each label."""
+    known = {value: i for i, value in enumerate(classes.tolist())}
+    positions, found = pd.factorize(labels)
+    values: list[Hashable] = [v.item() if isinstance(v, np.generic) else v for v in found]
+    strange = [value for value in values if value not in known]
+    if strange:
+        raise ValueError(f"{what} {strange[0]!r}, which is not among {list(known)}, {remedy}.")
+    return np.array([known[value] for value in values], dtype=np.intp)[positions]
+
+
+def _losses(
+    model: Any, name: str, X: Any, codes: Codes, classes: NDArray[Any], rule: str
+) -> Float:
+    """Cross-entropy of each row, in nats."""
+    if not callable(getattr(model, "predict_proba", None)):
+        raise TypeError(
+            f"{rule} needs probabilities, and {name} has no predict_proba: wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
+        )
+    probability = np.asarray(model.predict_proba(X))
+    if probability.shape != (codes.size, classes.size):
+        raise ValueError(
+            f"{name}.predict_proba returned an array of shape {probability.shape}: for "
+            f"{codes.size} rows of classes {classes.tolist()} it must be "
+            f"{(codes.size, classes.size)}."
+        )
+    # Columns are in the order of the model's own classes, which need not be sorted.
+    own = np.asarray(model.classes_) if _has_classes(model) else classes
+    order = np.argsort(own)
+    given = probability[np.arange(codes.size), order[codes]]
+    floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+    # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
+    return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+
+
+# --- what is measured -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One model's functionals and values (the last is accuracy), and their intervals."""
+
+    functionals: Float
+    functional_intervals: Float
+    values: Float
+    intervals: Float
+
+
+def _measure(
+    cells: Cells, compiled: CompiledConstraints, decided: Codes, loss: Float | None, level: float
+) -> _Measured:
+    counts = CellCounts.of(cells, decided, cells.rows.weight)
+    mean_loss = np.zeros(len(cells))
+    if loss is not None:
+        weighted = loss if cells.rows.weight is None else loss * cells.rows.weight
+        np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
+    predicted = np.zeros((len(cells), cells.classes.size))
+    np.divide(counts.weight, cells.weight[:, None], out=predicted, where=cells.weight[:, None] > 0)
+    functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
+    intervals = constraint_intervals(compiled, counts, level, random_state=0)
+    at = functional_intervals(compiled, counts, level)
+    for j, constraint in enumerate(compiled.constraints):
+        span, expression = compiled.spans[j], constraint.expression
+        f, spread = functionals[span], None
+        if loss is not None and any(t.event == "log_loss" for t in constraint.terms):
+            deviation = _deviations(cells, compiled, j, decided, loss)
+            spread = deviation.T @ deviation
+            at[span] = _normal(f, spread, level)
+        # The gap of two groups is one difference, with an interval of its own.
+        is_difference = type(expression) is Gap and f.size == 2
+        if isinstance(expression, (Each, Gap)) and not is_difference:
+            several = f.size if isinstance(expression, Each) else f.size * (f.size - 1) // 2
+            strictly = 1.0 - (1.0 - level) / several
+            strict = functional_intervals(compiled, counts, strictly)[span]
+            if spread is not None:
+                strict = _normal(f, spread, strictly)
+            intervals[j] = _group_interval(constraint, f, at[span], strict)
+        elif spread is not None:
+            intervals[j] = _loss_interval(constraint, f, spread, level)
+        elif isinstance(expression, Quotient):
+            odds = _odds_interval(compiled, span, counts, level)
+            intervals[j] = intervals[j] if odds is None else odds
+    return _Measured(functionals, at, compiled.values(functionals), intervals)
+
+
+def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) -> Float:
+    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+
+    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
+    its own upper end, and so above the largest of all, happens no more often than for any one.
+    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    Resampling has neither property: a group without an event never has one in a replicate, and
+    would be certified however few its rows are.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    f : ndarray of shape (n_groups,)
+        Rates; the reference comes last.
+    at, strict : ndarray of shape (n_groups, 2)
+        Their intervals at the level asked for, and at one that all of them hold at once, or all
+        pairs.
+    """
+    if isinstance(constraint.expression, Each):
+        if constraint.sense == "<=":
+            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+    assert isinstance(constraint.expression, Gap)
+    n = f.size
+    first, second = np.nonzero(~np.eye(n, dtype=bool))
+    if constraint.expression.reference is not None:
+        with_reference = (first == n - 1) | (second == n - 1)
+        first, second = first[with_reference], second[with_reference]
+
+    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
+        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
+        down, up = f - intervals[:, 0], intervals[:, 1] - f
+        difference = f[first] - factor * f[second]
+        return (
+            difference - np.hypot(down[first], factor * up[second]),
+            difference + np.hypot(up[first], factor * down[second]),
+        )
+
+    if not isinstance(constraint.expression, Ratio):
+        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
+    slack = constraint.expression.slack
+    return np.array(
+        [
+            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
+            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
+        ]
+    )
+
+
+def _odds_interval(
+    compiled: CompiledConstraints, span: slice, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a quotient of events that exclude each other, such as wins over losses.
+
+    Among the rows where either happens, the first happens with a binomial probability p, and the
+    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
+    other quotients.
+    """
+    top, bottom = compiled.parts[span]
+    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
+        return None
+    (first,), (second,) = top, bottom
+    alike = np.array_equal(first.cells, second.cells) and not compiled.constant[span].any()
+    if not alike or (first.event & second.event).any():
+        return None
+    either = first.event | second.event
+    weight, square = counts.weight[first.cells], counts.square[first.cells]
+    total, squares = weight[either].sum(), square[either].sum()
+    if not total > 0:
+        return np.full(2, np.nan)
+    n = total**2 / squares  # the number of rows, or what weights leave of it
+    events = n * weight[first.event].sum() / total
+    low, high = clopper_pearson(events, n, level)
+    with np.errstate(divide="ignore"):
+        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
+    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
+    if holds(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _deviations(
+    cells: Cells, compiled: CompiledConstraints, j: int, decided: Codes, loss: Float
+) -> Float:
+    """Each row's part in the random error of a constraint's functionals, shape (n, functionals).
+
+    A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
+    """
+    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
+    weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
+    rates: list[Any] = list(constraint.rates)
+    members: list[Any] = [None] * len(rates)
+    if compiled.groups[j]:
+        members = list(compiled.groups[j])
+        span = compiled.spans[j]
+        members += [None] * (span.stop - span.start - len(members))  # all rows, as reference
+        rates = rates * len(members)
+    result = np.zeros((len(cells.rows), len(rates)))
+    for k, (rate, group) in enumerate(zip(rates, members, strict=True)):
+        for a, term in rate.terms:
+            inside = _inside(cells, j, term)
+            if group is not None:
+                inside &= np.isin(view.levels[group.by], list(group.levels))
+            w = weight * inside[view.small_codes]
+            counted = cells.select(view, term.where)[view.small_codes]
+            if term.event == "log_loss":
+                event = loss * counted
+            else:
+                event = _happens(cells, j, term)[view.small_codes, decided] * counted
+            mean = w @ event / w.sum()
+            result[:, k] += a * w * (event - mean) / w.sum()
+    return result
+
+
+def _inside(cells: Cells, j: int, term: Term) -> NDArray[np.bool_]:
+    """Cells of a constraint's view that one of its terms is taken over."""
+    return cells.select(cells.views[cells.view_of[j]], (*term.rows, *term.on))
+
+
+def _happens(cells: Cells, j: int, term: Term) -> NDArray[np.bool_]:
+    """Whether a term's event happens in each cell of the view, by predicted class."""
+    view, classes = cells.views[cells.view_of[j]], np.arange(cells.classes.size)
+    if isinstance(term.event, Differs):
+        return np.asarray(classes != view.levels[term.event.deployed][:, None])
+    wrong = np.asarray(classes != cells.labels[view.cells][:, None])
+    if term.event in ("error", "correct"):
+        return wrong if term.event == "error" else ~wrong
+    assert not isinstance(term.event, str)
+    chosen = classes == cells.class_index(term.event.target)
+    return np.broadcast_to(chosen, wrong.shape)
+
+
+def _normal(values: Float, spread: Float, level: float) -> Float:
+    half = stats.norm.isf((1.0 - level) / 2) * np.sqrt(np.diag(spread))
+    return np.column_stack([values - half, values + half])
+
+
+def _loss_interval(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
+    """Interval for a rule about mean losses, whose functionals are normal with many rows."""
+    if f.size == 1:
+        return np.asarray(_normal(f, spread, level)[0])
+    if f.size == 2 and type(constraint.expression) is Gap:
+        contrast = np.array([[1.0], [-1.0]])
+        low, high = _normal(f @ contrast, contrast.T @ spread @ contrast, level)[0]
+        return np.array([max(low, -high, 0.0), max(high, -low)])
+    noise = check_random_state(0).multivariate_normal(np.zeros(f.size), spread, DRAWS)
+    draws = [value_of(constraint, f + shift) for shift in noise]
+    return np.nanquantile(draws, [(1.0 - level) / 2, (1.0 + level) / 2])
+
+
+def _verdicts(constraints: Sequence[Constraint], intervals: Float) -> list[Verdict]:
+    """Where intervals lie: wholly on the right side of the bound, on the wrong side, or neither.
+
+    An undefined interval is undecided.
+    """
+    found: list[Verdict] = []
+    for constraint, (low, high) in zip(constraints, intervals, strict=True):
+        sign = 1.0 if constraint.sense == "<=" else -1.0
+        near, far = sorted((sign * (low - constraint.bound), sign * (high - constraint.bound)))
+        found.append(
+            "holds" if far <= ROUNDING else "violated" if near > ROUNDING else "undecided"
+        )
+    return found
+
+
+def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
+    rules = compiled.constraints[:-1]
+    satisfied = pd.array(compiled.satisfied(of.values)[:-1], dtype="boolean")
+    satisfied[np.isnan(of.values[:-1])] = pd.NA
+    return pd.DataFrame(
+        {
+            "constraint": [str(c) for c in rules],
+            "sense": [c.sense for c in rules],
+            "bound": compiled.bounds[:-1],
+            "value": of.values[:-1],
+            "low": of.intervals[:-1, 0],
+            "high": of.intervals[:-1, 1],
+            "rows": [_rows_of(cells, compiled, j) for j in range(len(rules))],
+            "satisfied": satisfied,
+            "verdict": _verdicts(rules, of.intervals[:-1]),
+        },
+        columns=list(FRAME_COLUMNS),
+    )
+
+
+def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
+    """Rows that any term of a constraint is taken over, in any of its groups."""
+    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
+    inside = np.zeros(len(view), dtype=bool)
+    for term in constraint.terms:
+        inside |= _inside(cells, j, term)
+    groups = compiled.groups[j]
+    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
+    if groups and not everyone:
+        levels = frozenset[int]().union(*(group.levels for group in groups))
+        inside &= np.isin(view.levels[groups[0].by], list(levels))
+    return int(cells.count[view.cells][inside].sum())
+
+
+def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
+    records = [
+        (str(constraint), str(group), group.size, of.functionals[k], *of.functional_intervals[k])
+        for constraint, span, groups in zip(
+            compiled.constraints, compiled.spans, compiled.groups, strict=True
+        )
+        for k, group in zip(range(span.start, span.stop), groups, strict=False)
+    ]
+    return pd.DataFrame(records, columns=list(GROUP_COLUMNS))
+
+
+def _model_frame(
+    compiled: CompiledConstraints,
+    names: Sequence[str],
+    measured: Sequence[_Measured],
+    accuracies: Sequence[Estimate],
+) -> pd.DataFrame:
+    rules = compiled.constraints[:-1]
+    sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in rules])
+    records = []
+    for name, of, (value, low, high) in zip(names, measured, accuracies, strict=True):
+        excess = np.maximum(sign * (of.values[:-1] - compiled.bounds[:-1]), 0.0)
+        excess[excess <= ROUNDING] = 0.0
+        worst = np.nan if np.isnan(excess).all() else np.nanmax(excess)
+        verdicts = _verdicts(rules, of.intervals[:-1])
+        counts = [verdicts.count(v) for v in VERDICTS]
+        records.append((name, value, low, high, worst, *counts, *of.values[:-1]))
+    columns = [*MODEL_COLUMNS, *(f"value[{c}]" for c in rules)]
+    return pd.DataFrame(records, columns=columns)
+
+
+def _history(model: Any) -> pd.DataFrame | None:
+    """Find the history of a constrained fit, also inside a search or a Pipeline."""
+    for _ in range(4):
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif isinstance(getattr(model, "steps", None), list) and model.steps:
+            model = model.steps[-1][1]
+    history = getattr(model, "history_", None)
+    if not isinstance(history, pd.DataFrame) or "rounds" not in history:
+        return None  # other libraries have a history of their own
+    has_multipliers = any(str(name).startswith("multiplier[") for name in history)
+    return history.copy() if has_multipliers else None
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _to_plain(value: Any) -> Any:
+    """Python's own types, with null for what is missing."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(item) for item in value]
+    if value is pd.NA or value is None:
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    texts = ("constraint", "sense", "verdict", "group", "model")
+    frame = pd.DataFrame(list(records), columns=list(columns))
+    for name in columns:
+        if name == "satisfied":
+            frame[name] = frame[name].astype("boolean")
+        elif name in ("rows", *VERDICTS):
+            frame[name] = frame[name].astype(np.int64)
+        elif name not in texts:
+            frame[name] = [_number(value) for value in frame[name]]
+    return frame

@@ -1,0 +1,51 @@
+"""The few lines that draw charts: round ticks, scales that keep the order, escaped texts."""
+
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from gbm_constrained import svg
+
+
+@pytest.mark.parametrize("low", [-0.3, 0.0, 0.0199, 17.0])
+@pytest.mark.parametrize("span", [1e-9, 0.013, 1.0, 7.3, 2.4e6])
+@pytest.mark.parametrize("most", [4, 6, 8])
+def test_ticks_are_round_few_and_inside(low, span, most):
+    ticks = svg.nice_ticks(low, low + span, most)
+    assert 2 <= len(ticks) + (span < 1e-6) <= most + 2
+    assert all(low - 1e-6 * span <= tick <= low + span * (1 + 1e-6) for tick in ticks)
+    step = ticks[1] - ticks[0]
+    leading = step / 10.0 ** math.floor(math.log10(step) + 1e-4)
+    assert min(abs(leading - f) for f in (1, 2, 5, 10)) < 1e-2
+
+
+def test_ticks_of_nothing():
+    assert svg.nice_ticks(0.5, 0.5) == [0.5]
+
+
+@pytest.mark.parametrize("linear_below", [None, 0.05])
+def test_scales_keep_order_and_ends(linear_below):
+    scale = svg.Scale(0.0, 1.0, 100.0, 20.0, linear_below)
+    values = [0.0, 0.01, 0.0499, 0.05, 0.0501, 0.2, 0.9, 1.0]
+    pixels = [scale(value) for value in values]
+    assert pixels == sorted(pixels, reverse=True)
+    assert (pixels[0], pixels[-1]) == (100.0, 20.0)
+    assert abs(pixels[2] - pixels[4]) < 1.0
+    assert (scale(-1.0), scale(2.0)) == (100.0, 20.0)
+    assert all(0.0 <= tick <= 1.0 for tick in scale.ticks())
+
+
+def test_texts_and_attributes_are_escaped():
+    drawn = svg.figure(svg.text("a<b>&\"'", 1, 2), 10, "<title>", "<desc>")
+    element = ET.fromstring(drawn)
+    assert [child.text for child in element] == ["<title>", "<desc>", "a<b>&\"'"]
+    assert ET.fromstring(svg.tag("g", data_name='"><x')).get("data-name") == '"><x'
+
+
+def test_a_path_of_missing_values_is_drawn():
+    lines = [svg.Line("nothing", [math.nan, math.nan]), svg.Line("half", [math.nan, 1.0], 1)]
+    drawn = svg.line_chart([0, 1], lines, title="t", description="d", x_label="x", y_label="y")
+    points = [e.get("points") for e in ET.fromstring(drawn).iter() if e.get("points") is not None]
+    assert points[0] == ""
+    assert len(points[1].split()) == 1
