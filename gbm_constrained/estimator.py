@@ -168,8 +168,10 @@ class SolverOptions:
             If an option has the wrong type or value; the message names it and what it may be.
         """
         constraints = check_constraints(estimator.constraints)
-        # The parent of the linear classifier has a parameter called solver.
-        own = {name: getattr(estimator, name) for name in SOLVER_PARAMETERS[1:-1]}
+        # The linear classifier is measured on training rows, having few parameters to learn them
+        # by heart with; and its parent has a parameter called solver.
+        asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
+        own = {name: getattr(estimator, name) for name in asked}
         name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
         options = cls(constraints, solver=getattr(estimator, name), **own)
         _check_choice("proxy", options.proxy, PROXIES)

@@ -552,7 +552,6 @@ def _scout_maker(
     whole = lgb.Dataset(
         X,
         stack.codes.clip(0),
-        weight=fit.library_weight,
         feature_name=feature_name,
         categorical_feature=categorical_feature,
         params=params,

@@ -115,10 +115,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     # leaves the objective without strong convexity.
     rounds_per_iteration = 1
     mu = 0.0
-    # A line has few parameters: its training rates are those of other rows, nearly.
-    measure_on = "train"
-    n_folds = 4
-    holdout_fraction = None
     multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
 
     def __init__(
