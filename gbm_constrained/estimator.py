@@ -34,6 +34,7 @@ from gbm_constrained.decision import (
     least_p_values,
     shifted,
 )
+from gbm_constrained.feasibility import Feasibility, judge
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Array, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
@@ -125,6 +126,9 @@ FITTED_ATTRIBUTES_DOC = """
         One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series
         Multipliers of the returned model, by linear row that the constraints compile to.
+    feasibility_ : Feasibility or None
+        Whether the rules can be met, which of them conflict, and what was reached instead; None
+        where no decision was chosen on unseen rows.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
@@ -512,6 +516,7 @@ class ConstrainedFit:
             self._check_certifiable(self.fresh)
         self.choice: Choice | None = None
         self.outcome: Outcome | None = None
+        self.feasibility: Feasibility | None = None
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
@@ -755,18 +760,24 @@ class ConstrainedFit:
         bounds = expected(unseen) if options.guarantee == "expected" else None
         unmoved = np.zeros(self.columns)
         choice = Choice(rounds, unmoved, np.nan, 0.0)
-        outcome = Outcome.of(unseen, after(rounds))
+        reported, decisions = unseen, unseen.decisions(after(rounds))
+        outcome = Outcome.of(unseen, after(rounds), decisions)
         right = unseen.compiled.b if bounds is None else bounds
         excess = unseen.compiled.rows_of(np.nan_to_num(outcome.functionals)) - right
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             among = options.iterate == "best"
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
-            decided = honest_decisions(unseen, after(choice.rounds), choice.shift, bounds)
-            outcome = Outcome.of(unseen, after(choice.rounds), decided)
+            decisions = honest_decisions(unseen, after(choice.rounds), choice.shift, bounds)
+            outcome = Outcome.of(unseen, after(choice.rounds), decisions)
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
-            outcome = Outcome.of(self.fresh, shifted(fresh(choice.rounds), choice.shift))
+            moved = shifted(fresh(choice.rounds), choice.shift)
+            reported, decisions = self.fresh, self.fresh.decisions(moved)
+            outcome = Outcome.of(self.fresh, moved, decisions)
+        self.feasibility = judge(
+            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
+        )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals
         return choice
@@ -829,19 +840,22 @@ class ConstrainedFit:
         """Remove from an estimator what an earlier constrained fit left on it."""
         names = (
             "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-            "shift_", "_threshold",
+            "shift_", "_threshold", "feasibility_",
         )  # fmt: skip
         for name in names:
             estimator.__dict__.pop(name, None)
 
     def complain(self) -> None:
         """Warn or raise where rules cannot be met."""
+        if self.feasibility is not None:
+            self.feasibility.complain(raises=self.options.on_infeasible == "raise")
 
     def describe(self, estimator: Any) -> None:
         """Set the fitted attributes that tell of the constraints."""
         estimator.constraint_report_ = self.report()
         estimator.group_report_ = self.group_report()
         estimator.history_ = self.history()
+        estimator.feasibility_ = self.feasibility
         estimator.multipliers_ = pd.Series(
             self.multipliers, index=list(self._reported.rows), name="multiplier"
         )
