@@ -41,7 +41,7 @@ from gbm_constrained.certificates import (
     minimum_rows,
     rows_beyond,
 )
-from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.compiler import CompiledConstraints, value_of
 from gbm_constrained.decision import (
     Choice,
     Margins,
@@ -396,7 +396,8 @@ def judge(
             RuleReached(
                 constraint,
                 float(values[j]),
-                *map(float, outcome.intervals[j]),
+                float(outcome.intervals[j, 0]),
+                float(outcome.intervals[j, 1]),
                 _rows_of(reported, j, counts),
                 *reached[j],
             )
@@ -558,7 +559,7 @@ class _Pool:
         met = self.reached[:, others].all(axis=1) & self.told[:, j]
         values = np.full(len(self.told), np.nan)
         for i in np.flatnonzero(self.told[:, j]):
-            values[i] = compiled.values(self.functionals[i])[j]
+            values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
         sign = 1.0 if compiled.constraints[j].sense == "<=" else -1.0
 
         def best(of: Float) -> float:
