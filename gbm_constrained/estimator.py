@@ -528,9 +528,9 @@ class ConstrainedFit:
         for constraint in self.options.constraints:
             if constraint.is_loss:
                 raise ValueError(
-                    f"guarantee='high_probability' cannot be given for {constraint}, a mean loss, "
-                    f"which has no bound to test with: bound an error rate, or leave the guarantee "
-                    f"out."
+                    f"guarantee='high_probability' cannot be given for {constraint}, a mean "
+                    f"loss, which may be as large as it likes: bound an error rate, or leave the "
+                    f"guarantee out."
                 )
         for constraint, (least, why) in zip(
             self.options.constraints, least_p_values(rows.compiled, rows.cells), strict=True
