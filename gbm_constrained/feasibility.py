@@ -13,9 +13,8 @@ not seen. What is said of them rests on sampling error:
   model would gain twice as much over that constant, and more.
 - **undecided**: a rate is taken over too few unseen rows to tell whether its rule holds. The 95%
   interval of the rule's value has the bound inside it, and there are fewer than 20 rows; or the
-  interval of the rate is wider than 0.15 to either side and than the bound itself is far from the
-  best value; or, for the bound of one rate, not even rows without a single event would confirm it
-  (:func:`~.certificates.minimum_rows`).
+  interval of the rate reaches further than 0.15 to either side; or, for the bound of one rate, not
+  even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
 - **feasible**: none of these.
 
 Nothing is said where constraints are measured on training rows, and of mean losses, which have no
@@ -51,7 +50,7 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.losses import Array
-from gbm_constrained.rates import Constraint, Each, Gap, Quotient, Rate
+from gbm_constrained.rates import Constraint, Each, Quotient, Rate
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.selection import MET
 
@@ -254,15 +253,16 @@ class Feasibility:
             remedy = "Relax one of these bounds, or drop one of these rules"
             if not together:
                 remedy = "Relax this bound, or drop the rule"
+        others, s = ("the other", "s") if len(self.conflict) == 2 else ("the others", "")
         for constraint in self.conflict:
             rule, best = reached[constraint], ""
             if np.isfinite(rule.alone):
                 best += f"at best {rule.alone:.4f}{' alone' if together else ''}, "
             if np.isfinite(rule.with_others):
-                best += f"{rule.with_others:.4f} while the others hold, "
+                best += f"{rule.with_others:.4f} while {others} hold{s}, "
             lines.append(f"  {constraint}: {best}{rule} in the model returned")
-        others = [rule for rule in self.rules if rule.constraint not in self.conflict]
-        lines += [f"  {rule.constraint}: {rule} in the model returned" for rule in others]
+        bystanders = [rule for rule in self.rules if rule.constraint not in self.conflict]
+        lines += [f"  {rule.constraint}: {rule} in the model returned" for rule in bystanders]
         least = "violates the rules least"
         if any(reached[c].is_vacuous for c in self.conflict):
             least = f"selects fewer than {FEWEST} rows, and so meets a rule in name only"
@@ -662,18 +662,14 @@ def _rows_of(rows: UnseenRows, j: int, counts: CellCounts) -> int:
     return min(_rows_of_rate(rows, k) for k in range(span.start, span.stop))
 
 
-def _room(constraint: Constraint) -> float:
-    """Distance of a bound from the best value that a rate in [0, 1] can have."""
-    return constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
-
-
 def _minimum(constraint: Constraint) -> int:
     """Rows that could confirm the bound of one rate, none of them with an event."""
-    room = _room(constraint)
     rates = constraint.rates
     plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    single = isinstance(constraint.expression, (Rate, Each)) and plain
-    if not single or rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
+    if not isinstance(constraint.expression, (Rate, Each)) or not plain:
+        return 0
+    room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
+    if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
         return 0
     return minimum_rows(room, 2.0 * DOUBT)
 
@@ -686,13 +682,7 @@ def _cannot_judge(rate: TooFewRows, of_rule: Float, minimum: int) -> bool:
             return False
     if rate.rows < FEWEST or rate.rows < minimum:
         return True
-    expression = rate.constraint.expression
-    signed = isinstance(expression, Rate) and len(expression.terms) > 1
-    room = (
-        0.0 if signed or not isinstance(expression, (Rate, Each, Gap)) else _room(rate.constraint)
-    )
-    half = (rate.high - rate.low) / 2.0
-    return bool(half > max(WIDE, room))
+    return bool((rate.high - rate.low) / 2.0 > WIDE)
 
 
 def _out_of_reach(

@@ -126,7 +126,7 @@ PARITY = gap(selection_rate(), by="g") <= 0.02
 UPPER, LOWER = selection_rate() <= 0.1, selection_rate() >= 0.3
 MASK = np.arange(2500) < 1250
 HALVES = selection_rate(on=MASK) - selection_rate(on=~MASK) >= 0.4
-CLASSES = tuple(class_error(k) <= 0.35 for k in range(3))
+CLASSES = tuple(class_error(k) <= 0.3 for k in range(3))
 
 CASES = {
     "two contradict on noisy labels": Case(
@@ -136,7 +136,7 @@ CASES = {
     "two contradict, two stand by": Case(
         noisy,
         [selection_rate() <= 0.95, fpr() <= 0.02, error_rate() <= 0.9, recall() >= 0.97],
-        "infeasible", (fpr() <= 0.02, recall() >= 0.97), ("while the others hold",),
+        "infeasible", (fpr() <= 0.02, recall() >= 0.97), ("while the other holds",),
     ),
     "three contradict, one stands by": Case(
         by_group, [selection_rate() <= 0.95, PARITY, recall() >= 0.75, fpr() <= 0.3],
@@ -175,7 +175,7 @@ CASES = {
         with_rare_group, [each(fnr(), by="g") <= 0.4], "undecided", (), ("g=rare", "unseen rows"),
     ),
     "a bound that so few rows cannot confirm": Case(
-        lambda: noisy(250), [fnr() <= 0.01], "undecided", (), ("fnr <= 0.01: ",),
+        lambda: noisy(250, 0.0), [fnr() <= 0.01], "undecided", (), ("fnr <= 0.01: ",),
         options={"max_depth": 2},
     ),
     "certified at a ruinous price": Case(
@@ -263,7 +263,8 @@ def test_raising_loses_nothing(library):
     np.testing.assert_array_equal(raising.predict(X), warned.predict(X))
     assert raising.constraint_report_.equals(warned.constraint_report_)
     again = pickle.loads(pickle.dumps(raised.value))
-    assert (str(again), again.feasibility) == (str(raised.value), raising.feasibility_)
+    assert str(again) == str(raised.value)
+    assert str(again.feasibility) == str(raising.feasibility_)
 
 
 def test_the_returned_model_violates_least_and_is_reported():
@@ -313,11 +314,11 @@ def test_conflicts_are_minimal_among_all_decisions():
     """Against trying out every threshold and every subset of the rules."""
     rng = np.random.default_rng(5)
     seen = set()
-    for trial in range(12):
+    for trial in range(25):
         y = rng.integers(0, 2, 800)
         margin = y + rng.normal(size=800) * rng.uniform(0.5, 3.0)
-        bounds = rng.uniform(0.02, 0.4, 4)
-        rules = [fpr() <= bounds[0], fnr() <= bounds[1], selection_rate() >= bounds[2] + 0.3,
+        bounds = rng.uniform(0.02, 0.5, 4)
+        rules = [fpr() <= bounds[0], fnr() <= bounds[1], selection_rate() >= bounds[2],
                  error_rate() <= bounds[3]]  # fmt: skip
         rows = unseen(rules, y)
 
@@ -337,7 +338,7 @@ def test_conflicts_are_minimal_among_all_decisions():
         if conflict:
             assert not can_meet(conflict)
             assert all(can_meet(set(conflict) - {j}) for j in conflict)
-    assert seen >= {0, 2}
+    assert seen >= {0, 1, 2}
 
 
 def test_rows_beyond_doubt_are_the_opposite_of_certificates():
@@ -360,7 +361,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
 def test_rules_that_hold_are_seldom_doubted(weighted):
     """At their bound in the population, rows are beyond doubt at the level at most."""
     rng = np.random.default_rng(8)
-    n, repeats, doubted = 500, 300, np.zeros(4)
+    n, repeats, doubted = 400, 200, np.zeros(4)
     for _ in range(repeats):
         y, g = rng.integers(0, 2, n), rng.integers(0, 2, n)
         wrong = rng.random(n) < np.where(g == 1, 0.3, 0.2)
