@@ -27,6 +27,7 @@ from gbm_constrained.decision import (
     Guarantee,
     Outcome,
     UnseenRows,
+    aims,
     certify,
     choose,
     expected,
@@ -47,6 +48,7 @@ from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.unseen import (
     MEASURE_ON,
     PLENTY,
+    Aim,
     Fold,
     MakeScout,
     Measurement,
@@ -620,7 +622,7 @@ class ConstrainedFit:
         rows = np.sort(np.concatenate(held))
         lagrangian = self._make_lagrangian(rows)
         leader = self._make_solver(lagrangian, callback=self._progress)
-        self._follow(Measurement(leader, rows))
+        self._follow(Measurement(leader, rows, self._aim(lagrangian)))
         schedule = self.solver.schedule
         members = [
             make(fold, self._make_solver(self._make_lagrangian(fold.training), schedule=schedule))
@@ -653,13 +655,24 @@ class ConstrainedFit:
                 weight=rows.cells.rows.weight,
                 **self._kernel,
             )
-        self._follow(Measurement(self._make_solver(lagrangian, callback=self._progress)))
+        leader = self._make_solver(lagrangian, callback=self._progress)
+        self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.unseen = rows
 
     def observe(self, margin: Array) -> None:
         """Move the multipliers at the scores of the rows that are watched."""
         assert self.measurement is not None
         self.measurement.observe(margin)
+
+    def _aim(self, lagrangian: Lagrangian) -> Aim | None:
+        """Bounds that multipliers aim at, by the rates that they are at; None for mean losses."""
+        if self.options.error_form == "log_loss":
+            return None
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        bounds = None
+        if self.options.guarantee == "expected":
+            bounds = expected(compiled, cells)
+        return lambda functionals: aims(compiled, cells, functionals, bounds)
 
     def _follow(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -777,7 +790,9 @@ class ConstrainedFit:
             return None
         R = options.rounds_per_iteration
         after = functools.cache(functools.partial(margins, unseen))
-        bounds = expected(unseen) if options.guarantee == "expected" else None
+        bounds = None
+        if options.guarantee == "expected":
+            bounds = expected(unseen.compiled, unseen.cells)
         unmoved = np.zeros(self.columns)
         choice = Choice(rounds, unmoved, np.nan, 0.0)
         reported, decisions = unseen, unseen.decisions(after(rounds))
@@ -787,8 +802,9 @@ class ConstrainedFit:
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             among = options.iterate == "best"
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
-            decisions = honest_decisions(unseen, after(choice.rounds), choice.shift, bounds)
-            outcome = Outcome.of(unseen, after(choice.rounds), decisions)
+            scores = after(choice.rounds)
+            decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
+            outcome = Outcome.of(unseen, scores, decisions)
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)

@@ -649,7 +649,9 @@ def _too_few(rows: UnseenRows, counts: CellCounts, outcome: Outcome) -> list[Too
 
 def _rows_of_rate(rows: UnseenRows, functional: int) -> int:
     """Rows that a rate is taken over: the fewest of its parts."""
-    parts = rows.compiled.parts[functional] or ()
+    parts = rows.compiled.parts[functional]
+    if parts is None:  # a mean loss
+        return int(rows.cells.count[rows.compiled.V[[functional]].indices].sum())
     return int(min((rows.cells.count[part.cells].sum() for part in parts), default=0))
 
 
