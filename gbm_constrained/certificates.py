@@ -9,8 +9,9 @@ A functional of constraints adds up *parts*, fractions of the rows of a base set
 tested against the null hypothesis that it is violated in the population. Parts over the same base
 set are one *block*: the mean of a score of each row, a function of its cell and its predicted
 class. Given which rows are in the base set these scores are independent with one distribution, so
-that the row is a statement about a binomial or a bounded mean. Blocks over different base sets,
-overlapping or not, are combined by a union bound.
+that the row is a statement about a binomial or a bounded mean. Two binomial blocks over disjoint
+base sets have an exact test (:mod:`gbm_constrained.two_rates`); other blocks over different base
+sets, overlapping or not, are combined by a union bound.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
 hypothesis is true. To find ``p <= delta`` certifies that the rule holds, with confidence
@@ -37,6 +38,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, Part, value_of
 from gbm_constrained.rates import Each, Gap, Quotient, Rate, Ratio
 from gbm_constrained.rows import Codes, Float
+from gbm_constrained.two_rates import sum_p_value
 
 __all__ = [
     "CellCounts",
@@ -213,6 +215,13 @@ def _blocks(parts: Sequence[Part]) -> tuple[_Block, ...]:
             score = score + found[key][1]
         found[key] = part.cells, score
     return tuple(_Block(cells, score) for cells, score in found.values())
+
+
+def _are_binomials_apart(blocks: Sequence[_Block]) -> bool:
+    """Whether two blocks are binomials of different rows: parts of a row are of one view."""
+    first, second = blocks
+    apart = not np.intersect1d(first.cells, second.cells).size
+    return first.is_binomial and second.is_binomial and apart
 
 
 def _blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[_Block, ...] | None]:
@@ -715,6 +724,24 @@ def _p_of_block(block: _Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
+def _p_of_two(blocks: Sequence[_Block], bound: float, counts: CellCounts) -> Float:
+    """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
+
+    A mean score is its low value plus its width times the probability of its high value.
+    """
+    first, second = blocks
+    (events_1, n_1), (events_2, n_2) = (
+        (block.sum(counts.count, block.reaches(block.high)), block.sum(counts.count))
+        for block in blocks
+    )
+    limit = bound - first.low - second.low
+    p = np.ones(n_1.shape)
+    for at in np.ndindex(p.shape):
+        x_1, of_1, x_2, of_2 = (float(x[at]) for x in (events_1, n_1, events_2, n_2))
+        p[at] = sum_p_value(x_1, of_1, x_2, of_2, limit, first.width, second.width)
+    return p
+
+
 def _p_of_union(blocks: Sequence[_Block], bound: float, counts: CellCounts) -> Float:
     """P-value of "the sum of mean scores exceeds a bound" with equal weights in each base set.
 
@@ -794,7 +821,9 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
     - several fractions over one base set, as in quotients: the binomial of the rows that decide
       where there are two kinds of these (precision, F1, shares of predictions and of changes),
       exact given their number; :func:`hoeffding_bentkus_p_value` otherwise;
-    - fractions over K base sets, overlapping or not, as in gaps: the smallest delta at which the
+    - fractions over two disjoint base sets, as in the gap or the ratio of two groups: the exact
+      unconditional test of :func:`gbm_constrained.two_rates.sum_p_value`;
+    - other fractions over K base sets, overlapping or not: the smallest delta at which the
       one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
       takes their place where a base set has fractions that make no binomial.
 
@@ -811,7 +840,7 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
     -------
     ndarray of shape (..., m)
         1 where a base set has no rows, and for mean losses, which have no bounded range. Rows
-        that bind no prediction have 0. Union bounds end at 1e-15.
+        that bind no prediction have 0. Union bounds end at 1e-15, tests of two groups at 1e-5.
 
     References
     ----------
@@ -827,6 +856,8 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
             p[..., j] = _p_weighted(blocks, bound, counts)
         elif len(blocks) == 1:
             p[..., j] = _p_of_block(blocks[0], bound, counts)
+        elif len(blocks) == 2 and _are_binomials_apart(blocks):
+            p[..., j] = _p_of_two(blocks, bound, counts)
         else:
             p[..., j] = _p_of_union(blocks, bound, counts)
     return p

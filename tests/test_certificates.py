@@ -54,6 +54,7 @@ from gbm_constrained.rates import (
     wins,
 )
 from gbm_constrained.rows import Rows, columns_of
+from gbm_constrained.two_rates import sum_p_value
 
 DELTAS = np.array([0.01, 0.05, 0.1, 0.3])
 
@@ -478,20 +479,43 @@ def test_hoeffding_bentkus_by_hand():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_gap_is_certified_when_its_limits_meet_the_bound():
+def test_a_gap_to_everyone_is_certified_when_its_limits_meet_the_bound():
     """The p-value is the level at which upper minus lower limit is the bound exactly."""
     data = Data(11, n=2000)
-    compiled, counts = data.measured(by(selection_rate()) <= 0.15)
+    compiled, counts = data.measured(by(selection_rate(), reference=overall) <= 0.15)
     p = row_p_values(compiled, counts)
     women = data.sex == "F"
-    (a, m), (b, n) = ((data.decided[g].sum(), g.sum()) for g in (women, ~women))
-    for (e1, n1, e2, n2), found in zip([(a, m, b, n), (b, n, a, m)], p, strict=True):
+    of = [(data.decided[g].sum(), g.sum()) for g in (women, ~women, women | ~women)]
+    pairs = [(of[i], of[j]) for i, j in ((0, 2), (2, 0), (1, 2), (2, 1))]
+    assert ((p > 1e-12) & (p < 0.5)).all()
+    for found in p:  # the limits of one of the pairs are apart by the bound at this level
         level = 1 - found  # two tails of p / 2 each are one of p / 2 on either side
-        upper = clopper_pearson(e1, n1, level)[1]
-        lower = clopper_pearson(e2, n2, level)[0]
-        assert 1e-6 < found < 0.5
-        assert upper - lower == pytest.approx(0.15, abs=1e-9)
+        apart = [
+            clopper_pearson(*first, level)[1] - clopper_pearson(*second, level)[0]
+            for first, second in pairs
+        ]
+        assert min(abs(np.array(apart) - 0.15)) < 1e-9
     assert constraint_p_values(compiled, counts)[0] == p.max() == rule_p_value(compiled, counts)
+
+
+def test_the_difference_of_two_groups_has_the_exact_test():
+    """Of one rate and the other's complement, in both directions; scaled where rates are."""
+    data = Data(11, n=2000)
+    women = data.sex == "F"
+    (a, m), (b, n) = ((data.decided[g].sum(), g.sum()) for g in (women, ~women))
+    expected = [sum_p_value(a, m, n - b, n, 1.15), sum_p_value(b, n, m - a, m, 1.15)]
+    p = row_p_values(*data.measured(by(selection_rate()) <= 0.15))
+    assert p == pytest.approx(expected, rel=1e-9)
+    smaller_share = ratio(selection_rate(), by="sex", min_group_size=1) >= 0.8
+    expected = [
+        sum_p_value(a, m, n - b, n, 1.0, 0.8, 1.0), sum_p_value(b, n, m - a, m, 1.0, 0.8, 1.0)
+    ]  # fmt: skip
+    p = row_p_values(*data.measured(smaller_share))
+    assert sorted(p) == pytest.approx(sorted(expected), rel=1e-9)
+    doubled = 2 * selection_rate(on={"sex": "F"}) - 2 * selection_rate(on={"sex": "M"}) <= 0.3
+    difference = by(selection_rate()) <= 0.15
+    p = [row_p_values(*data.measured(rule)) for rule in (doubled, difference)]
+    assert p[0][0] == pytest.approx(p[1][0], rel=1e-9)
 
 
 def test_a_weighted_rate_has_hoeffdings_p_value():
