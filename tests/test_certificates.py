@@ -321,6 +321,33 @@ def test_intervals_of_constraints():
     assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
 
 
+def test_what_never_happened_is_not_taken_for_impossible():
+    """Small groups without an event, and odds without a loss, have intervals with a width."""
+    data = Data(3, n=120)
+    data.decided = data.y.copy()  # no error in any group
+    data.decided[(data.region == "a") & (data.y == 1)] = 0
+    data.other = np.where(np.arange(120) < 6, 1 - data.y, data.decided)  # wins, and no loss
+    few = {"by": "region", "min_group_size": 1}
+    rules = [
+        each(fpr(), **few) <= 0.5,
+        gap(fpr(), **few) <= 0.1,
+        ratio(fpr(), **few, slack=0.01) >= 0.8,
+        ratio(tpr(), **few) >= 0.8,
+        wins(over="old") / losses(to="old") >= 1.0,
+    ]
+    compiled, counts = data.measured(*rules)
+    ends = constraint_intervals(compiled, counts)
+    values = compiled.values(functionals_of(compiled, counts))
+    assert ((ends[:, 0] <= values) & (values <= ends[:, 1])).all()
+    assert (ends[:, 1] > ends[:, 0]).all()
+    # The one-sided limit of the smallest group, and of six wins in six contests.
+    n = min(((data.region == r) & (data.y == 0)).sum() for r in "abc")
+    highest = float(clopper_pearson(0, n)[1])
+    assert ends[0] == pytest.approx([0.0, highest])
+    low = clopper_pearson(6, 6)[0]
+    assert ends[4] == pytest.approx([low / (1 - low), np.inf])
+
+
 def test_a_signed_difference_that_is_far_from_zero_folds_to_its_size():
     """Both signs give the same interval, above zero."""
     data = Data(0, n=500)
