@@ -23,7 +23,7 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,7 @@ from gbm_constrained.certificates import (
     worst_interval,
 )
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
+from gbm_constrained.decision import Estimate
 from gbm_constrained.estimator import as_labels, check_constraints, check_weight
 from gbm_constrained.rates import (
     Constraint,
@@ -70,20 +71,6 @@ GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
 MODEL_COLUMNS = (
     "model", "accuracy", "low", "high", "violation", "holds", "violated", "undecided"
 )  # fmt: skip
-
-
-class Estimate(NamedTuple):
-    """A value on a sample of rows, and the interval for its value on all such rows.
-
-    Parameters
-    ----------
-    value, low, high : float
-        The value, and the ends of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
