@@ -35,10 +35,10 @@ def data():
     return X[:300], y[:300], X[300:], y[300:]
 
 
-def fitted(data, constraints, held_out=True):
+def fitted(data, constraints, held_out=True, **options):
     X, y, X_held, y_held = data
     model = ConstrainedXGBClassifier(
-        constraints=constraints, n_estimators=12, max_depth=2, n_jobs=1, random_state=0
+        constraints=constraints, n_estimators=12, max_depth=2, n_jobs=1, random_state=0, **options
     )
     return model.fit(X, y, eval_set=[(X_held, y_held)] if held_out else None, verbose=False)
 
@@ -108,7 +108,8 @@ def test_violation_is_the_part_above_the_bound(two_rules):
 
 
 def test_without_held_out_rows_there_is_no_dashed_line(data):
-    top, _ = plot_history(fitted(data, [fnr() <= 0.05], held_out=False))
+    model = fitted(data, [fnr() <= 0.05], held_out=False, measure_on="train")
+    top, _ = plot_history(model)
     assert [line.get_linestyle() for line in top.get_lines()] == ["-", ":"]
     assert labels(top) == ["fnr <= 0.05", "training rows", "bound"]
 
