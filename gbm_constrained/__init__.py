@@ -1,5 +1,11 @@
 """Gradient-boosted classifiers trained under constraints on their error rates."""
 
+from gbm_constrained.feasibility import (
+    Feasibility,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsError,
+    InfeasibleConstraintsWarning,
+)
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.logistic import ConstrainedLogisticRegression
 from gbm_constrained.rates import (
@@ -36,6 +42,10 @@ __all__ = [
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",
+    "Feasibility",
+    "FragileConstraintsWarning",
+    "InfeasibleConstraintsError",
+    "InfeasibleConstraintsWarning",
     "accuracy",
     "churn",
     "class_error",

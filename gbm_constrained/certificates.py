@@ -25,7 +25,7 @@ and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an appr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, log, log1p
 from typing import Any
@@ -58,6 +58,7 @@ __all__ = [
     "minimum_rows",
     "newcombe_difference",
     "row_p_values",
+    "rows_beyond",
     "rule_p_value",
     "umbrella_rank",
     "umbrella_threshold",
@@ -997,6 +998,55 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
         else:
             p[..., j] = _p_of_union(blocks, bound, counts)
     return p
+
+
+def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float) -> Bool:
+    """Whether rows of constraints are violated in the population beyond doubt.
+
+    The opposite of a certificate: that a row *holds* is rejected, at level `delta` each. One base
+    set has the p-value of :func:`row_p_values` with both sides of the row negated; several have
+    lower limits at ``delta / K`` each, whose sum must exceed the bound, without the search for the
+    smallest such level. Unequal weights count as their effective number there.
+
+    Parameters
+    ----------
+    compiled, counts
+        As in :func:`row_p_values`.
+    delta : float
+        Probability of saying so of a row that holds.
+
+    Returns
+    -------
+    ndarray of shape (..., m), bool
+        False for mean losses, and where a base set has no rows.
+    """
+    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
+    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    for j, blocks in enumerate(_blocks_of_rows(negated)):
+        if not blocks:
+            continue
+        bound = float(negated.b[j])
+        if len(blocks) == 1:
+            equal = blocks[0].equal_weights(counts)
+            p_value = _p_of_block if equal else lambda b, *args: _p_weighted([b], *args)
+            beyond[..., j] = p_value(blocks[0], bound, counts) <= delta
+            continue
+        total = np.zeros(beyond.shape[:-1])
+        known = np.ones(total.shape, dtype=bool)
+        for block in blocks:
+            weight, square = block.sum(counts.weight), block.sum(counts.square)
+            known &= weight > 0
+            with np.errstate(invalid="ignore", divide="ignore"):
+                n = np.where(weight > 0, weight**2 / square, 1.0)
+                mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
+                share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
+            if block.is_binomial:
+                limit = block.low + block.width * _upper(share * n, n, delta / len(blocks))
+            else:
+                limit = mean + block.width * np.sqrt(log(len(blocks) / delta) / (2.0 * n))
+            total += np.minimum(limit, block.high)
+        beyond[..., j] = known & (total < bound)
+    return beyond
 
 
 def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:

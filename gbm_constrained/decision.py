@@ -196,6 +196,8 @@ class Choice:
         Largest violation of a row of constraints there; 0 if all hold.
     p_value : float, default=NaN
         Of the null hypothesis that a rule is violated, on rows used for nothing else.
+    level : float, default=NaN
+        What it had to be at most for a certificate.
     bounds : ndarray of shape (m,), default=None
         Right-hand sides that the shift was chosen by; those of the constraints by default.
     """
@@ -205,7 +207,13 @@ class Choice:
     error: float
     excess: float
     p_value: float = np.nan
+    level: float = np.nan
     bounds: Float | None = None
+
+    @property
+    def uncertified(self) -> bool:
+        """Whether a certificate was asked for and not given."""
+        return self.p_value > self.level
 
 
 Margins: TypeAlias = Callable[[int], Array]
@@ -397,7 +405,8 @@ def certify(
     exact = _umbrella(fresh, fresh_margins(start.rounds), delta)
     if exact is not None:
         decided = chosen.decisions(margins(start.rounds) + exact[0][0])
-        return replace(start, shift=exact[0], error=chosen.error(decided), p_value=exact[1])
+        error = chosen.error(decided)
+        return replace(start, shift=exact[0], error=error, p_value=exact[1], level=delta)
     candidates = prefixes(rounds, rounds_per_iteration)
     near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
     tested = [start.rounds, *(p for p in near if p != start.rounds)][:TESTED_PREFIXES]
@@ -414,7 +423,7 @@ def certify(
                 break
     passed = learn_then_test(p_values, delta)
     all_choices = [
-        replace(choice, p_value=float(p_values[i, j]))
+        replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
         for i, sequence in enumerate(sequences)
         for j, choice in enumerate(sequence)
         if passed[i, j] or not passed.any()

@@ -36,6 +36,7 @@ from gbm_constrained.decision import (
     least_p_values,
     shifted,
 )
+from gbm_constrained.feasibility import Feasibility, judge
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Array, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
@@ -131,6 +132,9 @@ FITTED_ATTRIBUTES_DOC = """
     unseen_accuracy_ : Estimate
         Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
         there are none.
+    feasibility_ : Feasibility or None
+        Whether the rules can be met, which of them conflict, and what was reached instead; None
+        where no decision was chosen on unseen rows.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
@@ -523,6 +527,7 @@ class ConstrainedFit:
             self._check_certifiable(self.fresh)
         self.choice: Choice | None = None
         self.outcome: Outcome | None = None
+        self.feasibility: Feasibility | None = None
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
@@ -794,19 +799,25 @@ class ConstrainedFit:
             bounds = expected(unseen.compiled, unseen.cells)
         unmoved = np.zeros(self.columns)
         choice = Choice(rounds, unmoved, np.nan, 0.0)
-        outcome = Outcome.of(unseen, after(rounds))
+        reported, decisions = unseen, unseen.decisions(after(rounds))
+        outcome = Outcome.of(unseen, after(rounds), decisions)
         right = unseen.compiled.b if bounds is None else bounds
         excess = unseen.compiled.rows_of(np.nan_to_num(outcome.functionals)) - right
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             among = options.iterate == "best"
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
             scores = after(choice.rounds)
-            decided = honest_decisions(unseen, scores, choice.shift, choice.bounds)
-            outcome = Outcome.of(unseen, after(choice.rounds), decided)
+            decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
+            outcome = Outcome.of(unseen, scores, decisions)
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
-            outcome = Outcome.of(self.fresh, shifted(fresh(choice.rounds), choice.shift))
+            moved = shifted(fresh(choice.rounds), choice.shift)
+            reported, decisions = self.fresh, self.fresh.decisions(moved)
+            outcome = Outcome.of(self.fresh, moved, decisions)
+        self.feasibility = judge(
+            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
+        )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals
         return choice
@@ -869,13 +880,15 @@ class ConstrainedFit:
         """Remove from an estimator what an earlier constrained fit left on it."""
         names = (
             "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-            "shift_", "unseen_accuracy_", "_threshold",
+            "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
         )  # fmt: skip
         for name in names:
             estimator.__dict__.pop(name, None)
 
     def complain(self) -> None:
         """Warn or raise where rules cannot be met."""
+        if self.feasibility is not None:
+            self.feasibility.complain(raises=self.options.on_infeasible == "raise")
 
     def describe(self, estimator: Any) -> None:
         """Set the fitted attributes that tell of the constraints."""
@@ -883,6 +896,7 @@ class ConstrainedFit:
         estimator.group_report_ = self.group_report()
         estimator.history_ = self.history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
+        estimator.feasibility_ = self.feasibility
         estimator.multipliers_ = pd.Series(
             self.multipliers, index=list(self._reported.rows), name="multiplier"
         )

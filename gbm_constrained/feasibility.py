@@ -1,0 +1,713 @@
+"""Rules that cannot be met, that cannot be judged, or that are met by knowing nothing.
+
+After training, the decisions that a model can make (its prefixes, each with all its thresholds, or
+with the class biases that a search finds) are held against the rules on rows that the trees have
+not seen. What is said of them rests on sampling error:
+
+- **infeasible**: each decision violates some rule *beyond doubt*: that it holds is rejected at 95%
+  on these rows (:func:`~.certificates.rows_beyond`). Named are the fewest rules that no decision
+  brings to within sampling error together, so that each of them can be met if one of the others is
+  dropped. It is also infeasible to certify rules that the rows kept for it do not certify.
+- **fragile**: the rules hold, but by decisions hardly better than a constant one. Their error is
+  above 0.8 times that of the best "always class k" that meets the rules, while without rules the
+  model would gain twice as much over that constant, and more.
+- **undecided**: a rate is taken over too few unseen rows to tell whether its rule holds. The 95%
+  interval of the rule's value has the bound inside it, and there are fewer than 20 rows; or the
+  interval of the rate reaches further than 0.15 to either side; or, for the bound of one rate, not
+  even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
+- **feasible**: none of these.
+
+Nothing is said where constraints are measured on training rows, and of mean losses, which have no
+bounded range. That no decision *of this model* meets the rules does not prove that no model does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained.calibration import best_shift
+from gbm_constrained.certificates import (
+    CellCounts,
+    constraint_p_values,
+    functionals_of,
+    minimum_rows,
+    rows_beyond,
+)
+from gbm_constrained.compiler import CompiledConstraints, value_of
+from gbm_constrained.decision import (
+    Choice,
+    Margins,
+    Outcome,
+    UnseenRows,
+    prefixes,
+    shifted,
+)
+from gbm_constrained.losses import Array
+from gbm_constrained.rates import Constraint, Each, Quotient, Rate
+from gbm_constrained.rows import Codes, Float
+from gbm_constrained.selection import MET
+
+__all__ = [
+    "Feasibility",
+    "FragileConstraintsWarning",
+    "InfeasibleConstraintsError",
+    "InfeasibleConstraintsWarning",
+]
+
+Status: TypeAlias = Literal["feasible", "undecided", "fragile", "infeasible"]
+Bool: TypeAlias = NDArray[np.bool_]
+
+DOUBT = 0.025  # Each side of a 95% interval.
+FEWEST = 20  # Rows below which a rate says nothing: it moves by 0.05 with each of them.
+WIDE = 0.15  # Half of an interval that tells nothing.
+HARDLY = 0.8  # Of the error of a constant decision.
+GAIN_KEPT = 0.5  # Of what the model knows.
+QUANTILES = 120  # Thresholds looked at of each prefix, for each class of labels.
+BIASES = 150  # Of several classes, for each prefix.
+LARGEST = 3  # Conflicts up to this size are searched exhaustively.
+SEARCHED_ROWS = 30_000_000  # Rows times searches, about, with which thresholds are looked for.
+SEARCHES = 16  # For the biases of several classes, which take longer.
+
+
+class InfeasibleConstraintsWarning(UserWarning):
+    """No decision that the model can make meets the rules."""
+
+
+class FragileConstraintsWarning(UserWarning):
+    """The rules hold at the price of knowing nothing, or on too few rows to tell."""
+
+
+class InfeasibleConstraintsError(ValueError):
+    """No decision that the model can make meets the rules; with ``on_infeasible="raise"``.
+
+    It is raised after training: the estimator is fitted, and has all its reports.
+
+    Parameters
+    ----------
+    message : str
+        What conflicts.
+    feasibility : Feasibility, default=None
+        The same as an object.
+    """
+
+    def __init__(self, message: str, feasibility: Feasibility | None = None) -> None:
+        super().__init__(message)
+        self.feasibility = feasibility
+
+
+@dataclass(frozen=True)
+class RuleReached:
+    """What became of a rule.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The rule.
+    value, low, high : float
+        Its value under the model returned, on unseen rows, and the 95% interval.
+    rows : int
+        Unseen rows that it is taken over, those of the smallest group; of precision and other
+        quotients, the rows that the model's decisions put into the denominator.
+    alone : float, default=NaN
+        The best value that any decision of the model has; of rules in conflict.
+    with_others : float, default=NaN
+        The best value of decisions that meet the other rules in conflict.
+    """
+
+    constraint: Constraint
+    value: float
+    low: float
+    high: float
+    rows: int
+    alone: float = np.nan
+    with_others: float = np.nan
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether it speaks of rows that the model selects, which are next to none."""
+        return isinstance(self.constraint.expression, Quotient) and self.rows < FEWEST
+
+    def __str__(self) -> str:
+        known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
+        interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
+        return f"{known}{interval}{f', of {self.rows} rows' if self.rows < FEWEST else ''}"
+
+
+@dataclass(frozen=True)
+class TooFewRows:
+    """A rate that is taken over too few unseen rows to judge its rule.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The rule.
+    group : str
+        The group whose rate it is; empty where the rule has none.
+    rows : int
+        Unseen rows that the rate is taken over.
+    value, low, high : float
+        The rate, and its 95% interval.
+    """
+
+    constraint: Constraint
+    group: str
+    rows: int
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        where = f" on {self.group}" if self.group else ""
+        text = f"{self.constraint}{where}: {self.rows:,} unseen rows"
+        if np.isfinite(self.low):
+            text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        return text
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """Whether the rules of a fit can be met, and what was reached.
+
+    Parameters
+    ----------
+    status : {"feasible", "undecided", "fragile", "infeasible"}
+        The gravest finding; see :mod:`gbm_constrained.feasibility`.
+    conflict : tuple of Constraint
+        The fewest rules that cannot be met together; one if it cannot be met by itself; empty if
+        all can.
+    rules : tuple of RuleReached
+        What the model returned does for each rule; those in conflict with their best values.
+    too_few_rows : tuple of TooFewRows
+        Rates that cannot be judged.
+    error : float
+        0-1 error of the model returned, on unseen rows.
+    constant_class : object
+        Class of the best constant decision that meets the rules; None if none does.
+    constant_error : float
+        Its error; NaN if there is none.
+    free_error : float
+        Error of the best decision of the model without rules; NaN if it was not needed.
+    source : str
+        What the unseen rows are called in reports.
+    n_rows : int
+        Their number.
+    p_value, level : float, default=NaN
+        With ``guarantee="high_probability"``: the p-value of the rules, and what it had to be at
+        most.
+    """
+
+    status: Status
+    conflict: tuple[Constraint, ...]
+    rules: tuple[RuleReached, ...]
+    too_few_rows: tuple[TooFewRows, ...]
+    error: float
+    constant_class: Any
+    constant_error: float
+    free_error: float
+    source: str
+    n_rows: int
+    p_value: float = np.nan
+    level: float = np.nan
+
+    @property
+    def message(self) -> str:
+        """What was found, in plain words; one line for each rule."""
+        told = [self._conflict_message() or self._fragile_message(), self._few_message()]
+        return "\n".join(filter(None, told)) or (
+            f"All {len(self.rules)} rules can be met: no doubt arises on {self._rows}."
+        )
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def _rows(self) -> str:
+        return f"{self.n_rows:,} unseen rows ({self.source})"
+
+    def _conflict_message(self) -> str:
+        if self.status != "infeasible":
+            return ""
+        named = " and ".join(map(str, self.conflict))
+        together = " together" if len(self.conflict) > 1 else ""
+        reached = {rule.constraint: rule for rule in self.rules}
+        lines = []
+        if self.p_value > self.level:
+            lines.append(
+                f"Not certified: {named}{together}. Of the decisions that this model can make "
+                f"none passes on {self._rows}: the smallest p-value is {self.p_value:.2g}, and "
+                f"guarantee='high_probability' needs {self.level:.2g}."
+            )
+            remedy = "Relax one of these bounds or delta, or give more rows to certify on"
+        else:
+            lines.append(
+                f"Infeasible: no decision that this model can make meets {named}{together}, not "
+                f"even within sampling error, on {self._rows}."
+            )
+            remedy = "Relax one of these bounds, or drop one of these rules"
+            if not together:
+                remedy = "Relax this bound, or drop the rule"
+        others, s = ("the other", "s") if len(self.conflict) == 2 else ("the others", "")
+        for constraint in self.conflict:
+            rule, best = reached[constraint], ""
+            if np.isfinite(rule.alone):
+                best += f"at best {rule.alone:.4f}{' alone' if together else ''}, "
+            if np.isfinite(rule.with_others):
+                best += f"{rule.with_others:.4f} while {others} hold{s}, "
+            lines.append(f"  {constraint}: {best}{rule} in the model returned")
+        bystanders = [rule for rule in self.rules if rule.constraint not in self.conflict]
+        lines += [f"  {rule.constraint}: {rule} in the model returned" for rule in bystanders]
+        least = "violates the rules least"
+        if any(reached[c].is_vacuous for c in self.conflict):
+            least = f"selects fewer than {FEWEST} rows, and so meets a rule in name only"
+        lines.append(
+            f"The model returned {least}; its error is {self.error:.4f}. "
+            f"{remedy}. If a violation still falls at the end of history_, more boosting rounds "
+            f"may help."
+        )
+        return "\n".join(lines)
+
+    def _fragile_message(self) -> str:
+        if self.status != "fragile":
+            return ""
+        lines = [
+            f"Fragile: the rules hold only by decisions that are hardly better than always class "
+            f"{self.constant_class!r}: error {self.error:.4f}, against {self.constant_error:.4f} "
+            f"of that, and {self.free_error:.4f} of this model without rules, on {self._rows}."
+        ]
+        lines += [f"  {rule.constraint}: {rule}" for rule in self.rules]
+        remedy = "Relax the bounds"
+        if np.isfinite(self.p_value):
+            remedy += ", or give more rows to certify on: few of them leave no room for errors"
+        return "\n".join([*lines, f"{remedy}."])
+
+    def _few_message(self) -> str:
+        if not self.too_few_rows:
+            return ""
+        return "\n".join(
+            [
+                "Too few rows to tell whether the rules hold:",
+                *(f"  {few}" for few in self.too_few_rows),
+                "Give more rows, merge small groups (small_groups='merge'), or relax the bounds.",
+            ]
+        )
+
+    def complain(self, raises: bool) -> None:
+        """Warn of what was found, or raise if rules are infeasible.
+
+        Parameters
+        ----------
+        raises : bool
+            Whether infeasible rules are an error.
+
+        Raises
+        ------
+        InfeasibleConstraintsError
+            If they are.
+        """
+        doubts = "\n".join(filter(None, [self._fragile_message(), self._few_message()]))
+        if doubts:
+            warnings.warn(doubts, FragileConstraintsWarning, stacklevel=4)
+        if self.status == "infeasible":
+            message = self._conflict_message()
+            if raises:
+                raise InfeasibleConstraintsError(message, self)
+            warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=4)
+
+
+# --- the judgement ----------------------------------------------------------------------------
+
+
+def judge(
+    rows: UnseenRows,
+    margins: Margins,
+    rounds: int,
+    rounds_per_iteration: int,
+    choice: Choice,
+    reported: UnseenRows,
+    decisions: Codes,
+    outcome: Outcome,
+    bounds: Float | None = None,
+) -> Feasibility:
+    """Judge rules by what a model can do on rows that it has not seen.
+
+    Parameters
+    ----------
+    rows : UnseenRows
+        The rows that the model was chosen by.
+    margins : callable
+        Their scores after some rounds.
+    rounds, rounds_per_iteration : int
+        Length of the whole ensemble, and of an outer iteration.
+    choice : Choice
+        The model returned: it violates the rules least.
+    reported : UnseenRows
+        The rows that report on it: the same, or those of a certificate.
+    decisions : ndarray of int
+        Its decisions on them.
+    outcome : Outcome
+        What the rules are worth on them.
+    bounds : ndarray of shape (m,), default=None
+        Tighter right-hand sides that the choice had to meet.
+    """
+    compiled = rows.compiled
+    reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
+    conflict: tuple[int, ...] = ()
+    certified = choice.p_value <= choice.level
+    counts = CellCounts.of(reported.cells, decisions)
+    told = _told(reported.compiled, counts).all()
+    if not certified and (choice.excess > 0.0 or choice.uncertified or not told):
+        pool = _Pool(rows, margins, prefixes(rounds, rounds_per_iteration), choice)
+        conflict = pool.conflict()
+        for j in conflict:
+            reached[j] = pool.best(j, conflict)
+        if not conflict and choice.uncertified:
+            p_values = constraint_p_values(reported.compiled, counts)
+            conflict = tuple(np.flatnonzero(p_values > choice.level).tolist())
+    named = {compiled.constraints[j] for j in conflict}
+    error = reported.error(decisions)
+    constant, constant_error, free_error = None, np.nan, np.nan
+    is_fragile = False
+    few: list[TooFewRows] = []
+    if not conflict:
+        constant, constant_error = _best_constant(reported)
+        if error > HARDLY * constant_error:
+            free_error = _free_error(rows, margins, prefixes(rounds, rounds_per_iteration))
+            is_fragile = _is_fragile(error, constant_error, free_error, len(decisions))
+    if not np.isfinite(choice.p_value):
+        few = _too_few(reported, counts, outcome)
+        # A rule in conflict is told of already.
+        few = [rate for rate in few if rate.constraint not in named]
+        if bounds is not None and choice.excess > 0.0 and not conflict:
+            few += _out_of_reach(reported, counts, outcome, bounds, few)
+    status: Status = "undecided" if few else "feasible"
+    status = "infeasible" if conflict else "fragile" if is_fragile else status
+    values = compiled.values(outcome.functionals)
+    return Feasibility(
+        status,
+        tuple(compiled.constraints[j] for j in conflict),
+        tuple(
+            RuleReached(
+                constraint,
+                float(values[j]),
+                float(outcome.intervals[j, 0]),
+                float(outcome.intervals[j, 1]),
+                _rows_of(reported, j, counts),
+                *reached[j],
+            )
+            for j, constraint in enumerate(compiled.constraints)
+        ),
+        tuple(few),
+        error,
+        constant,
+        constant_error,
+        free_error,
+        outcome.source,
+        len(decisions),
+        choice.p_value,
+        choice.level,
+    )
+
+
+def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
+    """Whether decisions select enough rows to speak of their shares, for each constraint."""
+    told = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
+    for j, constraint in enumerate(compiled.constraints):
+        if isinstance(constraint.expression, Quotient):
+            told[..., j] = _denominator_rows(compiled, j, counts) >= FEWEST
+    return told
+
+
+# --- conflicts --------------------------------------------------------------------------------
+
+
+class _Pool:
+    """Decisions that a model can make, and the rules that each brings to within sampling error.
+
+    Parameters
+    ----------
+    rows : UnseenRows
+        The rows.
+    margins : callable
+        Their scores after some rounds.
+    candidates : sequence of int
+        Rounds of the prefixes that are looked at.
+    choice : Choice
+        The least violating decision; one of those looked at.
+    """
+
+    def __init__(
+        self, rows: UnseenRows, margins: Margins, candidates: Sequence[int], choice: Choice
+    ) -> None:
+        self.rows, self.margins = rows, margins
+        compiled = rows.compiled
+        self.n_rules = len(compiled.constraints)
+        self.several = rows.cells.classes.size > 2
+        self.functionals = np.zeros((0, compiled.constant.size))
+        self.told = np.zeros((0, self.n_rules), dtype=bool)
+        self.reached = np.zeros((0, self.n_rules), dtype=bool)
+        # Of several classes, whose search takes longer: the longest prefix, and the one chosen.
+        self.searched = sorted({choice.rounds, candidates[-1]}) if self.several else candidates
+        self.left = SEARCHES
+        if not self.several:
+            self.left = int(np.clip(SEARCHED_ROWS // len(rows.cells.rows), 36, 600))
+        self._add_shifted(choice.rounds, [choice.shift])
+        for prefix in candidates:
+            if self.several:
+                self._add_shifted(prefix, self._biases())
+            else:
+                self._add_thresholds(prefix)
+
+    def _biases(self) -> list[Float]:
+        """Shifts of several classes, all ways round: nothing, always one class, random ones."""
+        k = self.rows.cells.classes.size
+        rng = np.random.default_rng(0)
+        always = [*(1e6 * np.eye(k)), np.zeros(k)]
+        return [*always, *rng.normal(size=(BIASES, k)) * rng.exponential(2.0, (BIASES, 1))]
+
+    def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
+        margin, cells = self.margins(prefix), self.rows.cells
+        counts = [
+            CellCounts.of(cells, self.rows.decisions(shifted(margin, shift))) for shift in shifts
+        ]
+        self._add(
+            CellCounts(
+                np.stack([c.weight for c in counts]),
+                np.stack([c.square for c in counts]),
+                np.stack([c.count for c in counts]),
+            )
+        )
+
+    def _add_thresholds(self, prefix: int) -> None:
+        """Look at thresholds that are dense where either class has its scores."""
+        margin, cells = self.margins(prefix), self.rows.cells
+        grid = np.linspace(0.0, 1.0, QUANTILES)
+        labels = cells.labels[cells.codes]
+        parts = [margin[labels == k] for k in np.unique(labels)]
+        at = [np.quantile(part, grid, method="lower") for part in parts]
+        thresholds = np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
+        self._add(CellCounts.at_thresholds(cells, margin, thresholds))
+
+    def _add(self, counts: CellCounts) -> None:
+        compiled = self.rows.compiled
+        # A rule of many rows, as a gap of many groups, is refuted by any of them.
+        n_rows = np.bincount(compiled.owner, minlength=self.n_rules)
+        told = _told(compiled, counts)
+        reached = told.copy()
+        for n in np.unique(n_rows[n_rows > 0]):
+            beyond = rows_beyond(compiled, counts, DOUBT / n)
+            for j in np.flatnonzero(n_rows == n):
+                reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
+        found = functionals_of(compiled, counts)
+        self.functionals = np.concatenate([self.functionals, found])
+        self.told = np.concatenate([self.told, told])
+        self.reached = np.concatenate([self.reached, reached])
+
+    def conflict(self) -> tuple[int, ...]:
+        """Give the fewest rules, the first of these, that no decision meets together; or none."""
+        everything = tuple(range(self.n_rules))
+        if self._can_meet(everything, unless_known=False):
+            return ()
+        relevant = [j for j in everything if not self.reached[:, j].all()]
+        for size in range(1, min(LARGEST, len(relevant)) + 1):
+            for subset in self._unreached(relevant, size):
+                if not self._can_meet(subset):
+                    return subset
+        # Larger ones: drop whatever leaves a conflict. What is left has no smaller one inside.
+        kept = tuple(relevant)
+        for j in relevant:
+            fewer = tuple(i for i in kept if i != j)
+            if not self._can_meet(fewer):
+                kept = fewer
+        return kept
+
+    def _unreached(self, relevant: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+        # Decisions that reach the same rules are one.
+        patterns = np.unique(self.reached, axis=0)
+        for subset in combinations(relevant, size):
+            if not patterns[:, subset].all(axis=1).any():
+                yield subset
+
+    def _can_meet(self, subset: tuple[int, ...], unless_known: bool = True) -> bool:
+        """Whether a decision meets some rules together, if others need not be."""
+        if self.reached[:, subset].all(axis=1).any():
+            return True
+        if not unless_known:  # all of them were searched for when the model was chosen
+            return False
+        compiled = self.rows.compiled
+        bounds = np.where(np.isin(compiled.owner, subset), compiled.b, np.inf)
+        for prefix in self.searched:
+            if self.left == 0:
+                return True  # not proved, and so not claimed
+            self.left -= 1
+            found = best_shift(self.margins(prefix), self.rows.cells, compiled, bounds=bounds)
+            self._add_shifted(prefix, [found.value])
+            if self.reached[-1, subset].all():
+                return True
+        return False
+
+    def best(self, j: int, conflict: Sequence[int]) -> tuple[float, float]:
+        """Best value of a rule in conflict, and the best while the others in it are met."""
+        compiled = self.rows.compiled
+        others = [i for i in conflict if i != j]
+        met = self.reached[:, others].all(axis=1) & self.told[:, j]
+        values = np.full(len(self.told), np.nan)
+        for i in np.flatnonzero(self.told[:, j]):
+            values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
+        sign = 1.0 if compiled.constraints[j].sense == "<=" else -1.0
+
+        def best(of: Float) -> float:
+            known = of[np.isfinite(of)]
+            return sign * float((sign * known).min()) if known.size else np.nan
+
+        return best(values), best(values[met]) if others else np.nan
+
+
+def _denominator_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
+    """Rows that decisions put into the denominator of a quotient."""
+    parts = compiled.parts[compiled.spans[j]][1]
+    inside = np.zeros(counts.count.shape[-2:], dtype=bool)
+    for part in parts or ():
+        inside[part.cells] |= part.event
+    return np.asarray((counts.count * inside).sum(axis=(-2, -1)))
+
+
+# --- fragile rules ----------------------------------------------------------------------------
+
+
+def _best_constant(rows: UnseenRows) -> tuple[Any, float]:
+    """Class and error of the best constant decision that meets the rules; None without one."""
+    best, best_error = None, np.nan
+    for k, label in enumerate(rows.cells.classes):
+        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
+        functionals = functionals_of(rows.compiled, CellCounts.of(rows.cells, decided))
+        losses = np.diff(rows.compiled.V.indptr) > 0
+        left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
+        error = rows.error(decided)
+        if (left <= rows.compiled.b + MET).all() and not error >= best_error:
+            best, best_error = getattr(label, "item", lambda label=label: label)(), error
+    return best, best_error
+
+
+def _free_error(rows: UnseenRows, margins: Margins, candidates: Sequence[int]) -> float:
+    """Error of the best decision of a model if there were no rules."""
+    several = rows.cells.classes.size > 2
+    free = np.full(len(rows.compiled), np.inf)
+
+    def at(margin: Array) -> float:
+        if several:  # whose biases take longer to find, and matter less
+            return rows.error(rows.decisions(margin))
+        return best_shift(margin, rows.cells, rows.compiled, bounds=free).error
+
+    return min(at(margins(prefix)) for prefix in candidates)
+
+
+def _is_fragile(error: float, constant_error: float, free_error: float, n: int) -> bool:
+    """Whether rules cost most of what a model knows more than a constant decision."""
+    gain = constant_error - free_error
+    noise = 2.0 * np.sqrt(constant_error * (1.0 - constant_error) / n)
+    knows = free_error < HARDLY * constant_error and gain > noise
+    return bool(knows and constant_error - error < GAIN_KEPT * gain)
+
+
+# --- too few rows -----------------------------------------------------------------------------
+
+
+def _too_few(rows: UnseenRows, counts: CellCounts, outcome: Outcome) -> list[TooFewRows]:
+    """Rates that are taken over too few rows to judge their rules."""
+    compiled = rows.compiled
+    values = compiled.values(outcome.functionals)
+    found = []
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        if constraint.is_loss:
+            continue
+        expression, ends = constraint.expression, outcome.intervals[j]
+        if isinstance(expression, Quotient):
+            n = _rows_of(rows, j, counts)
+            rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
+            if _cannot_judge(rate, ends, minimum=0):
+                found.append(rate)
+            continue
+        names = [str(group) for group in compiled.groups[j]]
+        for k in range(span.start, span.stop):
+            name = names[k - span.start] if k - span.start < len(names) else ""
+            n = _rows_of_rate(rows, k)
+            own = outcome.of_functionals[k]
+            value = float(outcome.functionals[k])
+            rate = TooFewRows(constraint, name, n, value, *map(float, own))
+            each = isinstance(expression, (Rate, Each))
+            if _cannot_judge(rate, own if each else ends, minimum=_minimum(constraint)):
+                found.append(rate)
+    return found
+
+
+def _rows_of_rate(rows: UnseenRows, functional: int) -> int:
+    """Rows that a rate is taken over: the fewest of its parts."""
+    parts = rows.compiled.parts[functional]
+    if parts is None:  # a mean loss
+        return int(rows.cells.count[rows.compiled.V[[functional]].indices].sum())
+    return int(min((rows.cells.count[part.cells].sum() for part in parts), default=0))
+
+
+def _rows_of(rows: UnseenRows, j: int, counts: CellCounts) -> int:
+    """Rows that a rule is taken over: those of its smallest group."""
+    compiled = rows.compiled
+    if isinstance(compiled.constraints[j].expression, Quotient):
+        return int(_denominator_rows(compiled, j, counts))
+    span = compiled.spans[j]
+    return min(_rows_of_rate(rows, k) for k in range(span.start, span.stop))
+
+
+def _minimum(constraint: Constraint) -> int:
+    """Rows that could confirm the bound of one rate, none of them with an event."""
+    rates = constraint.rates
+    plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
+    if not isinstance(constraint.expression, (Rate, Each)) or not plain:
+        return 0
+    room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
+    if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
+        return 0
+    return minimum_rows(room, 2.0 * DOUBT)
+
+
+def _cannot_judge(rate: TooFewRows, of_rule: Float, minimum: int) -> bool:
+    """Whether a rate leaves its rule open, for want of rows."""
+    if np.isfinite(of_rule).all():
+        low, high = of_rule
+        if not low <= rate.constraint.bound <= high:
+            return False
+    if rate.rows < FEWEST or rate.rows < minimum:
+        return True
+    return bool((rate.high - rate.low) / 2.0 > WIDE)
+
+
+def _out_of_reach(
+    rows: UnseenRows,
+    counts: CellCounts,
+    outcome: Outcome,
+    bounds: Float,
+    known: Sequence[TooFewRows],
+) -> list[TooFewRows]:
+    """Rules that hold on these rows, but not as tightly as a guarantee asks for."""
+    compiled = rows.compiled
+    left = compiled.rows_of(np.nan_to_num(outcome.functionals))
+    short = np.unique(compiled.owner[left > bounds + MET])
+    named = {few.constraint for few in known}
+    values = compiled.values(outcome.functionals)
+    return [
+        TooFewRows(
+            compiled.constraints[j],
+            "",
+            _rows_of(rows, j, counts),
+            float(values[j]),
+            *map(float, outcome.intervals[j]),
+        )
+        for j in short
+        if compiled.constraints[j] not in named
+    ]

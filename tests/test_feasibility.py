@@ -1,0 +1,408 @@
+"""Rules that cannot be met, or cannot be judged, are named; those that can are left alone."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsError,
+    InfeasibleConstraintsWarning,
+    accuracy,
+    churn,
+    class_error,
+    each,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    precision,
+    recall,
+    selection_rate,
+    tpr,
+)
+from gbm_constrained.cells import Cells
+from gbm_constrained.certificates import CellCounts, row_p_values, rows_beyond
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.datasets import load_adult, load_credit
+from gbm_constrained.decision import UnseenRows, choose, prefixes
+from gbm_constrained.feasibility import HARDLY, _is_fragile, _Pool
+from gbm_constrained.rows import Rows
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+def noisy(n=2500, flipped=0.2):
+    """Two classes, one label in five wrong."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    y = (X[:, 0] + 0.5 * X[:, 1] > 0.4).astype(int)
+    return X, np.where(rng.random(n) < flipped, 1 - y, y), {}
+
+
+def noise(n=2000):
+    """Labels that have nothing to do with the features."""
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(n, 4)), (rng.random(n) < 0.3).astype(int), {}
+
+
+def three(n=2400):
+    """Three classes in a row that overlap."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(n, 4))
+    return X, np.digitize(X[:, 0] + 0.8 * rng.normal(size=n), [-0.6, 0.6]), {}
+
+
+def by_group(n=3000):
+    """The group is all that tells of the label, and a feature."""
+    rng = np.random.default_rng(3)
+    g = rng.integers(0, 2, n)
+    y = (rng.random(n) < np.where(g == 1, 0.85, 0.15)).astype(int)
+    return np.c_[g, rng.normal(size=(n, 2))], y, {"g": np.where(g == 1, "a", "b")}
+
+
+def with_rare_group(n=2500):
+    X, y, _ = noisy(n)
+    rng = np.random.default_rng(4)
+    return X, y, {"g": np.where(rng.random(n) < 0.015, "rare", "many")}
+
+
+def frauds(n=20_000):
+    """One row in a hundred is positive, and one of seven of these looks like all others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    y = (rng.random(n) < 0.01).astype(int)
+    X[(y == 1) & (rng.random(n) > 0.15), 0] += 4
+    return X, y, {}
+
+
+def credit():
+    """80% of Credit; with half of them kept for the certificate, 197 frauds decide."""
+    try:
+        data = load_credit(download=False)
+    except OSError as missing:
+        pytest.skip(f"Credit was not found; set GBM_CONSTRAINED_DATA: {missing}"[:200])
+    keep = np.random.default_rng(0).random(len(data.target)) < 0.8
+    return data.data[keep], data.target.to_numpy()[keep], {}
+
+
+def adult_sample():
+    data = load_adult(download=False)
+    take = np.random.default_rng(0).permutation(len(data.target))[:6000]
+    return data.data.iloc[take], data.target.to_numpy()[take], {
+        "sex": data.data["sex"].astype(str).to_numpy()[take]
+    }  # fmt: skip
+
+
+# --- the cases ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """Rules on some data, and what must be said of them."""
+
+    data: Any
+    rules: Any
+    status: str
+    conflict: tuple[Any, ...] = ()
+    says: tuple[str, ...] = ()
+    library: str = "lightgbm"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+RANDOM = np.random.default_rng(7).integers(0, 2, 2500)
+HIGH = {"guarantee": "high_probability", "calibration_fraction": 0.5}
+PARITY = gap(selection_rate(), by="g") <= 0.02
+UPPER, LOWER = selection_rate() <= 0.1, selection_rate() >= 0.3
+MASK = np.arange(2500) < 1250
+HALVES = selection_rate(on=MASK) - selection_rate(on=~MASK) >= 0.4
+CLASSES = tuple(class_error(k) <= 0.3 for k in range(3))
+
+CASES = {
+    "two contradict on noisy labels": Case(
+        noisy, [fpr() <= 0.01, fnr() <= 0.01], "infeasible", (fpr() <= 0.01, fnr() <= 0.01),
+        ("fpr <= 0.01 and fnr <= 0.01 together",), "xgboost",
+    ),
+    "two contradict, two stand by": Case(
+        noisy,
+        [selection_rate() <= 0.95, fpr() <= 0.02, error_rate() <= 0.9, recall() >= 0.97],
+        "infeasible", (fpr() <= 0.02, recall() >= 0.97), ("while the other holds",),
+    ),
+    "three contradict, one stands by": Case(
+        by_group, [selection_rate() <= 0.95, PARITY, recall() >= 0.75, fpr() <= 0.3],
+        "infeasible", (PARITY, recall() >= 0.75, fpr() <= 0.3),
+    ),
+    "three classes on noisy labels": Case(
+        three, [error_rate() <= 0.9, *(class_error(k) <= 0.2 for k in range(3))],
+        "infeasible", (class_error(0) <= 0.2, class_error(1) <= 0.2), (), "xgboost",
+    ),
+    "three classes, of which any two can hold": Case(
+        three, [*CLASSES, error_rate() <= 0.9], "infeasible", CLASSES,
+    ),
+    "selection rates contradict": Case(
+        noisy, [UPPER, LOWER, fpr() <= 0.9], "infeasible", (UPPER, LOWER),
+    ),
+    "parity and opportunity and a floor of accuracy": Case(
+        by_group, [gap(tpr(), by="g") <= 0.02, recall() >= 0.05, accuracy() >= 0.8],
+        "infeasible", (gap(tpr(), by="g") <= 0.02, accuracy() >= 0.8), (), "xgboost",
+    ),
+    "precision on noise": Case(
+        noise, [precision() >= 0.99], "infeasible", (precision() >= 0.99,),
+        ("in name only", "at best"),
+    ),
+    "accuracy beyond the noise": Case(
+        noisy, [accuracy() >= 0.95], "infeasible", (accuracy() >= 0.95,), ("at best 0.7",),
+        "xgboost",
+    ),
+    "halves at random that must differ": Case(
+        noisy, [HALVES, fpr() <= 0.9], "infeasible", (HALVES,), ("Relax this bound",),
+    ),
+    "no churn against a deployed model that guesses": Case(
+        noisy, [churn(to=RANDOM) <= 0, recall() >= 0.3], "infeasible",
+        (churn(to=RANDOM) <= 0,),
+    ),
+    "a group of few rows": Case(
+        with_rare_group, [each(fnr(), by="g") <= 0.4], "undecided", (), ("g=rare", "unseen rows"),
+    ),
+    "a bound that so few rows cannot confirm": Case(
+        lambda: noisy(250, 0.0), [fnr() <= 0.01], "undecided", (), ("fnr <= 0.01: ",),
+        options={"max_depth": 2},
+    ),
+    "certified at a ruinous price": Case(
+        frauds, [fnr() <= 0.05], "fragile", (), ("always class 1", "more rows to certify on"),
+        options=HIGH,
+    ),
+    "certified at a ruinous price, Credit": Case(
+        credit, [fnr() <= 0.05], "fragile", (), ("always class 1",),
+        options={**HIGH, "n_estimators": 15, "max_depth": -1},
+    ),
+    "not certified": Case(
+        frauds, [fnr() <= 0.05, fpr() <= 0.05], "infeasible", (fnr() <= 0.05, fpr() <= 0.05),
+        ("Not certified", "p-value"), "xgboost", HIGH,
+    ),
+    "parity that leaves nothing": Case(
+        by_group, [PARITY], "fragile", (), ("hardly better than always class",),
+    ),
+    # Controls.
+    "at the bound": Case(noisy, [fnr() <= 0.25, fpr() <= 0.3], "feasible"),
+    "never binding": Case(three, [error_rate() <= 0.9], "feasible", library="xgboost"),
+    "tight and reachable on Adult": Case(
+        adult_sample, [gap(selection_rate(), by="sex") <= 0.02], "feasible",
+        options={"n_estimators": 60},
+    ),
+    "certified": Case(
+        noisy, [fpr() <= 0.3], "feasible", options={**HIGH, "calibration_fraction": 0.3},
+    ),
+    "precision that can be reached": Case(
+        noisy, [precision() >= 0.7], "feasible", library="xgboost",
+    ),
+}  # fmt: skip
+
+
+def fitted(case, **options):
+    """Fit one case; the classifier and the warnings of this module."""
+    own = {"n_estimators": 20, "max_depth": 3, "n_jobs": 1, "random_state": 0}
+    own |= case.options | options
+    if case.library == "lightgbm":
+        classifier = ConstrainedLGBMClassifier(constraints=case.rules, verbose=-1, **own)
+    else:
+        classifier = ConstrainedXGBClassifier(constraints=case.rules, verbosity=0, **own)
+    X, y, sensitive = case.data()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        classifier.fit(X, y, sensitive_features=sensitive or None)
+    ours = InfeasibleConstraintsWarning, FragileConstraintsWarning
+    return classifier, [w for w in told if issubclass(w.category, ours)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scripted_cases_are_named(name):
+    case = CASES[name]
+    classifier, told = fitted(case)
+    found = classifier.feasibility_
+    assert found.status == case.status, str(found)
+    assert found.conflict == case.conflict, str(found)
+    for words in case.says:
+        assert words in str(found)
+    category = {
+        "infeasible": [InfeasibleConstraintsWarning],
+        "fragile": [FragileConstraintsWarning],
+        "undecided": [FragileConstraintsWarning],
+        "feasible": [],
+    }[case.status]
+    assert [w.category for w in told] == category
+    assert all(w.filename == __file__ for w in told)  # not some line of this package
+    for rule in found.rules:
+        assert str(rule.constraint) in str(found) or case.status in ("feasible", "undecided")
+
+
+# --- what is said and left behind ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_raising_loses_nothing(library):
+    case = Case(*[getattr(CASES["two contradict on noisy labels"], k) for k in ("data", "rules")],
+                "infeasible", library=library)  # fmt: skip
+    warned, _ = fitted(case)
+    X, y, _ = case.data()
+    raising = type(warned)(**{**warned.get_params(), "on_infeasible": "raise"})
+    with pytest.raises(InfeasibleConstraintsError, match=r"fpr <= 0.01 and fnr <= 0.01") as raised:
+        raising.fit(X, y)
+    assert str(raised.value) == str(warned.feasibility_)
+    assert raised.value.feasibility == raising.feasibility_ == warned.feasibility_
+    np.testing.assert_array_equal(raising.predict(X), warned.predict(X))
+    assert raising.constraint_report_.equals(warned.constraint_report_)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+    assert str(again.feasibility) == str(raising.feasibility_)
+
+
+def test_the_returned_model_violates_least_and_is_reported():
+    classifier, _ = fitted(CASES["two contradict on noisy labels"])
+    found, report = classifier.feasibility_, classifier.constraint_report_
+    assert [r.value for r in found.rules] == report["held_out"].tolist()
+    assert [(r.low, r.high) for r in found.rules] == list(
+        zip(report["low"], report["high"], strict=True)
+    )
+    # The two violations are about equal: to lower the larger one is to raise the other.
+    assert abs(found.rules[0].value - found.rules[1].value) < 0.05
+    for rule in found.rules:
+        assert rule.alone <= rule.constraint.bound  # each can be met
+        assert rule.with_others > rule.constraint.bound
+
+
+def test_doubts_do_not_raise():
+    for name in ("a group of few rows", "parity that leaves nothing"):
+        _, told = fitted(CASES[name], on_infeasible="raise")
+        assert [w.category for w in told] == [FragileConstraintsWarning]
+
+
+def test_nothing_is_claimed_on_training_rows():
+    classifier, told = fitted(CASES["selection rates contradict"], measure_on="train")
+    assert classifier.feasibility_ is None
+    assert told == []
+
+
+def test_a_new_fit_forgets():
+    classifier, _ = fitted(CASES["selection rates contradict"])
+    X, y, _ = noisy()
+    classifier.set_params(constraints=[]).fit(X, y)
+    assert not hasattr(classifier, "feasibility_")
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+def unseen(rules, y, sensitive=None, classes=None, weight=None):
+    columns = {name: np.asarray(v) for name, v in (sensitive or {}).items()}
+    classes = np.unique(y) if classes is None else classes
+    rows = Rows(y, classes, weight, columns)
+    return UnseenRows(*compile_constraints(rules, rows), "test")
+
+
+def test_conflicts_are_minimal_among_all_decisions():
+    """Against trying out every threshold and every subset of the rules."""
+    rng = np.random.default_rng(5)
+    seen = set()
+    for trial in range(25):
+        y = rng.integers(0, 2, 800)
+        margin = y + rng.normal(size=800) * rng.uniform(0.5, 3.0)
+        bounds = rng.uniform(0.02, 0.5, 4)
+        rules = [fpr() <= bounds[0], fnr() <= bounds[1], selection_rate() >= bounds[2],
+                 error_rate() <= bounds[3]]  # fmt: skip
+        rows = unseen(rules, y)
+
+        def margins(rounds, margin=margin):
+            return margin
+
+        found = choose(rows, margins, 1, 1, among_prefixes=False)
+        conflict = _Pool(rows, margins, prefixes(1, 1), found).conflict()
+        seen.add(len(conflict))
+        everywhere = CellCounts.at_thresholds(rows.cells, margin, np.unique([*margin, -99.0]))
+        reached = ~rows_beyond(rows.compiled, everywhere, 0.025)
+
+        def can_meet(subset, reached=reached):
+            return bool(reached[:, list(subset)].all(axis=1).any())
+
+        assert can_meet(range(4)) == (conflict == ()), trial
+        if conflict:
+            assert not can_meet(conflict)
+            assert all(can_meet(set(conflict) - {j}) for j in conflict)
+    assert seen >= {0, 1, 2}
+
+
+def test_rows_beyond_doubt_are_the_opposite_of_certificates():
+    rng = np.random.default_rng(6)
+    n = 600
+    y, g = rng.integers(0, 2, n), rng.integers(0, 2, n).astype(str)
+    decided = np.where(rng.random(n) < 0.7, y, 1 - y)
+    sensitive = {"g": g}
+    for bound in (0.05, 0.2, 0.3, 0.4, 0.6):
+        high = unseen([fnr() <= bound, precision() <= bound], y, sensitive)
+        low = unseen([fnr() >= bound, precision() >= bound], y, sensitive)
+        counts = CellCounts.of(high.cells, decided)
+        opposite = row_p_values(low.compiled, CellCounts.of(low.cells, decided))
+        np.testing.assert_array_equal(
+            rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025
+        )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rules_that_hold_are_seldom_doubted(weighted):
+    """At their bound in the population, rows are beyond doubt at the level at most."""
+    rng = np.random.default_rng(8)
+    n, repeats, doubted = 400, 200, np.zeros(4)
+    for _ in range(repeats):
+        y, g = rng.integers(0, 2, n), rng.integers(0, 2, n)
+        wrong = rng.random(n) < np.where(g == 1, 0.3, 0.2)
+        decided = np.where(wrong, 1 - y, y)
+        rules = [error_rate(on={"g": "1"}) <= 0.3, gap(error_rate(), by="g") <= 0.1,
+                 precision(on={"g": "0"}) >= 0.8]  # fmt: skip
+        weight = rng.uniform(0.5, 1.5, n) if weighted else None
+        rows = unseen(rules, y, {"g": g.astype(str)}, weight=weight)
+        beyond = rows_beyond(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
+        doubted += beyond
+    assert (doubted / repeats <= 0.025 + 2.5 * np.sqrt(0.025 / repeats)).all()
+
+
+def test_fragile_is_relative():
+    assert _is_fragile(0.9, 0.998, 0.001, 10_000)
+    assert not _is_fragile(0.4, 0.998, 0.001, 10_000)
+    assert not _is_fragile(0.37, 0.45, 0.33, 10_000)  # most of a little is kept
+    assert not _is_fragile(0.24, 0.24, 0.23, 10_000)  # there was nothing to know
+    assert not _is_fragile(0.5, 0.5, 0.5 * HARDLY - 0.01, 20)  # nor to tell
+
+
+def test_cells_without_rows_are_not_beyond_doubt():
+    rows = unseen([fpr(on={"g": "x"}) <= 0.1], np.array([0, 1, 0, 1]), {"g": list("xxyy")})
+    nobody = rows.cells.take(np.array([2, 3]))
+    assert isinstance(nobody, Cells)
+    assert not rows_beyond(rows.compiled, CellCounts.of(nobody, np.ones(2, int)), 0.025).any()
+
+
+# --- documentation ------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parents[1] / "docs" / "infeasible.md"
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
+def test_the_documented_example_prints_what_it_says(capsys):
+    code, printed = re.findall(r"```(?:python)?\n(.*?)```", DOCS.read_text(), re.DOTALL)[:2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleConstraintsWarning)
+        exec(code, {})
+
+    def skeleton(text):  # other versions of LightGBM grow trees that differ a little
+        return re.sub(r"0\.\d{4}", "0.#", text).strip()
+
+    assert skeleton(capsys.readouterr().out) == skeleton(printed)
