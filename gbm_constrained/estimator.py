@@ -812,6 +812,7 @@ class ConstrainedFit:
         untouched = self.fresh is None and held is not self.unseen
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
             self.outcome = Outcome.of(held, margin)
+            held.functionals_in[rounds] = self.outcome.functionals
 
     def keep_shift(self, estimator: Any, shift: Float) -> None:
         """Leave the shift of the decisions on the estimator."""
