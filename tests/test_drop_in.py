@@ -46,9 +46,10 @@ CLASSIFIERS = {
     "logistic": ConstrainedLogisticRegression,
 }
 DEFAULTS = {
-    "xgboost": {"n_estimators": 100, "max_depth": 2, "n_jobs": 1},
+    "xgboost": {"n_estimators": 100, "max_depth": 2, "n_jobs": 1, "measure_on": "train"},
     "lightgbm": {
         "n_estimators": 100, "num_leaves": 4, "learning_rate": 0.3, "n_jobs": 1, "verbose": -1,
+        "measure_on": "train",
     },
     "logistic": {"n_iterations": 80},
 }  # fmt: skip
@@ -60,6 +61,7 @@ SLACK = 0.025  # A few rows of a group.
 
 
 def make(library, rules, **options):
+    """Rules are measured on training rows, unless `options` say otherwise."""
     return CLASSIFIERS[library](constraints=rules, **{**DEFAULTS[library], **options})
 
 
