@@ -38,7 +38,8 @@ SEEDS = (0, 1, 2)
 
 
 def make(library: str, rules: Any, **parameters: Any) -> Any:
-    parameters = {"n_estimators": 300, "learning_rate": 0.1, "n_jobs": 2, **parameters}
+    defaults = {"n_estimators": 300, "learning_rate": 0.1, "n_jobs": 2, "measure_on": "train"}
+    parameters = {**defaults, **parameters}
     if library == "xgboost":
         return ConstrainedXGBClassifier(
             constraints=rules, enable_categorical=True, verbosity=0, **parameters

@@ -28,12 +28,19 @@ DRY_BEAN_RULES = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
 
 def xgboost_model(constraints, **options):
     return ConstrainedXGBClassifier(
-        constraints=constraints, n_jobs=2, enable_categorical=True, verbosity=0, **options
+        constraints=constraints,
+        n_jobs=2,
+        enable_categorical=True,
+        verbosity=0,
+        measure_on="train",
+        **options,
     )
 
 
 def lightgbm_model(constraints, **options):
-    return ConstrainedLGBMClassifier(constraints=constraints, n_jobs=2, verbose=-1, **options)
+    return ConstrainedLGBMClassifier(
+        constraints=constraints, n_jobs=2, verbose=-1, measure_on="train", **options
+    )
 
 
 MODELS = {"xgboost": xgboost_model, "lightgbm": lightgbm_model}

@@ -191,6 +191,11 @@ class SolverOptions:
                 f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
                 f"does not hold: use error_form='rate', or iterate='last'."
             )
+        if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
+                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
+            )
         _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             value = getattr(options, name)
@@ -520,6 +525,13 @@ class ConstrainedFit:
     def _check_certifiable(self, rows: UnseenRows) -> None:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""
         delta, share = self.options.delta, self.options.calibration_fraction
+        for constraint in self.options.constraints:
+            if constraint.is_loss:
+                raise ValueError(
+                    f"guarantee='high_probability' cannot be given for {constraint}, a mean "
+                    f"loss, which may be as large as it likes: bound an error rate, or leave the "
+                    f"guarantee out."
+                )
         for constraint, (least, why) in zip(
             self.options.constraints, least_p_values(rows.compiled, rows.cells), strict=True
         ):
@@ -573,7 +585,15 @@ class ConstrainedFit:
                 f"trees change) and a model to continue from (which has seen all rows) do not "
                 f"allow: use measure_on='train', or 'holdout' with an evaluation set."
             )
-        return "train" if asked == "auto" else asked
+        if asked in ("holdout", "crossfit"):
+            return asked
+        if self.options.guarantee is not None:
+            raise ValueError(
+                f"guarantee={self.options.guarantee!r} needs rows that the trees have not seen, "
+                f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
+                f"'holdout' (for dart and continued training with an evaluation set)."
+            )
+        return "train"
 
     def scout(self, make: MakeScout, measure_on: str) -> None:
         """Grow boosters on parts of the rows; this fit then follows the multipliers they found.

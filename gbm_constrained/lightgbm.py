@@ -19,6 +19,7 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+from lightgbm.callback import CallbackEnv
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import _safe_indexing
@@ -284,7 +285,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if measure_on in ("crossfit", "holdout"):
             start = _constant(intercept, stack.codes.size) if own_score is None else own_score
             with self._driven_by(fit, {"metric": ["None"]}):
-                make = _scout_maker(self, fit, start, feature_name, categorical_feature)
+                make = _scout_maker(self, fit, start, feature_name, categorical_feature, callbacks)
             fit.scout(make, measure_on)
         if not own_start and self._parameter(True, "boost_from_average"):
             given["init_score"] = _constant(intercept, stack.codes.size)
@@ -543,6 +544,7 @@ def _scout_maker(
     start: Array,
     feature_name: Any,
     categorical_feature: Any,
+    callbacks: list[Callable[..., Any]] | None,
 ) -> MakeScout:
     """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
     parent._n_classes = fit.classes.size
@@ -560,7 +562,9 @@ def _scout_maker(
     start = np.asarray(start, dtype=np.float64)
     if start.ndim == 1 and fit.columns > 1:
         start = start.reshape((-1, fit.columns), order="F")
-    return functools.partial(_Scout, whole, params, X, start)
+    # Those that change parameters; all others are about the model that is returned.
+    schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
+    return functools.partial(_Scout, whole, params, X, start, schedules)
 
 
 class _Scout:
@@ -572,10 +576,12 @@ class _Scout:
         params: dict[str, Any],
         X: Any,
         start: Array,
+        schedules: list[Callable[..., Any]],
         fold: Fold,
         solver: ABPP,
     ) -> None:
         self.solver = solver
+        self.params, self.schedules = dict(params), schedules
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
         self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
@@ -587,6 +593,9 @@ class _Scout:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin + self.start)
 
+        for schedule in self.schedules:
+            rounds = self.solver.rounds
+            schedule(CallbackEnv(self.booster, self.params, rounds, 0, rounds + 1, None))
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
 

@@ -453,12 +453,18 @@ class _Scout:
             native.update(objective="multi:softprob", num_class=fit.classes.size)
         native.pop("n_estimators", None)
         self.booster = xgb.Booster(native, [self.matrix, self.held])
+        # All other callbacks are about the model that is returned.
+        schedulers = xgb.callback.LearningRateScheduler
+        self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
 
     def grow(self) -> None:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin)
 
-        self.booster.update(self.matrix, self.solver.rounds, objective)
+        rounds = self.solver.rounds
+        self.booster.update(self.matrix, rounds, objective)
+        for scheduler in self.schedulers:
+            scheduler.after_iteration(self.booster, rounds, {})
 
     def held_margin(self, rounds: int | None = None) -> Array:
         span = (0, rounds or 0)
