@@ -650,6 +650,7 @@ class ConstrainedFit:
             )
         self._follow(Measurement(self._make_solver(lagrangian, callback=self._progress)))
         self.unseen = rows
+        rows.source += ", watched"  # no evidence any more
 
     def observe(self, margin: Array) -> None:
         """Move the multipliers at the scores of the rows that are watched."""
