@@ -25,7 +25,6 @@ from gbm_constrained import (
     log_loss,
 )
 
-
 FEW_ROUNDS = {
     "n_estimators": 15, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
 }  # fmt: skip
