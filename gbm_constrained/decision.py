@@ -37,6 +37,7 @@ from gbm_constrained.certificates import (
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
+from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Codes, Float
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
@@ -159,6 +160,8 @@ class Choice:
         Largest violation of a row of constraints there; 0 if all hold.
     p_value : float, default=NaN
         Of the null hypothesis that a rule is violated, on rows used for nothing else.
+    bounds : ndarray of shape (m,), default=None
+        Right-hand sides that the shift was chosen by; those of the constraints by default.
     """
 
     rounds: int
@@ -166,6 +169,7 @@ class Choice:
     error: float
     excess: float
     p_value: float = np.nan
+    bounds: Float | None = None
 
 
 Margins: TypeAlias = Callable[[int], Array]
@@ -207,12 +211,19 @@ def choose(
         Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
         meets the rules.
     bounds : ndarray of shape (m,), default=None
-        Tighter right-hand sides.
+        Tighter right-hand sides that must hold.
     """
 
     def at(prefix: int) -> Choice:
-        found = best_shift(margins(prefix), rows.cells, rows.compiled, bounds=bounds)
-        return Choice(prefix, found.value, found.error, found.excess)
+        """Aim inside the bounds if that is possible, and at them otherwise."""
+        margin = margins(prefix)
+        start = functionals_of(rows.compiled, CellCounts.of(rows.cells, rows.decisions(margin)))
+        aimed: Float | None = aims(rows.compiled, rows.cells, start, bounds)
+        found = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
+        if not found.feasible:
+            found = best_shift(margin, rows.cells, rows.compiled, bounds=bounds)
+            aimed = bounds
+        return Choice(prefix, found.value, found.error, found.excess, bounds=aimed)
 
     whole = at(rounds)
     if whole.excess == 0.0 and not among_prefixes:
@@ -239,11 +250,11 @@ def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Floa
     return decided
 
 
-def expected(rows: UnseenRows) -> Float:
+def expected(compiled: CompiledConstraints, cells: Cells) -> Float:
     """Right-hand sides under which rules that hold on these rows hold in the mean."""
-    counts = CellCounts.of(rows.cells, np.zeros(len(rows.cells.rows), dtype=np.intp))
-    bounds = expected_bounds(rows.compiled, counts)
-    return np.where(np.isnan(bounds), rows.compiled.b, bounds)
+    counts = CellCounts.of(cells, np.zeros(len(cells.rows), dtype=np.intp))
+    bounds = expected_bounds(compiled, counts)
+    return np.where(np.isnan(bounds), compiled.b, bounds)
 
 
 def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[float, str]]:
@@ -392,7 +403,7 @@ def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int)
         ]
     curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
     # By how many standard errors of the fresh rows each rule holds, at the worst of them.
-    spread = _standard_errors(fresh)
+    spread = np.maximum(_standard_errors(fresh.compiled, fresh.cells), 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min(-curve.violations / spread, axis=1, initial=np.inf)
     order = np.argsort(-safety, kind="stable")
@@ -404,19 +415,51 @@ def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int)
     ]
 
 
-def _standard_errors(rows: UnseenRows) -> Float:
-    """Rough standard error of each row of constraints on these rows: for an order only."""
-    compiled = rows.compiled
+def _standard_errors(
+    compiled: CompiledConstraints, cells: Cells, functionals: Float | None = None
+) -> Float:
+    """Rough standard error of each row of constraints on these rows, groups being disjoint.
+
+    At given rates where a functional is one rate; at a rate of 0.1 otherwise.
+    """
     squares = np.zeros(compiled.constant.size)
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
-            n = max(rows.cells.count[part.cells].sum(), 1.0)
-            squares[k] += part.coefficient**2 * 0.09 / n  # of a rate of 0.1
-    return np.asarray(np.sqrt(np.maximum(compiled.R.power(2) @ squares, 1e-12)))
+            variance = 0.09
+            if functionals is not None and len(parts or ()) == 1 and part.coefficient:
+                rate = (functionals[k] - compiled.constant[k]) / part.coefficient
+                variance = float(np.clip(np.nan_to_num(rate), 0.0, 1.0))
+                variance *= 1.0 - variance
+            squares[k] += part.coefficient**2 * variance / max(cells.count[part.cells].sum(), 1.0)
+    return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
+
+
+def aims(
+    compiled: CompiledConstraints, cells: Cells, functionals: Float, bounds: Float | None = None
+) -> Float:
+    """Right-hand sides to aim at on unseen rows: those of comparisons lie a little further in.
+
+    A comparison of groups is broken from two sides: whichever group is ahead, noise of the sample
+    and of the model pushes the gap up and never down, so that a gap brought to its bound out of
+    fold lies beyond it on new rows, on average. It is therefore held one standard error inside
+    (the rule of Breiman et al., 1984, section 3.4.3), but no further than half of the way to
+    equality. All other rules are aimed at as they are.
+    """
+    right = compiled.b if bounds is None else bounds
+    compares = np.array([isinstance(c.expression, Gap) for c in compiled.constraints], dtype=bool)
+    if not compares.any():
+        return right
+    filled = np.nan_to_num(functionals)
+    equal = filled.copy()
+    for span in compiled.spans:
+        equal[span] = filled[span].mean()
+    room = np.maximum(right - compiled.rows_of(equal), 0.0)
+    margin = np.minimum(_standard_errors(compiled, cells, functionals), 0.5 * room)
+    return np.asarray(right - np.where(compares[compiled.owner], margin, 0.0))
 
 
 def _tightened(chosen: UnseenRows, margin: Array, fresh: UnseenRows) -> list[Shift]:
-    spread = _standard_errors(fresh)
+    spread = _standard_errors(fresh.compiled, fresh.cells)
     return [
         best_shift(margin, chosen.cells, chosen.compiled, bounds=chosen.compiled.b - t * spread)
         for t in TIGHTENINGS

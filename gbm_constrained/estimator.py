@@ -27,6 +27,7 @@ from gbm_constrained.decision import (
     Guarantee,
     Outcome,
     UnseenRows,
+    aims,
     certify,
     choose,
     expected,
@@ -46,6 +47,7 @@ from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.unseen import (
     MEASURE_ON,
     PLENTY,
+    Aim,
     Fold,
     MakeScout,
     Measurement,
@@ -615,7 +617,7 @@ class ConstrainedFit:
         rows = np.sort(np.concatenate(held))
         lagrangian = self._make_lagrangian(rows)
         leader = self._make_solver(lagrangian, callback=self._progress)
-        self._follow(Measurement(leader, rows))
+        self._follow(Measurement(leader, rows, self._aim(lagrangian)))
         schedule = self.solver.schedule
         members = [
             make(fold, self._make_solver(self._make_lagrangian(fold.training), schedule=schedule))
@@ -648,7 +650,8 @@ class ConstrainedFit:
                 weight=rows.cells.rows.weight,
                 **self._kernel,
             )
-        self._follow(Measurement(self._make_solver(lagrangian, callback=self._progress)))
+        leader = self._make_solver(lagrangian, callback=self._progress)
+        self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.unseen = rows
         rows.source += ", watched"  # no evidence any more
 
@@ -656,6 +659,16 @@ class ConstrainedFit:
         """Move the multipliers at the scores of the rows that are watched."""
         assert self.measurement is not None
         self.measurement.observe(margin)
+
+    def _aim(self, lagrangian: Lagrangian) -> Aim | None:
+        """Bounds that multipliers aim at, by the rates that they are at; None for mean losses."""
+        if self.options.error_form == "log_loss":
+            return None
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        bounds = None
+        if self.options.guarantee == "expected":
+            bounds = expected(compiled, cells)
+        return lambda functionals: aims(compiled, cells, functionals, bounds)
 
     def _follow(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -773,7 +786,9 @@ class ConstrainedFit:
             return None
         R = options.rounds_per_iteration
         after = functools.cache(functools.partial(margins, unseen))
-        bounds = expected(unseen) if options.guarantee == "expected" else None
+        bounds = None
+        if options.guarantee == "expected":
+            bounds = expected(unseen.compiled, unseen.cells)
         unmoved = np.zeros(self.columns)
         choice = Choice(rounds, unmoved, np.nan, 0.0)
         outcome = Outcome.of(unseen, after(rounds))
@@ -782,7 +797,8 @@ class ConstrainedFit:
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             among = options.iterate == "best"
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
-            decided = honest_decisions(unseen, after(choice.rounds), choice.shift, bounds)
+            scores = after(choice.rounds)
+            decided = honest_decisions(unseen, scores, choice.shift, choice.bounds)
             outcome = Outcome.of(unseen, after(choice.rounds), decided)
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))

@@ -34,6 +34,8 @@ from gbm_constrained.solvers import ABPP
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 
+Aim: TypeAlias = Callable[[Float], Float]
+
 # A quarter of these measure a rate of 0.05 with a standard error of 0.002.
 PLENTY = 50_000
 
@@ -124,6 +126,8 @@ class Measurement:
         Its Lagrangian is that of the unseen rows. It is never asked for gradients.
     rows : ndarray of int, default=None
         These rows among all rows of the fit; None where they are not among them.
+    aim : callable, default=None
+        Given the rates, the bounds that the multipliers aim at; the constraints' own by default.
 
     Attributes
     ----------
@@ -133,12 +137,15 @@ class Measurement:
 
     solver: ABPP
     rows: Codes | None = None
+    aim: Aim | None = None
     schedule: list[Float] = field(default_factory=list)
 
     def observe(self, margin: Array) -> None:
         """Begin an outer iteration: a dual step at the scores that the unseen rows now have."""
         self.solver.begin_iteration(self.solver.lagrangian.at(margin))
         self.schedule.append(self.solver.multipliers)
+        if self.aim is not None:
+            self.solver.bounds = self.aim(self.solver.history[-1].functionals)
 
 
 @dataclass
