@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import lightgbm as lgb
@@ -23,9 +24,14 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import CellCounts, constraint_intervals, umbrella_threshold
+from gbm_constrained.certificates import (
+    CellCounts,
+    constraint_intervals,
+    functionals_of,
+    umbrella_threshold,
+)
 from gbm_constrained.compiler import compile_constraints
-from gbm_constrained.decision import PREFIXES, prefixes
+from gbm_constrained.decision import PREFIXES, aims, prefixes
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.rows import Rows
 
@@ -248,6 +254,53 @@ def test_averages_and_mixtures_are_not_shifted(library, table):
                 make(library, RULES["binary"], iterate=iterate, guarantee=guarantee).fit(X, y)
 
 
+# --- comparisons of groups ----------------------------------------------------------------------
+
+
+def compiled_gap(bound, selected, sizes=(300, 100)):
+    """A rule on the selection rates of two groups, and functionals in its order."""
+    sex = np.repeat([0, 1], sizes)
+    rows = Rows(np.arange(400) % 2, np.arange(2), columns={"sex": sex})
+    rules = [fnr() <= 0.1, gap(selection_rate(), by="sex") <= bound]
+    cells, compiled = compile_constraints(rules, rows)
+    decisions = np.concatenate(
+        [np.arange(n) < round(p * n) for n, p in zip(sizes, selected, strict=True)]
+    ).astype(np.intp)
+    return compiled, cells, functionals_of(compiled, CellCounts.of(cells, decisions))
+
+
+@pytest.mark.parametrize("selected", [(0.3, 0.5), (0.5, 0.3), (0.2, 0.2)])
+def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
+    """By hand: that of the difference of two rates. Other rules are aimed at as they are."""
+    compiled, cells, functionals = compiled_gap(0.2, selected)
+    error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
+    expected = [0.1, 0.2 - error, 0.2 - error]
+    np.testing.assert_allclose(aims(compiled, cells, functionals), expected, atol=1e-12)
+    tighter = aims(compiled, cells, functionals, np.array([0.09, 0.18, 0.18]))
+    np.testing.assert_allclose(tighter, [0.09, 0.18 - error, 0.18 - error], atol=1e-12)
+    # But no further than half of the way to equality.
+    compiled, cells, functionals = compiled_gap(0.02, selected)
+    np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
+
+
+@BOTH
+def test_multipliers_and_threshold_aim_alike(library, table, fits):
+    X, y, sex = table[0], table[1]["binary"], table[2]
+    rules = [gap(selection_rate(), by="sex") <= 0.1]
+    model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
+    fit = fits[0]
+    compiled, cells = fit.unseen.compiled, fit.unseen.cells
+    records = fit.measurement.solver.history
+    np.testing.assert_array_equal(records[0].bounds, 0.1)
+    for before, record in itertools.pairwise(records):
+        np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
+    assert (records[-1].bounds < 0.1).all()
+    pooled = fit.scouts.held_margin(fit.choice.rounds)
+    selected = [(pooled[sex == s] + model.shift_[0] > 0).mean() for s in (0, 1)]
+    assert abs(selected[0] - selected[1]) <= fit.choice.bounds[0] < 0.1
+    assert model.constraint_report_.bound[0] == 0.1
+
+
 # --- what is reported ---------------------------------------------------------------------------
 
 
@@ -292,9 +345,11 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     shifts = []
     for fold in fit.scouts.folds:
         cells = fit.unseen.cells.take(fold.training)
-        shift = best_shift(pooled[fold.training], cells, fit.unseen.compiled).value[0]
-        decisions[fold.held] = pooled[fold.held] + shift > 0
-        shifts.append(shift)
+        found = best_shift(
+            pooled[fold.training], cells, fit.unseen.compiled, bounds=fit.choice.bounds
+        )
+        decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
+        shifts.append(found.value[0])
     assert np.ptp(shifts) > 0
     own = np.ones(y.size) if weight is None else weight
     selected = [np.average(decisions[sex == s], weights=own[sex == s]) for s in (0, 1)]
@@ -359,16 +414,15 @@ def test_names_of_classes_do_not_matter(table):
 def test_in_expectation_one_more_row_may_be_wrong(library, table, fits):
     """Of n positive rows that decide, at most b (n + 1) - 1 are missed."""
     X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.1], guarantee="expected").fit(X, y)
-    free = make(library, [fnr() <= 0.1]).fit(X, y)
     n = (y == 1).sum()
-    missed, without = (
-        ((fit.scouts.held_margin() + m.shift_[0])[y == 1] <= 0).sum()
-        for fit, m in zip(fits, (model, free), strict=True)
-    )
-    assert missed <= 0.1 * (n + 1) - 1
-    assert missed <= without <= 0.1 * n
-    assert model.shift_[0] >= free.shift_[0]
+    for bound in (0.02, 0.05, 0.1, 0.2):
+        model = make(library, [fnr() <= bound], guarantee="expected").fit(X, y)
+        fit = fits.pop()
+        missed = ((fit.scouts.held_margin() + model.shift_[0])[y == 1] <= 0).sum()
+        assert missed <= bound * (n + 1) - 1
+        np.testing.assert_allclose(fit.choice.bounds, bound - (1 - bound) / n)
+        # The multipliers aim there, too.
+        np.testing.assert_allclose(fit.measurement.solver.bounds, bound - (1 - bound) / n)
 
 
 def certified(library, rules, table, kind="binary", **options):
