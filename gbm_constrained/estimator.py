@@ -662,6 +662,7 @@ class ConstrainedFit:
         leader = self._make_solver(lagrangian, callback=self._progress)
         self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.unseen = rows
+        rows.source += ", watched"  # no evidence any more
 
     def observe(self, margin: Array) -> None:
         """Move the multipliers at the scores of the rows that are watched."""
@@ -863,6 +864,7 @@ class ConstrainedFit:
         untouched = self.fresh is None and held is not self.unseen
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
             self.outcome = Outcome.of(held, margin)
+            held.functionals_in[rounds] = self.outcome.functionals
 
     def keep_shift(self, estimator: Any, shift: Float) -> None:
         """Leave the shift of the decisions on the estimator."""

@@ -38,7 +38,12 @@ def data():
 def fitted(data, constraints, held_out=True, **options):
     X, y, X_held, y_held = data
     model = ConstrainedXGBClassifier(
-        constraints=constraints, n_estimators=12, max_depth=2, n_jobs=1, random_state=0, **options
+        constraints=constraints,
+        n_estimators=12,
+        max_depth=2,
+        n_jobs=1,
+        random_state=0,
+        **{"measure_on": "train", **options},
     )
     return model.fit(X, y, eval_set=[(X_held, y_held)] if held_out else None, verbose=False)
 
