@@ -23,6 +23,7 @@ from gbm_constrained.compiler import (
 )
 from gbm_constrained.decision import (
     GUARANTEES,
+    UNKNOWN,
     Choice,
     Guarantee,
     Outcome,
@@ -128,6 +129,9 @@ FITTED_ATTRIBUTES_DOC = """
         One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series
         Multipliers of the returned model, by linear row that the constraints compile to.
+    unseen_accuracy_ : Estimate
+        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
+        there are none.
     feasibility_ : Feasibility or None
         Whether the rules can be met, which of them conflict, and what was reached instead; None
         where no decision was chosen on unseen rows.
@@ -658,6 +662,7 @@ class ConstrainedFit:
         leader = self._make_solver(lagrangian, callback=self._progress)
         self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.unseen = rows
+        rows.source += ", watched"  # no evidence any more
 
     def observe(self, margin: Array) -> None:
         """Move the multipliers at the scores of the rows that are watched."""
@@ -859,6 +864,7 @@ class ConstrainedFit:
         untouched = self.fresh is None and held is not self.unseen
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
             self.outcome = Outcome.of(held, margin)
+            held.functionals_in[rounds] = self.outcome.functionals
 
     def keep_shift(self, estimator: Any, shift: Float) -> None:
         """Leave the shift of the decisions on the estimator."""
@@ -876,7 +882,7 @@ class ConstrainedFit:
         """Remove from an estimator what an earlier constrained fit left on it."""
         names = (
             "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-            "shift_", "_threshold", "feasibility_",
+            "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
         )  # fmt: skip
         for name in names:
             estimator.__dict__.pop(name, None)
@@ -891,6 +897,7 @@ class ConstrainedFit:
         estimator.constraint_report_ = self.report()
         estimator.group_report_ = self.group_report()
         estimator.history_ = self.history()
+        estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
         estimator.multipliers_ = pd.Series(
             self.multipliers, index=list(self._reported.rows), name="multiplier"

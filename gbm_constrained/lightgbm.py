@@ -564,7 +564,7 @@ def _scout_maker(
         start = start.reshape((-1, fit.columns), order="F")
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
-    return functools.partial(_Scout, whole, params, X, start, schedules)
+    return functools.partial(_Scout, whole, params, X, start, schedules, fit.n_rounds)
 
 
 class _Scout:
@@ -577,11 +577,12 @@ class _Scout:
         X: Any,
         start: Array,
         schedules: list[Callable[..., Any]],
+        n_rounds: int,
         fold: Fold,
         solver: ABPP,
     ) -> None:
         self.solver = solver
-        self.params, self.schedules = dict(params), schedules
+        self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
         self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
@@ -595,7 +596,7 @@ class _Scout:
 
         for schedule in self.schedules:
             rounds = self.solver.rounds
-            schedule(CallbackEnv(self.booster, self.params, rounds, 0, rounds + 1, None))
+            schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
 

@@ -77,16 +77,17 @@ def parts_by_cell(
     """
     order = random_state.permutation(rows)
     order = order[np.argsort(cells.codes[order], kind="stable")]
-    # Positions in the order of cells, spread evenly over the parts: each cell, being a run of
+    # Positions in the order of cells, taken by a part at even distances: each cell, being a run of
     # positions, is spread as evenly as whole rows allow.
-    golden = (5**0.5 - 1) / 2
-    place = (np.arange(order.size) * golden + random_state.random_sample()) % 1.0
-    equal = len(set(shares)) == 1
-    if equal:
-        which = np.arange(order.size) % len(shares)
-    else:
-        which = np.searchsorted(np.cumsum(shares)[:-1], place, side="right")
-    return [np.sort(order[which == i]) for i in range(len(shares))]
+    if len(set(shares)) == 1:
+        return [np.sort(order[i :: len(shares)]) for i in range(len(shares))]
+    parts, rest = [], 1.0
+    for share in shares[:-1]:
+        steps = np.arange(order.size + 1) + random_state.random_sample()
+        taken = np.diff(np.floor(steps * (share / rest))) > 0
+        parts.append(np.sort(order[taken]))
+        order, rest = order[~taken], rest - share
+    return [*parts, np.sort(order)]
 
 
 def parts_by_group(

@@ -379,7 +379,8 @@ def table(n=2000):
 def fitted(library, bound, **options):
     X, y, s = table()
     rule = gap(log_loss(), by="s") <= bound
-    model = CLASSES[library](constraints=[rule], **{**OPTIONS[library], **options})
+    options = {**OPTIONS[library], "measure_on": "train", **options}
+    model = CLASSES[library](constraints=[rule], **options)
     return model.fit(X, y, sensitive_features={"s": s})
 
 

@@ -25,26 +25,31 @@ from gbm_constrained import (
     log_loss,
 )
 
+FEW_ROUNDS = {
+    "n_estimators": 15, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
+}  # fmt: skip
+
 
 def make_xgb(constraints, **options):
-    return ConstrainedXGBClassifier(
-        constraints=constraints, **{"n_estimators": 15, "rounds_per_iteration": 1, **options}
-    )
+    return ConstrainedXGBClassifier(constraints=constraints, **{**FEW_ROUNDS, **options})
 
 
 def make_lgb(constraints, **options):
-    options = {"n_estimators": 15, "rounds_per_iteration": 1, "verbose": -1, **options}
+    options = {**FEW_ROUNDS, "verbose": -1, **options}
     return ConstrainedLGBMClassifier(constraints=constraints, **options)
 
 
 BOTH = pytest.mark.parametrize("make", [make_xgb, make_lgb], ids=["xgboost", "lightgbm"])
+# On training rows, and where the default says: on rows that the trees have not seen.
+WHERE = pytest.mark.parametrize("measure_on", ["train", "auto"])
 
 
 @BOTH
-def test_is_a_real_subclass_and_keeps_its_parameters(make, binary):
+@WHERE
+def test_is_a_real_subclass_and_keeps_its_parameters(make, measure_on, binary):
     X, y = binary
     rule = [fnr() <= 0.1]
-    clf = make(rule, max_depth=3)
+    clf = make(rule, max_depth=3, measure_on=measure_on)
     assert isinstance(clf, (xgb.XGBClassifier, lgb.LGBMClassifier))
     before = clf.get_params()
     clf.fit(X, y)
@@ -75,14 +80,15 @@ def test_fitted_attributes(make, binary):
     np.testing.assert_array_equal(clf.predict(frame), (p[:, 1] > 0.5).astype(int))
     report = clf.constraint_report_
     assert report.columns.tolist() == [
-        "constraint", "bound", "train", "held_out", "multiplier", "train_satisfied", "satisfied",
+        "constraint", "bound", "train", "held_out", "low", "high", "rows", "multiplier",
+        "train_satisfied", "satisfied",
     ]  # fmt: skip
     assert report.constraint.tolist() == ["fnr <= 0.1", "fpr <= 0.5"]
-    assert report.satisfied.isna().all()
-    assert report.held_out.isna().all()
+    for name in ("satisfied", "held_out", "low", "high", "rows"):
+        assert report[name].isna().all(), name
     assert clf.group_report_.empty
     assert clf.group_report_.columns.tolist() == [
-        "constraint", "group", "rows", "train", "held_out",
+        "constraint", "group", "rows", "train", "held_out", "low", "high",
     ]  # fmt: skip
     assert clf.history_["rounds"].tolist() == list(range(16))
     assert clf.history_["error"].iloc[-1] == pytest.approx(np.mean(clf.predict(frame) != y))
@@ -116,9 +122,10 @@ def test_tighter_bounds_cost_false_alarms(make, binary):
 
 
 @BOTH
-def test_same_seed_same_model(make, binary):
+@WHERE
+def test_same_seed_same_model(make, measure_on, binary):
     X, y = binary
-    options = {"subsample": 0.7, "random_state": 3}
+    options = {"subsample": 0.7, "random_state": 3, "measure_on": measure_on}
     if make is make_lgb:
         options["subsample_freq"] = 1
     first, second = (make([fnr() <= 0.1], **options).fit(X, y) for _ in range(2))
@@ -161,18 +168,20 @@ def test_reported_rates_are_weighted(make, binary):
     )
 
 
-def test_string_and_other_labels(binary):
+@WHERE
+def test_string_and_other_labels(measure_on, binary):
     X, y = binary
     names = np.array(["ham", "spam"])[y]
-    clf = make_lgb([class_error("spam") <= 0.05]).fit(X, names)
+    where = {"measure_on": measure_on}
+    clf = make_lgb([class_error("spam") <= 0.05], **where).fit(X, names)
     assert clf.classes_.tolist() == ["ham", "spam"]
     assert set(clf.predict(X)) == {"ham", "spam"}
-    same = make_lgb([fnr() <= 0.05]).fit(X, np.where(y == 1, 7, -3))
+    same = make_lgb([fnr() <= 0.05], **where).fit(X, np.where(y == 1, 7, -3))
     np.testing.assert_allclose(same.predict_proba(X), clf.predict_proba(X))
-    boolean = make_xgb([fnr() <= 0.05]).fit(X, pd.Series(y == 1))
-    np.testing.assert_array_equal(
-        boolean.predict(X), make_xgb([fnr() <= 0.05]).fit(X, y).predict(X)
+    boolean, number = (
+        make_xgb([fnr() <= 0.05], **where).fit(X, labels) for labels in (pd.Series(y == 1), y)
     )
+    np.testing.assert_array_equal(boolean.predict(X), number.predict(X))
 
 
 def test_labels_that_the_parent_refuses_are_refused(binary):
@@ -182,28 +191,32 @@ def test_labels_that_the_parent_refuses_are_refused(binary):
 
 
 @BOTH
-def test_pickle(make, binary):
+@WHERE
+def test_pickle(make, measure_on, binary):
     X, y = binary
-    clf = make([fnr() <= 0.1]).fit(X, y)
+    clf = make([fnr() <= 0.1], measure_on=measure_on).fit(X, y)
     copy = pickle.loads(pickle.dumps(clf))
     np.testing.assert_array_equal(copy.predict_proba(X), clf.predict_proba(X))
     pd.testing.assert_frame_equal(copy.constraint_report_, clf.constraint_report_)
 
 
 @BOTH
-def test_model_selection(make, binary):
+@WHERE
+def test_model_selection(make, measure_on, binary):
     X, y = binary
+    where = {"measure_on": measure_on}
     grid = {"constraints": [[fnr() <= 0.05], [fnr() <= 0.3]], "max_depth": [2]}
-    search = GridSearchCV(make(None), grid, cv=2, n_jobs=1).fit(X, y)
+    search = GridSearchCV(make(None, **where), grid, cv=2, n_jobs=1).fit(X, y)
     assert search.best_params_["constraints"] in grid["constraints"]
     assert hasattr(search.best_estimator_, "constraint_report_")
-    pipeline = make_pipeline(StandardScaler(), make([fnr() <= 0.05]))
+    pipeline = make_pipeline(StandardScaler(), make([fnr() <= 0.05], **where))
     assert cross_val_predict(pipeline, X, y, cv=2).shape == y.shape
 
 
 @BOTH
+@WHERE
 @pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csc_matrix, pd.DataFrame])
-def test_containers_give_the_same_model(make, container, binary):
+def test_containers_give_the_same_model(make, container, measure_on, binary):
     X, y = binary
     X = np.where(np.abs(X) < 0.5, np.nan if container is pd.DataFrame else 0.0, X)
     if make is make_xgb and container is not pd.DataFrame:
@@ -212,10 +225,10 @@ def test_containers_give_the_same_model(make, container, binary):
         given = container(np.nan_to_num(X))
     else:
         given = container(X)
-    dense = make([fnr() <= 0.1]).fit(X, y)
-    np.testing.assert_allclose(
-        make([fnr() <= 0.1]).fit(given, y).predict_proba(given), dense.predict_proba(X), atol=1e-6
+    dense, other = (
+        make([fnr() <= 0.1], measure_on=measure_on).fit(table, y) for table in (X, given)
     )
+    np.testing.assert_allclose(other.predict_proba(given), dense.predict_proba(X), atol=1e-6)
 
 
 @BOTH
@@ -269,9 +282,10 @@ def test_refitting_without_constraints_forgets_the_report(make, binary):
 
 
 @BOTH
-def test_a_failed_fit_leaves_the_estimator_as_it_was(make, binary):
+@WHERE
+def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
     X, y = binary
-    clf = make([fnr() <= 0.1])
+    clf = make([fnr() <= 0.1], measure_on=measure_on)
     objective = clf.objective
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         clf.fit(X[:10], y, eval_set=[(X, y)])
@@ -355,6 +369,14 @@ def test_bound_outside_the_unit_interval(bound):
         ({"sigma": 0.0}, "sigma.*0"),
         ({"mu": -0.1}, "mu.*-0.1"),
         ({"outlier_clip": -3.0}, "outlier_clip"),
+        ({"measure_on": "test"}, "measure_on.*'crossfit'.*'test'"),
+        ({"n_folds": 1}, "n_folds.*>= 2.*1"),
+        ({"holdout_fraction": 1.0}, "holdout_fraction.*1.0"),
+        ({"guarantee": "certain"}, "guarantee.*'expected'.*'certain'"),
+        ({"delta": 0.0}, "delta.*0.0"),
+        ({"calibration_fraction": 1.5}, "calibration_fraction.*1.5"),
+        ({"probabilities": "true"}, "probabilities.*'calibrated'.*'true'"),
+        ({"on_infeasible": "ignore"}, "on_infeasible.*'raise'.*'ignore'"),
         ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers.*1 rows.*fnr <= 0.1"),
         ({"initial_multipliers": [-1.0]}, "initial_multipliers.*non-negative"),
     ],

@@ -352,9 +352,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         low = unseen([fnr() >= bound, precision() >= bound], y, sensitive)
         counts = CellCounts.of(high.cells, decided)
         opposite = row_p_values(low.compiled, CellCounts.of(low.cells, decided))
-        np.testing.assert_array_equal(
-            rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025
-        )
+        np.testing.assert_array_equal(rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -49,19 +49,28 @@ def read_in_another_process(kind, model, X, tmp_path):
     return (np.column_stack([1 - p, p]) if p.ndim == 1 else p), loaded["decisions"].astype(int)
 
 
+WHERE = pytest.mark.parametrize("measure_on", ["train", "auto"])
+
+
 def rules(kind):
     if kind == "binary":
         return [fnr() <= 0.1]
     return [class_error(2) <= 0.05, class_error(3) <= 0.1]
 
 
-@pytest.mark.parametrize("iterate", ["last", "ergodic"])
+@pytest.mark.parametrize(
+    ("iterate", "measure_on"), [("last", "train"), ("last", "auto"), ("ergodic", "train")]
+)
 @pytest.mark.parametrize("extension", ["json", "ubj"])
 @pytest.mark.parametrize("kind", ["binary", "several"])
-def test_xgboost_file(kind, extension, iterate, request, tmp_path):
+def test_xgboost_file(kind, extension, iterate, measure_on, request, tmp_path):
+    """Measured on unseen rows, the decisions are shifted, and the file with them."""
     X, y = request.getfixturevalue(kind)
-    clf = ConstrainedXGBClassifier(constraints=rules(kind), n_estimators=30, iterate=iterate)
+    clf = ConstrainedXGBClassifier(
+        constraints=rules(kind), n_estimators=30, iterate=iterate, measure_on=measure_on, n_jobs=1
+    )
     clf.fit(X, y)
+    assert clf.shift_.any() == (measure_on == "auto")
     assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
     path = tmp_path / f"model.{extension}"
     clf.save_model(path)
@@ -71,15 +80,24 @@ def test_xgboost_file(kind, extension, iterate, request, tmp_path):
         np.testing.assert_array_equal(decisions, clf.predict(X))
 
 
-@pytest.mark.parametrize("iterate", ["last", "ergodic"])
+@pytest.mark.parametrize(
+    ("iterate", "measure_on"), [("last", "train"), ("last", "auto"), ("ergodic", "train")]
+)
 @pytest.mark.parametrize("options", [{}, {"linear_tree": True}, {"boosting_type": "dart"}])
 @pytest.mark.parametrize("kind", ["binary", "several"])
-def test_lightgbm_file(kind, options, iterate, request, tmp_path):
+def test_lightgbm_file(kind, options, iterate, measure_on, request, tmp_path):
     X, y = request.getfixturevalue(kind)
     clf = ConstrainedLGBMClassifier(
-        constraints=rules(kind), n_estimators=30, verbose=-1, iterate=iterate, **options
+        constraints=rules(kind),
+        n_estimators=30,
+        verbose=-1,
+        n_jobs=1,
+        iterate=iterate,
+        measure_on=measure_on,
+        **options,
     )
     clf.fit(X, y)
+    assert clf.shift_.any() == (measure_on == "auto" and "boosting_type" not in options)
     assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
     path = tmp_path / "model.txt"
     clf.booster_.save_model(path)
@@ -88,7 +106,8 @@ def test_lightgbm_file(kind, options, iterate, request, tmp_path):
     np.testing.assert_array_equal(decisions, clf.predict(X))
 
 
-def test_report_describes_the_returned_model(binary):
+@WHERE
+def test_report_describes_the_returned_model(measure_on, binary):
     """Training and held-out values equal brute-force counts of the model's own predictions."""
     X, y = binary
     X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
@@ -103,7 +122,8 @@ def test_report_describes_the_returned_model(binary):
         (ConstrainedLGBMClassifier, {"verbose": -1, "early_stopping_round": 3}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "rounds_per_iteration": 7}),
     ):
-        clf = cls(constraints=[fnr() <= 0.1], n_estimators=40, **options)
+        options = {"n_estimators": 40, "n_jobs": 1, "measure_on": measure_on, **options}
+        clf = cls(constraints=[fnr() <= 0.1], **options)
         quiet = {"verbose": False} if cls is ConstrainedXGBClassifier else {}
         clf.fit(X, y, eval_set=[(X_test, y_test)], **quiet)
         report = clf.constraint_report_.loc[0]
@@ -122,13 +142,13 @@ def test_margins_of_held_out_rows_are_updated_incrementally(binary):
     X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
     positive = y_test == 1
     rounds = 25
-    xgb_clf = ConstrainedXGBClassifier(
-        constraints=[fnr() <= 0.1], n_estimators=rounds, rounds_per_iteration=1
-    )
+    options = {
+        "n_estimators": rounds, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
+    }  # fmt: skip
+    xgb_clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], **options)
     xgb_clf.fit(X, y, eval_set=[(X_test, y_test)], verbose=False)
-    lgb_clf = ConstrainedLGBMClassifier(
-        constraints=[fnr() <= 0.1], n_estimators=rounds, rounds_per_iteration=1, verbose=-1
-    ).fit(X, y, eval_set=[(X_test, y_test)])
+    lgb_clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.1], verbose=-1, **options)
+    lgb_clf.fit(X, y, eval_set=[(X_test, y_test)])
     for k in range(1, rounds + 1):
         for clf, margin in (
             (xgb_clf, xgb_clf.predict(X_test, output_margin=True, iteration_range=(0, k))),
@@ -149,7 +169,12 @@ def test_margins_of_held_out_rows_are_updated_incrementally(binary):
 def test_ergodic_model_is_the_average_of_the_iterates(binary):
     """Margins of the averaged ensemble equal the average of the margins of all iterates."""
     X, y = binary
-    options = {"constraints": [fnr() <= 0.1], "n_estimators": 15, "rounds_per_iteration": 3}
+    options = {
+        "constraints": [fnr() <= 0.1],
+        "n_estimators": 15,
+        "rounds_per_iteration": 3,
+        "measure_on": "train",
+    }
     last = ConstrainedXGBClassifier(**options).fit(X, y)
     average = ConstrainedXGBClassifier(iterate="ergodic", **options).fit(X, y)
     margins = [
@@ -169,7 +194,7 @@ def test_ergodic_model_is_the_average_of_the_iterates(binary):
 def test_accelerated_ergodic_weights_grow(binary):
     """With mu > 0 later iterates weigh more, and the ensemble is scaled by what remains."""
     X, y = binary
-    options = {"n_estimators": 10, "rounds_per_iteration": 1, "mu": 0.1}
+    options = {"n_estimators": 10, "rounds_per_iteration": 1, "mu": 0.1, "measure_on": "train"}
     clf, plain = (
         ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], iterate=iterate, **options).fit(X, y)
         for iterate in ("ergodic", "last")
@@ -190,7 +215,10 @@ def test_accelerated_ergodic_weights_grow(binary):
 
 def test_shap_values_of_the_native_model_sum_to_the_margin(binary):
     X, y = binary
-    lgb_clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.1], verbose=-1).fit(X, y)
+    lgb_clf = ConstrainedLGBMClassifier(
+        constraints=[fnr() <= 0.1], n_estimators=30, n_jobs=1, verbose=-1
+    ).fit(X, y)
+    assert lgb_clf.shift_.any()
     np.testing.assert_allclose(
         lgb_clf.predict(X, pred_contrib=True).sum(axis=1), lgb_clf.predict(X, raw_score=True)
     )

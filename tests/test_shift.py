@@ -266,7 +266,7 @@ def test_lightgbm_booster_is_otherwise_the_same(table, k):
 def test_constrained_models(table, library, options):
     """What this package trains is a native model, and shifts as one."""
     X, y = table
-    options = dict(options)
+    options = {"measure_on": "train", **options}
     dart = options.pop("dart", False)
     if library == "xgboost":
         options |= {"booster": "dart", "rate_drop": 0.3} if dart else {}

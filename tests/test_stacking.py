@@ -180,12 +180,13 @@ def test_values_of_rows_that_data_sets_lack_are_refused():
 
 # --- fits -----------------------------------------------------------------------------------
 
+BOOSTER = {"n_estimators": 30, "n_jobs": 1, "measure_on": "train"}
 MAKE = {
-    "lightgbm": lambda rules: ConstrainedLGBMClassifier(
-        constraints=rules, n_estimators=30, num_leaves=7, n_jobs=1, verbose=-1
+    "lightgbm": lambda rules, **options: ConstrainedLGBMClassifier(
+        constraints=rules, num_leaves=7, verbose=-1, **{**BOOSTER, **options}
     ),
-    "xgboost": lambda rules: ConstrainedXGBClassifier(
-        constraints=rules, n_estimators=30, max_depth=3, n_jobs=1
+    "xgboost": lambda rules, **options: ConstrainedXGBClassifier(
+        constraints=rules, max_depth=3, **{**BOOSTER, **options}
     ),
     "logistic": lambda rules: ConstrainedLogisticRegression(constraints=rules),
 }

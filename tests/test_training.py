@@ -14,12 +14,13 @@ from gbm_constrained import (
     fpr,
 )
 
+OPTIONS = {"n_jobs": 2, "measure_on": "train"}
 MODELS = {
     "xgboost": lambda rules, **k: ConstrainedXGBClassifier(
-        constraints=rules, n_jobs=2, enable_categorical=True, verbosity=0, **k
+        constraints=rules, enable_categorical=True, verbosity=0, **OPTIONS, **k
     ),
     "lightgbm": lambda rules, **k: ConstrainedLGBMClassifier(
-        constraints=rules, n_jobs=2, verbose=-1, **k
+        constraints=rules, verbose=-1, **OPTIONS, **k
     ),
 }
 

@@ -90,17 +90,17 @@ def xgb_structure(model):
     return trees[["Tree", "Node", "Feature", "Yes", "No", "Missing"]]
 
 
-def xgb_pair(**options):
-    options = {"n_estimators": ROUNDS, "n_jobs": 2, "enable_categorical": True, **options}
+def xgb_pair(measure_on="train", **options):
+    options = {"n_estimators": ROUNDS, "n_jobs": 1, "enable_categorical": True, **options}
     return xgb.XGBClassifier(**options), ConstrainedXGBClassifier(
-        constraints=NEVER_BINDS, **options
+        constraints=NEVER_BINDS, measure_on=measure_on, **options
     )
 
 
-def lgb_pair(**options):
-    options = {"n_estimators": ROUNDS, "n_jobs": 2, "verbose": -1, **options}
+def lgb_pair(measure_on="train", **options):
+    options = {"n_estimators": ROUNDS, "n_jobs": 1, "verbose": -1, **options}
     return lgb.LGBMClassifier(**options), ConstrainedLGBMClassifier(
-        constraints=NEVER_BINDS, **options
+        constraints=NEVER_BINDS, measure_on=measure_on, **options
     )
 
 
@@ -129,6 +129,51 @@ def test_inputs(library, name, kind, request):
     X, fit_arguments = variants(X, y)[name]
     plain, constrained = xgb_pair() if library == "xgboost" else lgb_pair()
     compare(plain, constrained, X, y, fit_arguments, 2e-7 if library == "xgboost" else 1e-12)
+
+
+@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
+@pytest.mark.parametrize("kind", ["binary", "several"])
+@pytest.mark.parametrize("name", ["numpy", "categories", "missing", "sparse", "weights"])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, measure_on, request):
+    """Boosters that look at other rows leave no trace, and nothing is calibrated."""
+    X, y = request.getfixturevalue(kind)
+    X, fit_arguments = variants(X, y)[name]
+    pair = xgb_pair if library == "xgboost" else lgb_pair
+    options = {"n_estimators": 8, "measure_on": measure_on}
+    plain, constrained = pair(**options)
+    compare(plain, constrained, X, y, fit_arguments, 2e-7 if library == "xgboost" else 1e-12)
+    assert not constrained.shift_.any()
+
+
+@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
+@pytest.mark.parametrize("kind", ["binary", "several"])
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        *(("xgboost", name) for name in ("subsample", "gradient_based", "exact", "lossguide")),
+        *(("lightgbm", name) for name in ("goss", "bagging", "columns", "linear_tree")),
+    ],
+)
+def test_options_where_rates_are_measured_on_unseen_rows(library, name, kind, measure_on, request):
+    """Random subsamples are those of the plain fit: no scout draws from its stream."""
+    X, y = request.getfixturevalue(kind)
+    options = {"n_estimators": 8, "measure_on": measure_on}
+    if library == "xgboost":
+        compare(*xgb_pair(**options, **XGB_OPTIONS[name]), X, y, {}, 2e-7)
+    else:
+        compare(*lgb_pair(**options, **LGB_OPTIONS[name]), X, y, {}, 1e-12)
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_scores_to_start_from_where_rates_are_measured_on_unseen_rows(library, binary):
+    X, y = binary
+    start = np.linspace(-1, 1, y.size)
+    options = {"n_estimators": 8, "measure_on": "crossfit"}
+    if library == "xgboost":
+        compare(*xgb_pair(**options), X, y, {"base_margin": start}, 2e-7)
+    else:
+        compare(*lgb_pair(**options), X, y, {"init_score": start}, 1e-12)
 
 
 def test_lightgbm_trees_are_identical_in_the_saved_text(binary):

@@ -1,0 +1,603 @@
+"""Which decisions are returned: prefix, threshold or biases, guarantees, and what is reported."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import xgboost as xgb
+from scipy import special, stats
+from sklearn.base import clone
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    selection_rate,
+)
+from gbm_constrained.calibration import best_shift
+from gbm_constrained.certificates import (
+    CellCounts,
+    constraint_intervals,
+    functionals_of,
+    umbrella_threshold,
+)
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.decision import PREFIXES, aims, prefixes
+from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.rows import Rows
+
+CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
+KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
+ROUNDS = 13
+OPTIONS = {
+    "xgboost": {"max_depth": 3, "n_jobs": 1},
+    "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
+}
+CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
+RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
+
+
+def make(library, rules, **options):
+    options = {"n_estimators": ROUNDS, **OPTIONS[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **options)
+
+
+def quiet(library):
+    return {"verbose": False} if library == "xgboost" else {}
+
+
+def margins_of(model, X, rounds=None):
+    if isinstance(model, xgb.XGBClassifier):
+        span = None if rounds is None else (0, rounds)
+        return model.predict(X, output_margin=True, iteration_range=span)
+    return model.predict(X, raw_score=True, num_iteration=rounds)
+
+
+def decided(scores):
+    return scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
+
+
+def plain(library, model, tmp_path):
+    """Decisions and probabilities of the saved file, by the library alone."""
+    if library == "xgboost":
+        model.save_model(tmp_path / "model.json")
+        loaded = xgb.XGBClassifier()
+        loaded.load_model(tmp_path / "model.json")
+        return loaded.predict, loaded.predict_proba
+    model.booster_.save_model(tmp_path / "model.txt")
+    booster = lgb.Booster(model_file=tmp_path / "model.txt")
+
+    def probabilities(X):
+        p = booster.predict(X)
+        return np.column_stack([1 - p, p]) if p.ndim == 1 else p
+
+    return lambda X: decided(booster.predict(X, raw_score=True)), probabilities
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Features, labels by number of classes, and a group. A third of the labels are drawn."""
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 700)
+    X = rng.normal(size=(700, 5))
+    X[:, 0] += 0.6 * sex
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=700)
+    y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
+    noise = rng.random(700) < 0.3
+    return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}, sex
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Inner state of each constrained fit."""
+    seen = []
+    describe = ConstrainedFit.describe
+
+    def keep(self, estimator):
+        seen.append(self)
+        describe(self, estimator)
+
+    monkeypatch.setattr(ConstrainedFit, "describe", keep)
+    return seen
+
+
+# --- the shift ----------------------------------------------------------------------------------
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_the_saved_file_decides_as_the_model_does(library, kind, measure_on, table, tmp_path):
+    """Shifted in the model itself, or beside it: the decisions are the same."""
+    X, y = table[0], table[1][kind]
+    model = make(library, RULES[kind], measure_on=measure_on).fit(X, y)
+    beside = make(library, RULES[kind], measure_on=measure_on, probabilities="calibrated")
+    beside.fit(X, y)
+    assert model.shift_.any()
+    np.testing.assert_array_equal(model.shift_, beside.shift_)
+    predict, probabilities = plain(library, model, tmp_path)
+    np.testing.assert_array_equal(predict(X), model.predict(X))
+    np.testing.assert_allclose(probabilities(X), model.predict_proba(X), atol=1e-7)
+    margin, unmoved = margins_of(model, X), margins_of(beside, X)
+    shift = model.shift_ if kind == "several" else model.shift_[0]
+    np.testing.assert_allclose(margin, unmoved + shift, atol=CLOSE[library])
+    np.testing.assert_array_equal(model.predict(X), decided(margin))
+    np.testing.assert_array_equal(model.predict(X), beside.predict(X))
+    if measure_on == "crossfit":
+        assert (decided(unmoved) != beside.predict(X)).any()
+    # What is beside the model leaves its probabilities alone.
+    if kind == "binary":
+        p = special.expit(unmoved)
+        np.testing.assert_allclose(beside.predict_proba(X)[:, 1], p, atol=1e-6)
+    else:
+        p = special.softmax(unmoved, axis=1)
+        np.testing.assert_allclose(beside.predict_proba(X), p, atol=1e-6)
+
+
+@BOTH
+@KINDS
+def test_a_threshold_beside_the_model_travels_with_it(library, kind, table):
+    X, y = table[0], table[1][kind]
+    labels = y if library == "xgboost" else np.array(["a", "b", "c"])[y]
+    rule = RULES["binary"] if kind == "binary" else [class_error(labels[y == 2][0]) <= 0.2]
+    model = make(library, rule, probabilities="calibrated").fit(X, labels)
+    expected = model.predict(X)
+    assert set(expected) <= set(labels)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(X), expected)
+    again = clone(copy)
+    assert again.probabilities == "calibrated"
+    assert not hasattr(again, "_threshold")
+    np.testing.assert_array_equal(again.fit(X, labels).predict(X), expected)
+    some = {"iteration_range": (0, 5)} if library == "xgboost" else {"num_iteration": 5}
+    scores = margins_of(model, X, 5) + (model.shift_ if kind == "several" else model.shift_[0])
+    np.testing.assert_array_equal(model.predict(X, **some), model.classes_[decided(scores)])
+    again.set_params(constraints=[]).fit(X, labels)
+    assert not hasattr(again, "_threshold")
+    assert not hasattr(again, "shift_")
+
+
+@BOTH
+def test_the_threshold_is_the_best_on_pooled_scores(library, table, fits):
+    """By trying all: the least error of those that miss no more than allowed."""
+    X, y = table[0], table[1]["binary"]
+    model = make(library, RULES["binary"]).fit(X, y)
+    pooled = fits[0].scouts.held_margin().astype(float)
+    values = np.unique(pooled)
+    cuts = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
+    table_of = pooled[None] > cuts[:, None]
+    missed = (~table_of[:, y == 1]).mean(axis=1)
+    error = (table_of != (y == 1)).mean(axis=1)
+    best = error[missed <= 0.1].min()
+    chosen = (pooled + model.shift_[0] > 0) == (y == 1)
+    assert np.mean(~chosen[y == 1]) <= 0.1
+    # Scores nearer to each other than a booster's rounding are one candidate.
+    assert np.mean(~chosen) == pytest.approx(best, abs=2 / y.size)
+    assert fits[0].choice.error == pytest.approx(np.mean(~chosen))
+
+
+@BOTH
+@KINDS
+def test_early_stopping_and_the_shift(library, kind, table):
+    """The best iteration is the parent's; it is shifted as a whole, and reported as such."""
+    X, y = table[0], table[1][kind]
+    stopping = {"early_stopping_rounds": 4} if library == "xgboost" else {}
+    given = {"eval_set": [(X[:200], y[:200])], **quiet(library)}
+    if library == "lightgbm":
+        given["callbacks"] = [lgb.early_stopping(4, verbose=False)]
+    options = {"n_estimators": 60, "learning_rate": 0.6, **stopping}
+    model = make(library, RULES[kind], **options).fit(X[200:], y[200:], **given)
+    best = model.best_iteration + 1 if library == "xgboost" else model.best_iteration_
+    assert best < 55
+    assert model.shift_.any()
+    assert model.history_["rounds"].iloc[-1] == best
+    margin = margins_of(model, X)
+    np.testing.assert_allclose(margin, margins_of(model, X, best), atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), decided(margin))
+    target = 1 if kind == "binary" else 2
+    report = model.constraint_report_
+    for name, part in (("train", slice(200, None)), ("held_out", slice(200))):
+        wrong = decided(margin[part]) != y[part]
+        rate = wrong[y[part] == target].mean()
+        assert report[name][0] == pytest.approx(rate, abs=1e-9)
+    assert report["rows"][0] == "eval_set[0]"
+
+
+@BOTH
+def test_best_is_a_prefix_by_unseen_rows(library, table, fits):
+    """Of a few prefixes, each with its best threshold, that of least error; cut and shifted."""
+    X, y = table[0], table[1]["binary"]
+    options = {"n_estimators": 60, "learning_rate": 0.5}
+    model = make(library, RULES["binary"], iterate="best", **options).fit(X, y)
+    (fit,) = fits
+    looked_at = prefixes(60, 2)
+    assert looked_at[-1] == 60
+    assert len(looked_at) <= PREFIXES
+    found = {}
+    for rounds in looked_at:
+        scores = fit.scouts.held_margin(rounds)
+        found[rounds] = best_shift(scores, fit.unseen.cells, fit.unseen.compiled)
+    errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
+    best = min(errors, key=errors.get)
+    assert best < 60, "not a prefix, so that nothing is proved"
+    np.testing.assert_array_equal(model.shift_, found[best].value)
+    booster = model.get_booster() if library == "xgboost" else model.booster_
+    grown = booster.num_boosted_rounds() if library == "xgboost" else booster.current_iteration()
+    assert grown == best == model.history_["rounds"].iloc[-1]
+    last = make(library, RULES["binary"], probabilities="calibrated", **options).fit(X, y)
+    np.testing.assert_allclose(
+        margins_of(model, X), margins_of(last, X, best) + model.shift_[0], atol=CLOSE[library]
+    )
+    assert model.constraint_report_.train[0] == pytest.approx(
+        np.mean(model.predict(X)[y == 1] == 0)
+    )
+
+
+@BOTH
+def test_averages_and_mixtures_are_not_shifted(library, table):
+    X, y = table[0], table[1]["binary"]
+    for iterate in ("ergodic", "randomized"):
+        model = make(library, RULES["binary"], iterate=iterate).fit(X, y)
+        assert not model.shift_.any()
+        for guarantee in ("expected", "high_probability"):
+            with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'{iterate}'"):
+                make(library, RULES["binary"], iterate=iterate, guarantee=guarantee).fit(X, y)
+
+
+# --- comparisons of groups ----------------------------------------------------------------------
+
+
+def compiled_gap(bound, selected, sizes=(300, 100)):
+    """A rule on the selection rates of two groups, and functionals in its order."""
+    sex = np.repeat([0, 1], sizes)
+    rows = Rows(np.arange(400) % 2, np.arange(2), columns={"sex": sex})
+    rules = [fnr() <= 0.1, gap(selection_rate(), by="sex") <= bound]
+    cells, compiled = compile_constraints(rules, rows)
+    decisions = np.concatenate(
+        [np.arange(n) < round(p * n) for n, p in zip(sizes, selected, strict=True)]
+    ).astype(np.intp)
+    return compiled, cells, functionals_of(compiled, CellCounts.of(cells, decisions))
+
+
+@pytest.mark.parametrize("selected", [(0.3, 0.5), (0.5, 0.3), (0.2, 0.2)])
+def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
+    """By hand: that of the difference of two rates. Other rules are aimed at as they are."""
+    compiled, cells, functionals = compiled_gap(0.2, selected)
+    error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
+    expected = [0.1, 0.2 - error, 0.2 - error]
+    np.testing.assert_allclose(aims(compiled, cells, functionals), expected, atol=1e-12)
+    tighter = aims(compiled, cells, functionals, np.array([0.09, 0.18, 0.18]))
+    np.testing.assert_allclose(tighter, [0.09, 0.18 - error, 0.18 - error], atol=1e-12)
+    # But no further than half of the way to equality.
+    compiled, cells, functionals = compiled_gap(0.02, selected)
+    np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
+
+
+@BOTH
+def test_multipliers_and_threshold_aim_alike(library, table, fits):
+    X, y, sex = table[0], table[1]["binary"], table[2]
+    rules = [gap(selection_rate(), by="sex") <= 0.1]
+    model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
+    fit = fits[0]
+    compiled, cells = fit.unseen.compiled, fit.unseen.cells
+    records = fit.measurement.solver.history
+    np.testing.assert_array_equal(records[0].bounds, 0.1)
+    for before, record in itertools.pairwise(records):
+        np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
+    assert (records[-1].bounds < 0.1).all()
+    pooled = fit.scouts.held_margin(fit.choice.rounds)
+    selected = [(pooled[sex == s] + model.shift_[0] > 0).mean() for s in (0, 1)]
+    assert abs(selected[0] - selected[1]) <= fit.choice.bounds[0] < 0.1
+    assert model.constraint_report_.bound[0] == 0.1
+
+
+# --- what is reported ---------------------------------------------------------------------------
+
+
+def clopper_pearson(k, n, level=0.95):
+    tail = (1 - level) / 2
+    low = stats.beta.ppf(tail, k, n - k + 1) if k else 0.0
+    return low, stats.beta.ppf(1 - tail, k + 1, n - k) if k < n else 1.0
+
+
+@BOTH
+def test_training_rows_have_no_interval(library, table):
+    X, y = table[0], table[1]["binary"]
+    report = make(library, RULES["binary"], measure_on="train").fit(X, y).constraint_report_
+    assert report.columns.tolist() == [
+        "constraint", "bound", "train", "held_out", "low", "high", "rows", "multiplier",
+        "train_satisfied", "satisfied",
+    ]  # fmt: skip
+    assert report[["held_out", "low", "high", "rows", "satisfied"]].isna().all(axis=None)
+    model = make(library, RULES["binary"], measure_on="train")
+    model.fit(X[300:], y[300:], eval_set=[(X[:300], y[:300])], **quiet(library))
+    report = model.constraint_report_.loc[0]
+    assert report["rows"] == "eval_set[0]"
+    missed = model.predict(X[:300])[y[:300] == 1] == 0
+    assert report.held_out == pytest.approx(missed.mean())
+    expected = clopper_pearson(missed.sum(), missed.size)
+    np.testing.assert_allclose([report.low, report.high], expected, atol=1e-9)
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, fits):
+    """Each fold by the threshold that the others choose; intervals are of these decisions."""
+    X, y, sex = table[0], table[1]["binary"], table[2]
+    weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
+    rules = [fnr() <= 0.1, gap(selection_rate(), by="sex") <= 0.3]
+    model = make(library, rules)
+    model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
+    fit = fits[0]
+    rounds = fit.choice.rounds
+    pooled = fit.scouts.held_margin(rounds)
+    decisions = np.zeros(y.size, dtype=np.intp)
+    shifts = []
+    for fold in fit.scouts.folds:
+        cells = fit.unseen.cells.take(fold.training)
+        found = best_shift(
+            pooled[fold.training], cells, fit.unseen.compiled, bounds=fit.choice.bounds
+        )
+        decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
+        shifts.append(found.value[0])
+    assert np.ptp(shifts) > 0
+    own = np.ones(y.size) if weight is None else weight
+    selected = [np.average(decisions[sex == s], weights=own[sex == s]) for s in (0, 1)]
+    expected = [
+        np.average(decisions[y == 1] == 0, weights=own[y == 1]),
+        abs(selected[0] - selected[1]),
+    ]
+    report = model.constraint_report_
+    np.testing.assert_allclose(report.held_out, expected, atol=1e-9)
+    assert (report["rows"] == "out of fold").all()
+    rows = Rows(y.astype(np.intp), np.arange(2), weight, {"sex": sex})
+    cells, compiled = compile_constraints(rules, rows)
+    intervals = constraint_intervals(compiled, CellCounts.of(cells, decisions))
+    np.testing.assert_allclose(report[["low", "high"]], intervals, atol=1e-9)
+    if not weighted:
+        missed = decisions[y == 1] == 0
+        np.testing.assert_allclose(
+            intervals[0], clopper_pearson(missed.sum(), missed.size), atol=1e-9
+        )
+    np.testing.assert_allclose(model.group_report_.held_out, selected, atol=1e-9)
+    last = model.history_.iloc[-1]
+    np.testing.assert_allclose(
+        [last[f"held_out[{rule}]"] for rule in rules], report.held_out, atol=1e-12
+    )
+    assert report.satisfied.tolist() == (report.held_out <= report.bound).tolist()
+
+
+@BOTH
+def test_a_mean_loss_has_a_value_and_no_interval(library, table):
+    X, y = table[0], table[1]["binary"]
+    report = make(library, [fnr() <= 0.1, log_loss() <= 0.9]).fit(X, y).constraint_report_
+    assert report.held_out.notna().all()
+    assert report[["low", "high"]].loc[0].notna().all()
+    assert report[["low", "high"]].loc[1].isna().all()
+
+
+@BOTH
+def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
+    """Rates over other rows of the same partition: neither folds nor steps nor shift change."""
+    X, y = table[0], table[1]["binary"]
+    one = make(library, [fnr() <= 0.1]).fit(X, y)
+    two = make(library, [fnr() <= 0.1, fpr() <= 1.0]).fit(X, y)
+    np.testing.assert_allclose(two.shift_, one.shift_, atol=1e-6)
+    np.testing.assert_allclose(margins_of(two, X), margins_of(one, X), atol=1e-5)
+    assert two.constraint_report_.held_out[0] == pytest.approx(one.constraint_report_.held_out[0])
+
+
+def test_names_of_classes_do_not_matter(table):
+    """In the same order; folds are drawn by position in the table, so that rows must not move."""
+    X, y = table[0], table[1]["several"]
+    model = make("lightgbm", RULES["several"]).fit(X, y)
+    names = np.array(["ash", "birch", "elm"])
+    other = make("lightgbm", [class_error("elm") <= 0.2]).fit(X, names[y])
+    np.testing.assert_array_equal(other.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(other.predict(X), names[model.predict(X)])
+
+
+# --- guarantees ---------------------------------------------------------------------------------
+
+
+@BOTH
+def test_in_expectation_one_more_row_may_be_wrong(library, table, fits):
+    """Of n positive rows that decide, at most b (n + 1) - 1 are missed."""
+    X, y = table[0], table[1]["binary"]
+    n = (y == 1).sum()
+    for bound in (0.02, 0.05, 0.1, 0.2):
+        model = make(library, [fnr() <= bound], guarantee="expected").fit(X, y)
+        fit = fits.pop()
+        missed = ((fit.scouts.held_margin() + model.shift_[0])[y == 1] <= 0).sum()
+        assert missed <= bound * (n + 1) - 1
+        np.testing.assert_allclose(fit.choice.bounds, bound - (1 - bound) / n)
+        # The multipliers aim there, too.
+        np.testing.assert_allclose(fit.measurement.solver.bounds, bound - (1 - bound) / n)
+
+
+def certified(library, rules, table, kind="binary", **options):
+    given = {k: options.pop(k) for k in ("sample_weight", "groups", "sensitive_features")
+             if k in options}  # fmt: skip
+    options = {"guarantee": "high_probability", "calibration_fraction": 0.35, **options}
+    return make(library, rules, **options).fit(table[0], table[1][kind], **given)
+
+
+@BOTH
+@KINDS
+def test_certification_rows_are_in_no_booster(library, kind, table, fits):
+    """Other features in those rows change the shift, and no tree."""
+    X, y = table[0], table[1][kind]
+    rule = [fnr() <= 0.2] if kind == "binary" else [class_error(2) <= 0.4]
+    model = certified(library, rule, table, kind, probabilities="calibrated")
+    fit = fits[0]
+    rows, kept = fit.certified, fit.kept
+    np.testing.assert_array_equal(np.sort(np.concatenate([rows, kept])), np.arange(y.size))
+    assert abs(rows.size - 0.35 * y.size) <= 1
+    for label in np.unique(y):
+        assert abs((y[rows] == label).sum() - 0.35 * (y == label).sum()) <= 1
+    assert fit.measurement.rows.max() < kept.size  # folds are parts of the rest
+    other = X.copy()
+    other[rows] = np.random.default_rng(9).normal(size=(rows.size, 5))
+    moved = certified(library, rule, (other, table[1]), kind, probabilities="calibrated")
+    np.testing.assert_array_equal(fits[1].certified, rows)
+    if library == "xgboost":
+        assert moved.get_booster().get_dump() == model.get_booster().get_dump()
+    else:
+        np.testing.assert_array_equal(margins_of(moved, X), margins_of(model, X))
+    assert abs(moved.shift_ - model.shift_).max() > 1e-3
+    assert model.constraint_report_["rows"][0] == "certification"
+
+
+@BOTH
+@pytest.mark.parametrize("rate", [fnr, fpr])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_rate_of_one_class_has_the_umbrella_threshold(library, rate, weighted, table, fits):
+    """Weights that are equal change nothing."""
+    X, y = table[0], table[1]["binary"]
+    weight = {"sample_weight": np.full(y.size, 2.0)} if weighted else {}
+    model = certified(library, [rate() <= 0.2], table, probabilities="calibrated", **weight)
+    fit = fits[0]
+    target, sign = (1, -1.0) if rate is fnr else (0, 1.0)
+    own = fit.certified[y[fit.certified] == target]
+    wrong = sign * margins_of(model, X[own], fit.choice.rounds).astype(float)
+    threshold = umbrella_threshold(wrong, 0.2, 0.05)
+    decisions = model.predict(X[own])
+    np.testing.assert_array_equal(decisions != target, wrong > threshold)
+    k = (decisions != target).sum()
+    assert fit.choice.p_value == pytest.approx(stats.binom.cdf(k, own.size, 0.2), rel=1e-6)
+    bolder = (wrong >= threshold).sum()  # one row more, and those of the same score
+    assert fit.choice.p_value <= 0.05 < stats.binom.cdf(bolder, own.size, 0.2)
+    report = model.constraint_report_.loc[0]
+    assert report.held_out == pytest.approx(k / own.size)
+    np.testing.assert_allclose([report.low, report.high], clopper_pearson(k, own.size), atol=1e-9)
+
+
+@BOTH
+def test_several_rates_are_tested_together(library, table, fits):
+    """The p-value is the largest of the binomial tails, by hand, and below delta."""
+    X, y = table[0], table[1]["binary"]
+    model = certified(library, [fnr() <= 0.4, fpr() <= 0.6], table, delta=0.1)
+    fit = fits[0]
+    decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
+    tails = [
+        stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
+        for c, bound in ((1, 0.4), (0, 0.6))
+    ]
+    assert fit.choice.p_value == pytest.approx(max(tails), rel=1e-6)
+    assert fit.choice.p_value <= 0.1
+    report = model.constraint_report_
+    rates = [(decisions != c)[labels == c].mean() for c in (1, 0)]
+    np.testing.assert_allclose(report.held_out, rates, atol=1e-12)
+    assert (report.held_out < report.bound).all()
+
+
+@BOTH
+def test_certificates_with_unequal_weights_are_valid(library, table, fits):
+    """Hoeffding's inequality for a weighted mean of misses, by hand."""
+    X, y = table[0], table[1]["binary"]
+    weight = np.random.default_rng(2).uniform(0.5, 1.5, y.size)
+    model = certified(library, [fnr() <= 0.4], table, sample_weight=weight)
+    fit = fits[0]
+    own = fit.certified[y[fit.certified] == 1]
+    w = weight[own]
+    missed = np.average(model.predict(X[own]) == 0, weights=w)
+    effective = w.sum() ** 2 / (w**2).sum()
+    p = np.exp(-2 * effective * (0.4 - missed) ** 2)
+    assert missed < 0.4
+    assert fit.choice.p_value <= 0.05
+    assert fit.choice.p_value == pytest.approx(p, rel=1e-6)
+
+
+@BOTH
+def test_certificates_of_several_classes(library, table, fits):
+    X, y = table[0], table[1]["several"]
+    model = certified(library, [class_error(2) <= 0.5, class_error(0) <= 0.6], table, "several")
+    fit = fits[0]
+    decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
+    tails = [
+        stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
+        for c, bound in ((2, 0.5), (0, 0.6))
+    ]
+    assert fit.choice.p_value == pytest.approx(max(tails), rel=1e-6)
+    assert fit.choice.p_value <= 0.05
+
+
+@BOTH
+def test_groups_are_kept_together_by_certification_as_well(library, table, fits):
+    groups = np.arange(700) // 4
+    model = certified(library, [fnr() <= 0.3], table, groups=groups)
+    fit = fits[0]
+    assert not np.intersect1d(groups[fit.certified], groups[fit.kept]).size
+    of_kept = groups[fit.kept]
+    for fold in fit.scouts.folds:
+        assert not np.intersect1d(of_kept[fold.training], of_kept[fold.held]).size
+    assert model.constraint_report_["rows"][0] == "certification"
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+def test_too_few_rows_are_refused_before_training(library, weighted, table, monkeypatch):
+    """0.99 to the power of the positive rows that are set aside is more than delta."""
+    for module, name in ((xgb, "train"), (lgb, "train"), (xgb, "Booster"), (lgb, "Booster")):
+        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("training started"))
+    y = table[1]["binary"]
+    weight = {"sample_weight": np.full(y.size, 3.0)} if weighted else {}
+    n = int(0.35 * (y == 1).sum())
+    message = (
+        rf"high_probability.*fnr <= 0\.01.*over ({n}|{n + 1}) of these rows.*245 rows.*"
+        rf"calibration_fraction=0\.35.*{0.99**n:.2g}.*delta=0\.05"
+    )
+    with pytest.raises(ValueError, match=message):
+        certified(library, [fnr() <= 0.01], table, **weight)
+    with pytest.raises(ValueError, match=r"high_probability.*log_loss.*mean loss"):
+        certified(library, [fnr() <= 0.3, log_loss() <= 0.5], table)
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+def test_training_rows_guarantee_nothing(library, guarantee, table):
+    X, y = table[0], table[1]["binary"]
+    with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'train'"):
+        make(library, [fnr() <= 0.3], guarantee=guarantee, measure_on="train").fit(X, y)
+    dart = {"booster": "dart"} if library == "xgboost" else {"boosting_type": "dart"}
+    with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*dart"):
+        make(library, [fnr() <= 0.3], guarantee=guarantee, **dart).fit(X, y)
+
+
+@BOTH
+def test_a_guarantee_on_a_watched_evaluation_set(library, table, fits):
+    """Certification rows are still apart from both."""
+    X, y = table[0], table[1]["binary"]
+    model = make(
+        library,
+        [fnr() <= 0.3],
+        measure_on="holdout",
+        guarantee="high_probability",
+        calibration_fraction=0.35,
+    )
+    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
+    fit = fits[0]
+    assert fit.scouts is None
+    assert fit.solver.lagrangian.n_samples == fit.kept.size
+    assert model.constraint_report_["rows"][0] == "certification"
+    own = 200 + fit.certified[y[200:][fit.certified] == 1]
+    missed = np.mean(model.predict(X[own]) == 0)
+    assert model.constraint_report_.held_out[0] == pytest.approx(missed)
+
+
+@BOTH
+def test_the_error_of_a_vacuous_certificate_is_the_plain_one(library, table):
+    """A rule that any decision meets leaves the threshold where the error is least, about."""
+    X, y = table[0], table[1]["binary"]
+    model = certified(library, [error_rate() <= 1.0], table)
+    assert np.mean(model.predict(X) != y) < 0.3

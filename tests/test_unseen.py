@@ -1,0 +1,538 @@
+"""Rows that the trees have not seen: splits, boosters grown in step, what the model follows."""
+
+from __future__ import annotations
+
+import json
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from scipy import sparse
+from sklearn.utils import _safe_indexing
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    selection_rate,
+)
+from gbm_constrained import lightgbm as ours_lgb
+from gbm_constrained import xgboost as ours_xgb
+from gbm_constrained.cells import Cells
+from gbm_constrained.estimator import ConstrainedFit, SolverOptions
+from gbm_constrained.rows import Rows
+from gbm_constrained.unseen import PLENTY, parts_by_cell, parts_by_group
+
+CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
+BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
+KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
+ROUNDS = 9
+OPTIONS = {
+    "xgboost": {"max_depth": 3, "n_jobs": 1, "enable_categorical": True},
+    "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1, "min_data_in_bin": 1},
+}
+TOLERANCE = {"xgboost": 2e-7, "lightgbm": 1e-12}
+# A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
+RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
+
+
+def make(library, rules, **options):
+    options = {"n_estimators": ROUNDS, **OPTIONS[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **options)
+
+
+def margins_of(model, X, rounds=None, start=None):
+    """Scores of a fitted classifier, or of its first rounds."""
+    if isinstance(model, xgb.XGBClassifier):
+        span = None if rounds is None else (0, rounds)
+        return model.predict(X, output_margin=True, iteration_range=span, base_margin=start)
+    raw = model.predict(X, raw_score=True, num_iteration=rounds)
+    return raw if start is None else raw + start
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Features of few values, so that all parts are cut at the same; labels by number of classes.
+
+    A third of the labels are drawn, so that rules cost errors.
+    """
+    rng = np.random.default_rng(0)
+    X = np.round(2 * rng.normal(size=(600, 5)).clip(-2, 2)) / 2
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=600)
+    y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
+    noise = rng.random(600) < 0.3
+    return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Inner state of each constrained fit."""
+    seen = []
+    describe = ConstrainedFit.describe
+
+    def keep(self, estimator):
+        seen.append(self)
+        describe(self, estimator)
+
+    monkeypatch.setattr(ConstrainedFit, "describe", keep)
+    return seen
+
+
+# --- splits -------------------------------------------------------------------------------------
+
+
+def cells_of(n, n_classes=3, n_groups=2, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(n_classes, size=n, p=rng.dirichlet(np.ones(n_classes) * 2)).astype(np.intp)
+    y[:n_classes] = range(n_classes)
+    s = rng.integers(0, n_groups, n)
+    return Cells(Rows(y, np.arange(n_classes), columns={"s": s}), [["label", ("s",)]])
+
+
+@pytest.mark.parametrize(
+    "shares", [[0.5, 0.5], [0.25] * 4, [0.1] * 10, [0.2, 0.8], [0.25, 0.75], [0.37, 0.63]]
+)
+@pytest.mark.parametrize("n", [40, 999, 20_000])
+def test_each_part_has_its_share_of_each_cell_within_a_row(shares, n):
+    for seed in range(3):
+        cells = cells_of(n, seed=seed)
+        rows = np.sort(np.random.default_rng(seed).permutation(n)[: n - n // 7])
+        parts = parts_by_cell(rows, cells, shares, np.random.RandomState(seed))
+        np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows)
+        assert all((np.diff(part) > 0).all() for part in parts)
+        counts = [np.bincount(cells.codes[part], minlength=len(cells)) for part in parts]
+        whole = np.bincount(cells.codes[rows], minlength=len(cells))
+        for share, count in zip(shares, counts, strict=True):
+            assert abs(count - share * whole).max() <= 1.0 + 1e-9
+            assert abs(count.sum() - share * rows.size) <= 1.0 + 1e-9
+
+
+def test_parts_are_random_and_reproducible():
+    cells = cells_of(500)
+    rows = np.arange(500)
+    first, again, other = (
+        parts_by_cell(rows, cells, [0.2, 0.8], np.random.RandomState(seed))[0]
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.intersect1d(first, other).size < 0.5 * first.size
+    # Every row may be in every part.
+    drawn = np.concatenate(
+        [parts_by_cell(rows, cells, [0.2, 0.8], np.random.RandomState(s))[0] for s in range(300)]
+    )
+    share = np.bincount(drawn, minlength=500) / 300
+    assert abs(share - 0.2).max() < 5 * np.sqrt(0.16 / 300)
+
+
+def test_groups_are_not_split():
+    cells = cells_of(900, n_classes=2)
+    groups = np.random.default_rng(1).integers(0, 60, 900)
+    rows = np.arange(30, 900)
+    parts = parts_by_group(rows, cells, 4, groups, np.random.RandomState(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows)
+    for i, part in enumerate(parts):
+        others = np.concatenate(parts[:i] + parts[i + 1 :])
+        assert not np.intersect1d(groups[part], groups[others]).size
+        assert abs(part.size - rows.size / 4) < 60
+    again = parts_by_group(rows, cells, 4, groups, np.random.RandomState(0))
+    for one, two in zip(parts, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_cells_smaller_than_the_number_of_parts():
+    """They are no stratum where groups are kept together, and scikit-learn does not warn."""
+    cells = cells_of(200, n_classes=4, n_groups=8)
+    groups = np.arange(200) // 3
+    parts = parts_by_group(np.arange(200), cells, 5, groups, np.random.RandomState(0))
+    assert sum(part.size for part in parts) == 200
+
+
+@BOTH
+def test_no_seed_is_seed_zero(library, table, fits):
+    X, y = table
+    seeds = [None, 0, np.random.RandomState(0), 1]
+    for seed in seeds:
+        make(library, RULES["binary"], random_state=seed, n_estimators=2).fit(X, y["binary"])
+    held = [[fold.held for fold in fit.scouts.folds] for fit in fits]
+    for other in held[1:3]:
+        for one, two in zip(held[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+    assert any(
+        (one.size, *one) != (two.size, *two) for one, two in zip(held[0], held[3], strict=True)
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_groups_of_a_fit(library, measure_on, table, fits):
+    X, y = table
+    groups = np.array([f"patient {i}" for i in np.arange(600) // 5])
+    model = make(library, RULES["binary"], measure_on=measure_on, n_estimators=3)
+    model.fit(X, y["binary"], groups=groups)
+    folds = fits[0].scouts.folds
+    assert len(folds) == (4 if measure_on == "crossfit" else 1)
+    for fold in folds:
+        assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate([fold.training, fold.held])), np.arange(600)
+        )
+    with pytest.raises(ValueError, match=r"groups.*600 training rows.*599"):
+        model.fit(X, y["binary"], groups=groups[:-1])
+
+
+# --- boosters grown in step ---------------------------------------------------------------------
+
+
+def variant(name, X, n_classes):
+    """A kind of input: features, and arguments of fit."""
+    rng = np.random.default_rng(5)
+    if name == "categories":
+        kind = np.array(["a", "b", "c"])[(np.abs(X[:, 3]) * 2).astype(int) % 3]
+        return pd.DataFrame(X, columns=list("abcde")).assign(kind=pd.Categorical(kind)), {}
+    if name == "missing":
+        return np.where(rng.random(X.shape) < 0.2, np.nan, X), {}
+    if name == "sparse":
+        return sparse.csr_matrix(np.where(np.abs(X) < 0.7, 0.0, X)), {}
+    if name == "weights":
+        return X, {"sample_weight": rng.exponential(size=len(X)).round(3)}
+    if name == "start":
+        shape = len(X) if n_classes == 2 else (len(X), n_classes)
+        return X, {"start": rng.normal(size=shape).astype(np.float32).astype(float)}
+    return X, {}
+
+
+def intercept_of(library, parent, X, y, weight):
+    """What the library's own fit on all rows begins with; the boosters on parts do, too."""
+    if library == "xgboost":
+        booster = parent.fit(X, y, sample_weight=weight).get_booster()
+        config = json.loads(booster.save_config())["learner"]["learner_model_param"]
+        values = json.loads(config["base_score"])
+        return values[0] if np.size(values) == 1 else list(values)
+    weight = np.ones(y.size) if weight is None else weight.astype(np.float32).astype(float)
+    share = np.bincount(y, weight) / weight.sum()
+    logs = np.log(share) if share.size > 2 else np.log(share[1] / share[0])
+    return np.broadcast_to(logs, (y.size, share.size) if share.size > 2 else y.size)
+
+
+NAMES = ["numpy", "categories", "missing", "sparse", "weights", "start"]
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        *((library, name) for library in CLASSIFIERS for name in NAMES),
+        ("lightgbm", "subsample"),  # XGBoost's boosters take turns at one source of randomness
+    ],
+)
+def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, fits):
+    """Without multipliers: to rounding, after each number of rounds, pooled by row."""
+    X, y = table[0], table[1][kind]
+    n_classes = y.max() + 1
+    X, given = variant(name, X, n_classes)
+    start, weight = given.pop("start", None), given.get("sample_weight")
+    options = {}
+    if name == "subsample":
+        options = {"subsample": 0.6, "subsample_freq": 1, "random_state": 4}
+    own = dict(given)
+    if start is not None:
+        own["base_margin" if library == "xgboost" else "init_score"] = start
+    make(library, [error_rate() <= 1.0], measure_on="crossfit", n_folds=3, **options).fit(
+        X, y, **own
+    )
+    (fit,) = fits
+    assert not any(multipliers.any() for multipliers in fit.measurement.schedule)
+    parent = PARENTS[library](n_estimators=ROUNDS, **OPTIONS[library], **options)
+    begin = start
+    if start is None:
+        begin = intercept_of(library, parent, X, y, weight)
+    expected = {}
+    for fold in fit.scouts.folds:
+        part = {} if weight is None else {"sample_weight": weight[fold.training]}
+        if library == "lightgbm":
+            part["init_score"] = begin[fold.training]
+        elif start is None:
+            parent.set_params(base_score=begin)
+        else:
+            part["base_margin"] = start[fold.training]
+        parent.fit(_safe_indexing(X, fold.training), y[fold.training], **part)
+        held = _safe_indexing(X, fold.held)
+        begin_held = None if library == "xgboost" and start is None else begin[fold.held]
+        for rounds in (1, 4, ROUNDS):
+            found = margins_of(parent, held, rounds, begin_held)
+            pooled = expected.setdefault(rounds, np.full((y.size, *found.shape[1:]), np.nan))
+            pooled[fold.held] = found
+    for rounds, pooled in expected.items():
+        found = fit.scouts.held_margin(rounds)
+        assert found.shape == pooled.shape
+        scale = max(1.0, abs(pooled).max())
+        np.testing.assert_allclose(found, pooled, rtol=0, atol=2 * scale * TOLERANCE[library])
+    np.testing.assert_array_equal(fit.scouts.held_margin(), fit.scouts.held_margin(ROUNDS))
+
+
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_rounds_that_grow_no_tree(measure_on, table, fits):
+    """LightGBM keeps none where no split pays: prefixes are those of the rounds asked for."""
+    X, y = table[0], table[1]["binary"]
+    options = {"min_split_gain": 6.0, "n_estimators": 40, "learning_rate": 0.5}
+    make("lightgbm", [fnr() <= 0.1], measure_on=measure_on, **options).fit(X, y)
+    (fit,) = fits
+    grown = [member.booster.current_iteration() for member in fit.scouts.members]
+    assert min(grown) < 38, "every round grew a tree, so that nothing is proved"
+    for record in fit.measurement.solver.history[1:]:
+        margin = fit.scouts.held_margin(record.rounds)
+        missed = np.mean(margin[y[fit.measurement.rows] == 1] <= 0)
+        assert record.functionals[0] == pytest.approx(missed, abs=1e-12)
+
+
+# --- what the multipliers move by, and what follows them ----------------------------------------
+
+
+def scored(library, member, X, rounds):
+    """Scores of rows by one of the boosters, by the library itself."""
+    if library == "xgboost":
+        booster = member.booster
+        base = booster.predict(xgb.DMatrix(X), output_margin=True, iteration_range=(0, rounds))
+        return base
+    held = member.booster.predict(X, raw_score=True, num_iteration=rounds)
+    return held + member.held_start
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, table, fits):
+    """Each booster's own predictions on its held rows, counted with weights; history has them."""
+    X, y = table[0], table[1][kind]
+    weight = np.random.default_rng(3).exponential(size=y.size)
+    model = make(library, RULES[kind], measure_on=measure_on, probabilities="calibrated")
+    model.fit(X, y, sample_weight=weight)
+    (fit,) = fits
+    folds = fit.scouts.folds
+    rows = np.sort(np.concatenate([fold.held for fold in folds]))
+    assert rows.size == (600 if measure_on == "crossfit" else 150)
+    records = fit.measurement.solver.history
+    assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
+    assert any(r.multipliers.any() for r in records)
+    target = 1 if kind == "binary" else 2
+    name = f"held_out[{RULES[kind][0]}]"
+    for record in records[1:]:
+        wrong = np.zeros(y.size, dtype=bool)
+        for fold, member in zip(folds, fit.scouts.members, strict=True):
+            scores = scored(library, member, X[fold.held], record.rounds)
+            decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
+            wrong[fold.held] = decided != y[fold.held]
+        inside = rows[y[rows] == target]
+        rate = np.average(wrong[inside], weights=weight[inside])
+        history = model.history_.set_index("rounds")
+        # Weighted sums are taken in the library's precision.
+        for found in (record.functionals[0], history.loc[record.rounds, name]):
+            assert found == pytest.approx(rate, abs=1e-7)
+    assert model.constraint_report_["rows"][0] == (
+        "out of fold" if measure_on == "crossfit" else "holdout"
+    )
+
+
+@BOTH
+@KINDS
+def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch):
+    """It is the fit on all rows whose multipliers are given, measured nowhere."""
+    X, y = table[0], table[1][kind]
+    model = make(library, RULES[kind], measure_on="crossfit", probabilities="calibrated")
+    model.fit(X, y)
+    schedule = [np.array(m) for m in fits[0].measurement.schedule]
+    assert len(schedule) == 5
+    assert schedule[-1].any()
+
+    def given(self, *args, **kwargs):
+        self.solver.schedule = schedule
+        return "train"
+
+    monkeypatch.setattr(ConstrainedFit, "measured_on", given)
+    same = make(library, RULES[kind]).fit(X, y)
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(same, X))
+    for fit in fits:
+        np.testing.assert_array_equal([r.multipliers for r in fit.solver.history], schedule)
+    for name in ("value", "multiplier"):
+        column = f"{name}[{RULES[kind][0]}]"
+        np.testing.assert_array_equal(
+            model.history_[column].iloc[:-1], same.history_[column].iloc[:-1]
+        )
+
+
+@BOTH
+def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, fits):
+    """With a rate that falls to nothing, later rounds of the boosters on parts add nothing."""
+    X, y = table[0], table[1]["binary"]
+    rates = [0.3] * 4 + [1e-12] * 5
+    model = make(library, [fnr() <= 0.1], measure_on="crossfit")
+    if library == "xgboost":
+        model.set_params(callbacks=[xgb.callback.LearningRateScheduler(rates)])
+        model.fit(X, y)
+    else:
+        model.fit(X, y, callbacks=[lgb.reset_parameter(learning_rate=rates)])
+    scouts = fits[0].scouts
+    # XGBoost's scheduler sets the rate after a round, for the next one.
+    assert abs(scouts.held_margin(4) - scouts.held_margin(2)).max() > 0.05
+    np.testing.assert_allclose(scouts.held_margin(ROUNDS), scouts.held_margin(5), atol=1e-6)
+
+
+# --- where --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rules", "where"),
+    [
+        ((60_000, 50_000), [fnr() <= 0.1, error_rate() <= 0.5], "holdout"),
+        ((60_000, 49_999), [fnr() <= 0.1, error_rate() <= 0.5], "crossfit"),
+        ((60_000, 49_999), [error_rate() <= 0.5], "holdout"),
+        ((60_000, 49_999), [fpr() <= 0.5], "holdout"),
+        ((60_000, 60_000), [gap(selection_rate(), by="s") <= 0.5], "crossfit"),
+        ((60_000, 60_000), [log_loss() <= 0.5], "crossfit"),
+    ],
+)
+def test_holdout_is_chosen_where_every_rate_has_plenty_of_rows(sizes, rules, where):
+    assert PLENTY == 50_000
+    y = np.repeat([0, 1], sizes)
+    s = np.arange(y.size) >= 45_000  # one group is too small
+    options = SolverOptions.of(ConstrainedXGBClassifier(constraints=rules))
+    X = np.zeros((y.size, 1))
+    fit = ConstrainedFit(options, X, y, sensitive_features={"s": s}, learning_rate=0.1, n_rounds=1)
+    assert fit.measured_on(True, has_evaluation_set=False) == where
+    assert fit.measured_on(True, has_evaluation_set=True) == where
+    assert fit.measured_on(False, has_evaluation_set=True) == "train"
+
+
+@BOTH
+def test_plenty_of_rows_grow_one_booster_more(library, table, fits, monkeypatch):
+    monkeypatch.setattr("gbm_constrained.estimator.PLENTY", 100)
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [fnr() <= 0.1]).fit(X, y)
+    assert len(fits[0].scouts.members) == 1
+    assert model.constraint_report_["rows"][0] == "holdout"
+    make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.4).fit(X, y)
+    held = fits[1].scouts.folds[0].held
+    assert abs(held.size - 0.4 * 600) <= 1
+    assert abs(y[held].sum() - 0.4 * y.sum()) <= 1
+
+
+def dart(library):
+    return {"booster": "dart"} if library == "xgboost" else {"boosting_type": "dart"}
+
+
+def earlier(library, X, y):
+    model = make(library, [], n_estimators=3).fit(X, y)
+    if library == "xgboost":
+        return {"xgb_model": model.get_booster()}
+    return {"init_model": model.booster_}
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["dart", "continued"])
+def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(library, case, table, fits):
+    """By default; asked for explicitly it is refused, unless there is an evaluation set."""
+    X, y = table[0], table[1]["binary"]
+    options = dart(library) if case == "dart" else {}
+    begin = earlier(library, X, y) if case == "continued" else {}
+    model = make(library, [fnr() <= 0.1], **options).fit(X, y, **begin)
+    assert fits[-1].scouts is None
+    report = model.constraint_report_
+    assert report[["held_out", "low", "high", "rows"]].isna().all(axis=None)
+    assert not model.shift_.any()
+    for measure_on in ("holdout", "crossfit"):
+        with pytest.raises(ValueError, match=rf"measure_on='{measure_on}'.*dart.*'train'"):
+            make(library, [fnr() <= 0.1], measure_on=measure_on, **options).fit(X, y, **begin)
+    given = {"eval_set": [(X[:200], y[:200])], **begin}
+    if library == "xgboost":
+        given["verbose"] = False
+    model = make(library, [fnr() <= 0.1], measure_on="holdout", **options)
+    model.fit(X[200:], y[200:], **given)
+    missed = np.mean(model.predict(X[:200])[y[:200] == 1] == 0)
+    assert model.constraint_report_.held_out[0] == pytest.approx(missed)
+
+
+# --- rows that the user holds out ---------------------------------------------------------------
+
+
+@BOTH
+@KINDS
+def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
+    """The last one; no booster is grown besides, and its rates move the multipliers."""
+    X, y = table[0], table[1][kind]
+    for module in (ours_xgb, ours_lgb):
+        monkeypatch.setattr(
+            module._Scout, "__init__", lambda *a, **k: pytest.fail("a booster besides")
+        )
+    sets = [(X[:50], y[:50]), (X[50:250], y[50:250])]
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    model = make(library, RULES[kind], measure_on="holdout", probabilities="calibrated")
+    model.fit(X[250:], y[250:], eval_set=sets, **quiet)
+    (fit,) = fits
+    assert fit.scouts is None
+    records = fit.measurement.solver.history
+    assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
+    assert any(r.multipliers.any() for r in records)
+    target = 1 if kind == "binary" else 2
+    X_held, y_held = sets[1]
+    history = model.history_.set_index("rounds")
+    for record in records[1:]:
+        scores = margins_of(model, X_held, record.rounds)
+        decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
+        rate = np.mean(decided[y_held == target] != target)
+        assert record.functionals[0] == pytest.approx(rate, abs=1e-9)
+        assert history.loc[record.rounds, f"held_out[{RULES[kind][0]}]"] == pytest.approx(rate)
+    # The model is moved by the multipliers that these rates have made.
+    np.testing.assert_array_equal(
+        [r.multipliers for r in fit.solver.history], fit.measurement.schedule[:5]
+    )
+    report = model.constraint_report_
+    assert report["rows"].tolist() == ["eval_set[1], watched"] * len(report)
+    decided = model.predict(X_held)
+    rate = np.mean(decided[y_held == target] != target)
+    assert report.held_out[0] == pytest.approx(rate)
+
+
+@BOTH
+def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
+    X, y = table[0], table[1]["binary"]
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    given = {"eval_set": [(X[:200], y[:200])], **quiet}
+    for options in (
+        {},
+        {"measure_on": "train"},
+        {"measure_on": "holdout", "holdout_fraction": 0.3},
+    ):
+        model = make(library, [fnr() <= 0.1], **options).fit(X[200:], y[200:], **given)
+        assert model.constraint_report_["rows"].tolist() == ["eval_set[0]"]
+        missed = np.mean(model.predict(X[:200])[y[:200] == 1] == 0)
+        assert model.constraint_report_.held_out[0] == pytest.approx(missed)
+
+
+@BOTH
+def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, fits):
+    X, y = table[0], table[1]["binary"]
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    model = make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
+    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet)
+    (fold,) = fits[0].scouts.folds
+    assert fold.held.size == 120
+    assert fits[0].unseen.source == "holdout"
+
+
+@BOTH
+def test_rules_that_an_evaluation_set_cannot_measure(library, table):
+    X, y = table[0], table[1]["binary"]
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    rule = error_rate(on=X[200:, 0] > 0) <= 0.2
+    with pytest.raises(ValueError, match=r"eval_set\[0\].*holdout_fraction"):
+        make(library, [rule], measure_on="holdout").fit(
+            X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet
+        )
