@@ -221,7 +221,7 @@ class Feasibility:
         """What was found, in plain words; one line for each rule."""
         told = [self._conflict_message() or self._fragile_message(), self._few_message()]
         return "\n".join(filter(None, told)) or (
-            f"All {len(self.rules)} rules can be met: no doubt arises on {self._rows}."
+            f"No doubt arises that the rules can be met, on {self._rows}."
         )
 
     def __str__(self) -> str:
