@@ -8,7 +8,9 @@ Clopper-Pearson interval; where n is too small for a certificate, none is given 
 
 - umbrella: fnr <= b with probability 1 - delta (Neyman-Pearson umbrella).
 - expected: fnr <= b in expectation (conformal risk control): "rate" is to be b at most.
-- gap: gap(fpr, by group) <= b with probability 1 - delta, fixed sequence over thresholds.
+- gap: gap(fpr, by group) <= b with probability 1 - delta, by the exact test of two rates along a
+  fixed sequence of thresholds. "violated" stays below delta: all tests up to the first wrong one
+  have to pass.
 - classes: three ordered classes, the errors of the first and the last bounded at once, by
   class_error p-values along one fixed sequence for each of the two thresholds.
 

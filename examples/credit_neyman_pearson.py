@@ -28,7 +28,7 @@ from sklearn.model_selection import train_test_split
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr
 from gbm_constrained.datasets import load_credit
-from gbm_constrained.plotting import plot_history, plot_threshold_curve, plot_trade_off
+from gbm_constrained.plotting import plot_history, plot_threshold_curve, plot_tradeoff
 
 MISS_RATE = 0.05  # the rule: the fraction of frauds that may be missed
 BOUNDS = [0.1, 0.05, 0.01]  # of the trade-off curve
@@ -265,8 +265,14 @@ def plot_trade_offs(path: Path, points: Any, scores: Any, y_train: Any, y_test: 
             y_train, on_train, ax, label="plain, every threshold, training rows", linestyle="--"
         )
         plot_threshold_curve(y_test, on_test, ax, label="plain, every threshold, test rows")
-        plot_trade_off(
-            points[library], ax, x="miss rate", y="false alarm rate", series="rows", label="bound"
+        plot_tradeoff(
+            points[library],
+            ax,
+            x="miss rate",
+            y="false alarm rate",
+            bound=None,
+            series="rows",
+            label="bound",
         )
         ax.set_yscale("log")
         ax.set_xlabel("miss rate (fraction of frauds)")

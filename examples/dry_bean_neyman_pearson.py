@@ -31,7 +31,7 @@ from sklearn.model_selection import train_test_split
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, class_error
 from gbm_constrained.datasets import load_dry_bean
-from gbm_constrained.plotting import plot_history, plot_trade_off
+from gbm_constrained.plotting import plot_history, plot_tradeoff
 
 EXPECTED_ERRORS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}  # by position of the sorted class names
 FACTORS = [2, 1.5, 1, 0.5]  # of the expected errors, for the trade-off curve
@@ -218,8 +218,14 @@ def plot_trade_offs(path: Path, points: dict[str, pd.DataFrame]) -> None:
     asked = sum(EXPECTED_ERRORS.values())
     for ax, library in zip(axes, points, strict=True):
         ax.axvline(asked, color="0.5", linestyle=":", label="sum of the expected errors")
-        plot_trade_off(
-            points[library], ax, x="summed error", y="accuracy", series="rows", label="factor"
+        plot_tradeoff(
+            points[library],
+            ax,
+            x="summed error",
+            y="accuracy",
+            bound=None,
+            series="rows",
+            label="factor",
         )
         ax.set_xlabel("summed error of the constrained classes (fraction)")
         ax.set_ylabel("accuracy (fraction)")

@@ -20,10 +20,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -34,11 +34,13 @@ from sklearn.utils import check_random_state
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.certificates import (
     CellCounts,
-    clopper_pearson,
     constraint_intervals,
     functional_intervals,
+    level_of_all,
+    worst_interval,
 )
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
+from gbm_constrained.decision import Estimate
 from gbm_constrained.estimator import as_labels, check_constraints, check_weight
 from gbm_constrained.rates import (
     Constraint,
@@ -49,8 +51,6 @@ from gbm_constrained.rates import (
     Judged,
     Mask,
     Overall,
-    Quotient,
-    Ratio,
     Term,
     accuracy,
 )
@@ -71,20 +71,6 @@ GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
 MODEL_COLUMNS = (
     "model", "accuracy", "low", "high", "violation", "holds", "violated", "undecided"
 )  # fmt: skip
-
-
-class Estimate(NamedTuple):
-    """A value on a sample of rows, and the interval for its value on all such rows.
-
-    Parameters
-    ----------
-    value, low, high : float
-        The value, and the ends of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -525,118 +511,20 @@ def _measure(
     intervals = constraint_intervals(compiled, counts, level, random_state=0)
     at = functional_intervals(compiled, counts, level)
     for j, constraint in enumerate(compiled.constraints):
+        if loss is None or not any(t.event == "log_loss" for t in constraint.terms):
+            continue
         span, expression = compiled.spans[j], constraint.expression
-        f, spread = functionals[span], None
-        if loss is not None and any(t.event == "log_loss" for t in constraint.terms):
-            deviation = _deviations(cells, compiled, j, decided, loss)
-            spread = deviation.T @ deviation
-            at[span] = _normal(f, spread, level)
+        f, deviation = functionals[span], _deviations(cells, compiled, j, decided, loss)
+        spread = deviation.T @ deviation
+        at[span] = _normal(f, spread, level)
         # The gap of two groups is one difference, with an interval of its own.
         is_difference = type(expression) is Gap and f.size == 2
         if isinstance(expression, (Each, Gap)) and not is_difference:
-            several = f.size if isinstance(expression, Each) else f.size * (f.size - 1) // 2
-            strictly = 1.0 - (1.0 - level) / several
-            strict = functional_intervals(compiled, counts, strictly)[span]
-            if spread is not None:
-                strict = _normal(f, spread, strictly)
-            intervals[j] = _group_interval(constraint, f, at[span], strict)
-        elif spread is not None:
+            strict = _normal(f, spread, level_of_all(constraint, f.size, level))
+            intervals[j] = worst_interval(constraint, f, at[span], strict)
+        else:
             intervals[j] = _loss_interval(constraint, f, spread, level)
-        elif isinstance(expression, Quotient):
-            odds = _odds_interval(compiled, span, counts, level)
-            intervals[j] = intervals[j] if odds is None else odds
     return _Measured(functionals, at, compiled.values(functionals), intervals)
-
-
-def _group_interval(constraint: Constraint, f: Float, at: Float, strict: Float) -> Float:
-    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
-
-    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
-    its own upper end, and so above the largest of all, happens no more often than for any one.
-    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
-    Resampling has neither property: a group without an event never has one in a replicate, and
-    would be certified however few its rows are.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
-    f : ndarray of shape (n_groups,)
-        Rates; the reference comes last.
-    at, strict : ndarray of shape (n_groups, 2)
-        Their intervals at the level asked for, and at one that all of them hold at once, or all
-        pairs.
-    """
-    if isinstance(constraint.expression, Each):
-        if constraint.sense == "<=":
-            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
-        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
-    assert isinstance(constraint.expression, Gap)
-    n = f.size
-    first, second = np.nonzero(~np.eye(n, dtype=bool))
-    if constraint.expression.reference is not None:
-        with_reference = (first == n - 1) | (second == n - 1)
-        first, second = first[with_reference], second[with_reference]
-
-    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
-        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
-        down, up = f - intervals[:, 0], intervals[:, 1] - f
-        difference = f[first] - factor * f[second]
-        return (
-            difference - np.hypot(down[first], factor * up[second]),
-            difference + np.hypot(up[first], factor * down[second]),
-        )
-
-    if not isinstance(constraint.expression, Ratio):
-        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
-    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
-    slack = constraint.expression.slack
-    return np.array(
-        [
-            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
-            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
-        ]
-    )
-
-
-def _odds_interval(
-    compiled: CompiledConstraints, span: slice, counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of a quotient of events that exclude each other, such as wins over losses.
-
-    Among the rows where either happens, the first happens with a binomial probability p, and the
-    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
-    other quotients.
-    """
-    top, bottom = compiled.parts[span]
-    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
-        return None
-    (first,), (second,) = top, bottom
-    alike = np.array_equal(first.cells, second.cells) and not compiled.constant[span].any()
-    if not alike or (first.event & second.event).any():
-        return None
-    either = first.event | second.event
-    weight, square = counts.weight[first.cells], counts.square[first.cells]
-    total, squares = weight[either].sum(), square[either].sum()
-    if not total > 0:
-        return np.full(2, np.nan)
-    n = total**2 / squares  # the number of rows, or what weights leave of it
-    events = n * weight[first.event].sum() / total
-    low, high = clopper_pearson(events, n, level)
-    with np.errstate(divide="ignore"):
-        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
-    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
-
-
-def _largest(holds: Callable[[float], bool]) -> float:
-    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
-    if holds(1.0):
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def _deviations(

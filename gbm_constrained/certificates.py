@@ -9,8 +9,9 @@ A functional of constraints adds up *parts*, fractions of the rows of a base set
 tested against the null hypothesis that it is violated in the population. Parts over the same base
 set are one *block*: the mean of a score of each row, a function of its cell and its predicted
 class. Given which rows are in the base set these scores are independent with one distribution, so
-that the row is a statement about a binomial or a bounded mean. Blocks over different base sets,
-overlapping or not, are combined by a union bound.
+that the row is a statement about a binomial or a bounded mean. Two binomial blocks over disjoint
+base sets have an exact test (:mod:`gbm_constrained.two_rates`); other blocks over different base
+sets, overlapping or not, are combined by a union bound.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
 hypothesis is true. To find ``p <= delta`` certifies that the rule holds, with confidence
@@ -23,7 +24,7 @@ and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an appr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log, log1p
@@ -35,8 +36,9 @@ from scipy import sparse, special, stats
 
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, Part, value_of
-from gbm_constrained.rates import Each, Gap, Quotient, Rate, Ratio
+from gbm_constrained.rates import Constraint, Each, Gap, Quotient, Rate, Ratio
 from gbm_constrained.rows import Codes, Float
+from gbm_constrained.two_rates import sum_p_value
 
 __all__ = [
     "CellCounts",
@@ -52,12 +54,14 @@ __all__ = [
     "hoeffding_bentkus_p_value",
     "holm",
     "learn_then_test",
+    "level_of_all",
     "minimum_rows",
     "newcombe_difference",
     "row_p_values",
     "rule_p_value",
     "umbrella_rank",
     "umbrella_threshold",
+    "worst_interval",
 ]
 
 Bool = NDArray[np.bool_]
@@ -213,6 +217,13 @@ def _blocks(parts: Sequence[Part]) -> tuple[_Block, ...]:
             score = score + found[key][1]
         found[key] = part.cells, score
     return tuple(_Block(cells, score) for cells, score in found.values())
+
+
+def _are_binomials_apart(blocks: Sequence[_Block]) -> bool:
+    """Whether two blocks are binomials of different rows: parts of a row are of one view."""
+    first, second = blocks
+    apart = not np.intersect1d(first.cells, second.cells).size
+    return first.is_binomial and second.is_binomial and apart
 
 
 def _blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[_Block, ...] | None]:
@@ -494,7 +505,7 @@ def _exact_interval(
     elif (
         len(blocks) == 2
         and abs(blocks[1].width - scale) < ROUNDING
-        and not np.intersect1d(blocks[0].cells, blocks[1].cells).size
+        and _are_binomials_apart(blocks)
     ):
         (e1, n1), (e2, n2) = binomials
         # p_1 + p_2 is one more than the difference of p_1 and the other event's probability.
@@ -532,9 +543,22 @@ def functional_intervals(
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
+    everything = range(len(compiled.parts))
+    return _functional_intervals(compiled, counts, everything, level, random_state)
+
+
+def _functional_intervals(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    which: Iterable[int],
+    level: float,
+    random_state: int,
+) -> Float:
+    """Intervals of some functionals, in rows of their own; NaN in those of the others."""
     ends = np.full((len(compiled.parts), 2), np.nan)
     resampled = []
-    for k, parts in enumerate(compiled.parts):
+    for k in which:
+        parts = compiled.parts[k]
         exact = _exact_interval(parts, compiled.constant[k], counts, level)
         if exact is not None:
             ends[k] = exact
@@ -557,12 +581,10 @@ def constraint_intervals(
 
     A rate has that of its functional (:func:`functional_intervals`). The gap of two groups has
     Newcombe's interval of the signed difference, folded to its absolute value: what covers the one
-    covers the other. Precision, and other shares of the rows that a decision selects, are
-    Clopper-Pearson's among these. All else has the bootstrap's.
-
-    The bootstrap of a gap of many groups is an interval of ``max - min`` *as estimated*: the
-    largest of noisy differences is larger on average than the largest difference, in the sample
-    and once more in its replicates, so that the interval lies too high where gaps are small.
+    covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
+    :func:`worst_interval`. Precision, and other shares of the rows that a decision selects, are
+    Clopper-Pearson's among these, and so are odds such as wins over losses. All else has the
+    bootstrap's.
 
     Parameters
     ----------
@@ -593,8 +615,18 @@ def constraint_intervals(
             exact = _exact_interval(parts[0], constant[0], counts, level)
         elif isinstance(expression, Quotient):
             exact = _share_interval(parts, constant, counts, level)
+            if exact is None:
+                exact = _odds_interval(parts, constant, counts, level)
         elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
             exact = _gap_interval(parts, counts, level)
+        if exact is None and isinstance(expression, (Each, Gap)):
+            own = range(span.start, span.stop)
+            f = functionals_of(compiled, counts)[span]
+            at, strict = (
+                _functional_intervals(compiled, counts, own, one, random_state)[span]
+                for one in (level, level_of_all(constraint, f.size, level))
+            )
+            exact = worst_interval(constraint, f, at, strict)
         if exact is not None:
             ends[j] = exact
         else:
@@ -607,6 +639,93 @@ def constraint_intervals(
 
         ends[resampled] = bootstrap(compiled, counts, values, level, random_state=random_state)
     return ends
+
+
+def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
+    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    n_groups : int
+        Their number, with the reference.
+    level : float
+        Probability that all cover the truth, at least (Bonferroni).
+    """
+    is_each = isinstance(constraint.expression, Each)
+    several = n_groups if is_each else n_groups * (n_groups - 1) // 2
+    return 1.0 - (1.0 - level) / max(several, 1)
+
+
+def worst_interval(
+    constraint: Constraint, f: Float, at: Float, strict: Float
+) -> NDArray[np.float64]:
+    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+
+    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
+    its own upper end, and so above the largest of all, happens no more often than for any one.
+    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    Resampling has neither property: a group without an event never has one in a replicate, and
+    would be certified however few its rows are.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    f : ndarray of shape (n_groups,)
+        Rates; the reference comes last.
+    at, strict : ndarray of shape (n_groups, 2)
+        Their intervals at the level asked for, and at that of :func:`level_of_all`.
+
+    Returns
+    -------
+    ndarray of shape (2,)
+        NaN where the value is undefined.
+    """
+    if np.isnan(value_of(constraint, f)):
+        return np.full(2, np.nan)
+    if isinstance(constraint.expression, Each):
+        if constraint.sense == "<=":
+            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+    assert isinstance(constraint.expression, Gap)
+    n = f.size
+    first, second = np.nonzero(~np.eye(n, dtype=bool))
+    if constraint.expression.reference is not None:
+        with_reference = (first == n - 1) | (second == n - 1)
+        first, second = first[with_reference], second[with_reference]
+
+    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
+        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
+        down, up = f - intervals[:, 0], intervals[:, 1] - f
+        difference = f[first] - factor * f[second]
+        return (
+            difference - np.hypot(down[first], factor * up[second]),
+            difference + np.hypot(up[first], factor * down[second]),
+        )
+
+    if not isinstance(constraint.expression, Ratio):
+        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
+    slack = constraint.expression.slack
+    return np.array(
+        [
+            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
+            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
+        ]
+    )
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
+    if holds(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _gap_interval(
@@ -644,6 +763,32 @@ def _share_interval(
     scale = numerator.score[event][0] / denominator.score[inside][0]
     events, n = _effective(counts, numerator.cells, inside, event)
     return np.sort(scale * np.array(clopper_pearson(events, n, level)))
+
+
+def _odds_interval(
+    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a quotient of events that exclude each other, such as wins over losses.
+
+    Among the rows where either happens, the first happens with a binomial probability p, and the
+    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
+    other quotients.
+    """
+    top, bottom = parts
+    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
+        return None
+    (first,), (second,) = top, bottom
+    alike = np.array_equal(first.cells, second.cells) and not constant.any()
+    if not alike or (first.event & second.event).any():
+        return None
+    either = first.event | second.event
+    if not counts.weight[first.cells][either].sum() > 0:
+        return np.full(2, np.nan)
+    events, n = _effective(counts, first.cells, either, first.event)
+    low, high = clopper_pearson(events, n, level)
+    with np.errstate(divide="ignore"):
+        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
+    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
 
 
 # --- p-values ---------------------------------------------------------------------------------
@@ -713,6 +858,24 @@ def _p_of_block(block: _Block, bound: float, counts: CellCounts) -> Float:
         mean = (block.sum(counts.count, block.score) / n - block.low) / block.width
     mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
+
+
+def _p_of_two(blocks: Sequence[_Block], bound: float, counts: CellCounts) -> Float:
+    """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
+
+    A mean score is its low value plus its width times the probability of its high value.
+    """
+    first, second = blocks
+    (events_1, n_1), (events_2, n_2) = (
+        (block.sum(counts.count, block.reaches(block.high)), block.sum(counts.count))
+        for block in blocks
+    )
+    limit = bound - first.low - second.low
+    p = np.ones(n_1.shape)
+    for at in np.ndindex(p.shape):
+        x_1, of_1, x_2, of_2 = (float(x[at]) for x in (events_1, n_1, events_2, n_2))
+        p[at] = sum_p_value(x_1, of_1, x_2, of_2, limit, first.width, second.width)
+    return p
 
 
 def _p_of_union(blocks: Sequence[_Block], bound: float, counts: CellCounts) -> Float:
@@ -794,7 +957,9 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
     - several fractions over one base set, as in quotients: the binomial of the rows that decide
       where there are two kinds of these (precision, F1, shares of predictions and of changes),
       exact given their number; :func:`hoeffding_bentkus_p_value` otherwise;
-    - fractions over K base sets, overlapping or not, as in gaps: the smallest delta at which the
+    - fractions over two disjoint base sets, as in the gap or the ratio of two groups: the exact
+      unconditional test of :func:`gbm_constrained.two_rates.sum_p_value`;
+    - other fractions over K base sets, overlapping or not: the smallest delta at which the
       one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
       takes their place where a base set has fractions that make no binomial.
 
@@ -811,7 +976,7 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
     -------
     ndarray of shape (..., m)
         1 where a base set has no rows, and for mean losses, which have no bounded range. Rows
-        that bind no prediction have 0. Union bounds end at 1e-15.
+        that bind no prediction have 0. Union bounds end at 1e-15, tests of two groups at 1e-5.
 
     References
     ----------
@@ -827,6 +992,8 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
             p[..., j] = _p_weighted(blocks, bound, counts)
         elif len(blocks) == 1:
             p[..., j] = _p_of_block(blocks[0], bound, counts)
+        elif len(blocks) == 2 and _are_binomials_apart(blocks):
+            p[..., j] = _p_of_two(blocks, bound, counts)
         else:
             p[..., j] = _p_of_union(blocks, bound, counts)
     return p

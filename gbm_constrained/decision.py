@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells
 from gbm_constrained.certificates import (
     CellCounts,
+    clopper_pearson,
     constraint_intervals,
     expected_bounds,
     functional_intervals,
@@ -52,6 +53,23 @@ TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, st
 def shifted(margin: Array, shift: Float) -> Array:
     """Scores with a shift added to them."""
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
+
+
+class Estimate(NamedTuple):
+    """A value on a sample of rows, and the interval for its value on all such rows.
+
+    Parameters
+    ----------
+    value, low, high : float
+        The value, and the ends of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 
 
 class UnseenRows:
@@ -98,10 +116,24 @@ class UnseenRows:
 
     def error(self, decisions: Codes) -> float:
         """Weighted fraction of the labelled rows of the objective that is decided wrongly."""
-        counts = CellCounts.of(self.cells, decisions).weight
+        return 1.0 - self.accuracy(CellCounts.of(self.cells, decisions)).value
+
+    def accuracy(self, counts: CellCounts) -> Estimate:
+        """Weighted fraction of the labelled rows of the objective that is decided rightly.
+
+        Clopper and Pearson's interval at level 0.95; unequal weights count as their effective
+        number of rows.
+        """
         inside = self.cells.in_objective & (self.cells.labels >= 0)
-        right = counts[inside, self.cells.labels[inside]].sum()
-        return float(1.0 - right / counts[inside].sum())
+        inside[self.cells.views[0].cells.stop :] = False  # other views hold the same rows again
+        weight, square = counts.weight[inside], counts.square[inside].sum()
+        total = weight.sum()
+        if not total > 0:
+            return UNKNOWN
+        right = weight[np.arange(len(weight)), self.cells.labels[inside]].sum() / total
+        n = total**2 / square
+        low, high = clopper_pearson(n * right, n)
+        return Estimate(float(right), float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -118,12 +150,15 @@ class Outcome:
         Of the rates.
     source : str
         The rows.
+    accuracy : Estimate
+        Fraction of these rows decided rightly.
     """
 
     functionals: Float
     intervals: Float
     of_functionals: Float
     source: str
+    accuracy: Estimate = UNKNOWN
 
     @classmethod
     def of(cls, rows: UnseenRows, margin: Array, decisions: Codes | None = None) -> Outcome:
@@ -141,6 +176,7 @@ class Outcome:
             constraint_intervals(compiled, counts),
             functional_intervals(compiled, counts),
             rows.source,
+            rows.accuracy(counts),
         )
 
 

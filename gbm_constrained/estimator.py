@@ -23,6 +23,7 @@ from gbm_constrained.compiler import (
 )
 from gbm_constrained.decision import (
     GUARANTEES,
+    UNKNOWN,
     Choice,
     Guarantee,
     Outcome,
@@ -127,6 +128,9 @@ FITTED_ATTRIBUTES_DOC = """
         One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series
         Multipliers of the returned model, by linear row that the constraints compile to.
+    unseen_accuracy_ : Estimate
+        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
+        there are none.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
@@ -867,7 +871,7 @@ class ConstrainedFit:
         """Remove from an estimator what an earlier constrained fit left on it."""
         names = (
             "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-            "shift_", "_threshold",
+            "shift_", "unseen_accuracy_", "_threshold",
         )  # fmt: skip
         for name in names:
             estimator.__dict__.pop(name, None)
@@ -880,6 +884,7 @@ class ConstrainedFit:
         estimator.constraint_report_ = self.report()
         estimator.group_report_ = self.group_report()
         estimator.history_ = self.history()
+        estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.multipliers_ = pd.Series(
             self.multipliers, index=list(self._reported.rows), name="multiplier"
         )

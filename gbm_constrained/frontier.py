@@ -1,20 +1,215 @@
-r"""What thresholds on a score can promise: the Neyman-Pearson ROC band.
+r"""What a bound costs: a model for each of several bounds, and what a score alone can promise.
 
-The empirical ROC curve promises nothing: a threshold that lets 5% of some negatives through lets
-more than 5% through in about half of all cases. The band answers another question, for a score
-and rows it was not trained on: which threshold keeps the type I error (false positive rate) below
-:math:`\alpha` with probability :math:`1 - \delta`, and between which bounds does its type II error
-(false negative rate) then lie?
+:func:`tradeoff_curve` trains under one bound after the other and tells what each model does on
+rows it has not seen. Multipliers grow as a bound tightens, so that each fit starts from those of
+the one before.
+
+:func:`np_roc_band` is about thresholds on a score. The empirical ROC curve promises nothing: a
+threshold that lets 5% of some negatives through lets more than 5% through in about half of all
+cases. The band answers another question, for a score and rows it was not trained on: which
+threshold keeps the type I error (false positive rate) below :math:`\alpha` with probability
+:math:`1 - \delta`, and between which bounds does its type II error (false negative rate) then lie?
 """
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
+from sklearn.base import clone
 
-__all__ = ["np_roc_band"]
+from gbm_constrained.audit import Audit, audit
+from gbm_constrained.decision import Estimate
+from gbm_constrained.estimator import check_constraints
+from gbm_constrained.rates import Constraint
+
+__all__ = ["np_roc_band", "tradeoff_curve"]
+
+CURVE_COLUMNS = (
+    "constraint", "bound", "value", "value_low", "value_high", "accuracy", "accuracy_low",
+    "accuracy_high", "rows", "satisfied", "train", "multiplier", "rounds", "shift", "feasible",
+    "seconds",
+)  # fmt: skip
+
+
+def tradeoff_curve(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    bounds: Sequence[float],
+    *,
+    constraint: Callable[[float], Any] | None = None,
+    sensitive_features: Any = None,
+    X_test: Any = None,
+    y_test: Any = None,
+    sensitive_features_test: Any = None,
+    level: float = 0.95,
+    **fit_params: Any,
+) -> pd.DataFrame:
+    """Train under one bound after the other, and measure each model on rows it has not seen.
+
+    Bounds are taken from the loosest to the tightest, and each fit starts from the multipliers of
+    the one before (``initial_multipliers``): the first rounds, in which a multiplier would still
+    be on its way, are then not spent on a rule that is broken.
+
+    Parameters
+    ----------
+    estimator : constrained classifier
+        As it is to be trained; it is cloned for each bound and stays as it is.
+    X, y : array-like
+        Training rows.
+    bounds : sequence of float
+        Bounds, in any order.
+    constraint : callable, default=None
+        Maps a bound to a constraint or several, such as ``lambda b: fnr() <= b``. By default the
+        estimator's own constraint, which must be one, with its bound replaced.
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        As in the estimator's ``fit``.
+    X_test, y_test, sensitive_features_test : default=None
+        Rows held out, that the models are measured on. By default these are the rows that the fit
+        itself holds out: those of its certificates, an ``eval_set`` in `fit_params`, or those its
+        multipliers were moved by, out of fold.
+    level : float, default=0.95
+        Level of the intervals on test rows; those of a fit's own rows are at 0.95.
+    **fit_params
+        Other arguments of ``fit``.
+
+    Returns
+    -------
+    DataFrame
+        One row for each bound, from the loosest to the tightest; where `constraint` makes several
+        rules, one for each of these as well.
+
+        - ``constraint``, ``bound``: the rule.
+        - ``value``, ``value_low``, ``value_high``: on the unseen rows, and the interval.
+        - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
+        - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
+        - ``satisfied``: whether the value is on the right side; missing where there is none.
+        - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
+        - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
+          several classes, the largest.
+        - ``feasible``: whether all rules of the fit hold on the rows that its decisions were
+          chosen by, or on the training rows where it chose none.
+        - ``seconds``: the fit's time.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no constraint to bound, or something that ``fit`` refuses.
+
+    See Also
+    --------
+    gbm_constrained.plotting.plot_tradeoff : The figure.
+
+    Notes
+    -----
+    A fit's own rows chose its threshold, and are a little kinder to it than new ones where rows
+    are few (out of fold, each is decided by a threshold that the other folds chose). To choose a
+    bound by this table, and then report the model's rate, needs rows used for neither.
+    """
+    rule = _rule_of(estimator, constraint)
+    values = [float(bound) for bound in bounds]
+    if not values:
+        raise ValueError("bounds is empty: give at least one.")
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test belong together: give both, or neither.")
+    if sensitive_features is not None:
+        fit_params["sensitive_features"] = sensitive_features
+    values.sort(reverse=rule(values[0])[0].sense == "<=")
+    tables: list[pd.DataFrame] = []
+    start = None
+    for bound in values:
+        rules = rule(bound)
+        model = clone(estimator).set_params(constraints=list(rules))
+        if start is not None:
+            model.set_params(initial_multipliers=start)
+        began = time.perf_counter()
+        model.fit(X, y, **fit_params)
+        seconds = time.perf_counter() - began
+        start = model.multipliers_.to_numpy()
+        report = model.constraint_report_
+        if X_test is None:
+            unseen = _measured_by_fit(report, model.unseen_accuracy_)
+        else:
+            test = X_test, y_test, rules
+            found = audit(model, *test, sensitive_features=sensitive_features_test, level=level)
+            unseen = _measured_by_audit(found)
+        shift = getattr(model, "shift_", np.zeros(1))
+        own = {
+            "train": report["train"],
+            "multiplier": report["multiplier"],
+            "rounds": int(model.history_["rounds"].iloc[-1]),
+            "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
+            "feasible": bool(report["satisfied"].fillna(report["train_satisfied"]).all()),
+            "seconds": seconds,
+        }
+        rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
+        tables.append(pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _rule_of(
+    estimator: Any, constraint: Callable[[float], Any] | None
+) -> Callable[[float], tuple[Constraint, ...]]:
+    """Map a bound to the rules of a fit."""
+    if constraint is not None:
+        if not callable(constraint):
+            raise TypeError(
+                f"constraint must map a bound to rules, as in lambda b: fnr() <= b, got "
+                f"{constraint!r}."
+            )
+        return lambda bound: _not_empty(check_constraints(constraint(bound)))
+    own = check_constraints(estimator.constraints)
+    if len(own) != 1:
+        raise ValueError(
+            f"The estimator has {len(own)} constraints, and one is to be bounded: give "
+            f"constraint=, such as lambda b: [fnr() <= b, fpr() <= 0.1]."
+        )
+    return lambda bound: (replace(own[0], bound=bound),)
+
+
+def _not_empty(rules: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    if not rules:
+        raise ValueError("constraint made no rule of a bound: return one at least.")
+    return rules
+
+
+def _measured_by_fit(report: pd.DataFrame, accuracy: Estimate) -> dict[str, Any]:
+    """Columns of a curve from the rows that a fit held out itself."""
+    return {
+        "value": report["held_out"],
+        "value_low": report["low"],
+        "value_high": report["high"],
+        **_of_accuracy(accuracy),
+        "rows": report["rows"],
+        "satisfied": report["satisfied"],
+    }
+
+
+def _measured_by_audit(found: Audit) -> dict[str, Any]:
+    """Columns of a curve from test rows."""
+    return {
+        "value": found.frame["value"],
+        "value_low": found.frame["low"],
+        "value_high": found.frame["high"],
+        **_of_accuracy(found.accuracy),
+        "rows": "test",
+        "satisfied": found.frame["satisfied"],
+    }
+
+
+def _of_accuracy(accuracy: Estimate) -> dict[str, float]:
+    return {
+        "accuracy": accuracy.value,
+        "accuracy_low": accuracy.low,
+        "accuracy_high": accuracy.high,
+    }
 
 
 def np_roc_band(

@@ -23,7 +23,7 @@ __all__ = [
     "plot_np_roc",
     "plot_requested",
     "plot_threshold_curve",
-    "plot_trade_off",
+    "plot_tradeoff",
 ]
 
 # Okabe and Ito's palette, without its yellow: told apart with any colour vision.
@@ -332,32 +332,40 @@ def _label_side(x: Any, y: Any, *, second: bool) -> dict[str, Any]:
     }
 
 
-def plot_trade_off(
-    points: pd.DataFrame,
+def plot_tradeoff(
+    curve: pd.DataFrame,
     ax: Any = None,
     *,
-    x: str,
-    y: str,
+    x: str = "value",
+    y: str = "accuracy",
+    bound: str | None = "bound",
     series: str | None = None,
     label: str | None = None,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
+    plain: tuple[float, float] | None = None,
 ) -> Any:
     """Plot two measures of several models against each other: what a tighter bound costs.
 
     Parameters
     ----------
-    points : DataFrame
-        One row per model; points of a series are joined in the order of the rows.
+    curve : DataFrame
+        One row per model, as of :func:`gbm_constrained.frontier.tradeoff_curve`; points of a
+        series are joined in the order of the rows.
     ax : matplotlib axes, default=None
         Where to draw; a new figure by default.
     x, y : str
-        Columns for the axes, which they also name.
+        Columns for the axes, which they also name. Where a column has its interval in two others,
+        such as ``value_low`` and ``value_high``, that is drawn as a bar.
+    bound : str, default="bound"
+        Column with the bounds of `x`, each a dotted line; None for no lines.
     series : str, default=None
         Column that tells which points belong to one line.
     label : str, default=None
         Column with the text beside each point; missing or empty for none.
     styles : mapping from str to mapping, default=None
         Properties of the line of a series, by its name, that replace the default ones.
+    plain : pair of float, default=None
+        Both measures of a model without the rule, drawn as a cross.
 
     Returns
     -------
@@ -371,7 +379,10 @@ def plot_trade_off(
     ax = _one_axes(ax)
     effects = _matplotlib("patheffects")
     outline = [effects.withStroke(linewidth=2.5, foreground="white")]  # on top of lines
-    groups = [("", points)] if series is None else list(points.groupby(series, sort=False))
+    for i, value in enumerate(() if bound is None else np.unique(curve[bound].dropna())):
+        dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
+        ax.axvline(value, label="bounds" if i == 0 else None, **dotted)
+    groups = [("", curve)] if series is None else list(curve.groupby(series, sort=False))
     for i, (name, group) in enumerate(groups):
         style = {
             "color": COLOURS[i % len(COLOURS)],
@@ -380,6 +391,10 @@ def plot_trade_off(
             "markersize": 6,
             **dict((styles or {}).get(str(name), {})),
         }
+        bars = {"xerr": _distances(group, x), "yerr": _distances(group, y)}
+        if any(bar is not None for bar in bars.values()):
+            thin = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.9, "alpha": 0.55}
+            ax.errorbar(group[x].to_numpy(), group[y].to_numpy(), **bars, **thin, zorder=1.5)
         ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=str(name) or None, **style)
         if label is None:
             continue
@@ -396,13 +411,25 @@ def plot_trade_off(
                 color=style["color"],
                 path_effects=outline,
             )
+    if plain is not None:
+        cross = {"marker": "x", "linestyle": "", "markersize": 8, "markeredgewidth": 2}
+        ax.plot(*plain, color="black", label="without the rule", **cross)
     ax.margins(0.12)  # room for the labels
     ax.set_xlabel(x)
     ax.set_ylabel(y)
-    if series is not None:
+    if any(not text.startswith("_") for text in ax.get_legend_handles_labels()[1]):
         ax.legend(framealpha=0.9)
     _tidy(ax)
     return ax
+
+
+def _distances(points: pd.DataFrame, name: str) -> NDArray[np.float64] | None:
+    """Lengths of the bars to both ends of a column's interval; None where it has none."""
+    ends = f"{name}_low", f"{name}_high"
+    if not all(end in points for end in ends):
+        return None
+    low, value, high = (points[c].to_numpy(dtype=np.float64) for c in (ends[0], name, ends[1]))
+    return np.array([np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)])
 
 
 def plot_requested(

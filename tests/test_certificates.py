@@ -54,6 +54,7 @@ from gbm_constrained.rates import (
     wins,
 )
 from gbm_constrained.rows import Rows, columns_of
+from gbm_constrained.two_rates import sum_p_value
 
 DELTAS = np.array([0.01, 0.05, 0.1, 0.3])
 
@@ -320,6 +321,34 @@ def test_intervals_of_constraints():
     assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
 
 
+def test_what_never_happened_is_not_taken_for_impossible():
+    """Small groups without an event, and odds without a loss, have intervals with a width."""
+    data = Data(3, n=120)
+    data.decided = data.y.copy()  # no error in any group
+    data.decided[(data.region == "a") & (data.y == 1)] = 0
+    data.other = np.where(np.arange(120) < 6, 1 - data.y, data.decided)  # wins, and no loss
+    few = {"by": "region", "min_group_size": 1}
+    rules = [
+        each(fpr(), **few) <= 0.5,
+        gap(fpr(), **few) <= 0.1,
+        ratio(fpr(), **few, slack=0.01) >= 0.8,
+        ratio(tpr(), **few) >= 0.8,
+        wins(over="old") / losses(to="old") >= 1.0,
+    ]
+    compiled, counts = data.measured(*rules)
+    ends = constraint_intervals(compiled, counts)
+    values = compiled.values(functionals_of(compiled, counts))
+    assert ((ends[:, 0] <= values) & (values <= ends[:, 1])).all()
+    assert (ends[:, 1] > ends[:, 0]).all()
+    # The limit of the smallest group, and of wins in all contests.
+    n = min(((data.region == r) & (data.y == 0)).sum() for r in "abc")
+    highest = float(clopper_pearson(0, n)[1])
+    assert ends[0] == pytest.approx([0.0, highest])
+    contests = (data.other != data.decided).sum()
+    low = clopper_pearson(contests, contests)[0]
+    assert ends[4] == pytest.approx([low / (1 - low), np.inf])
+
+
 def test_a_signed_difference_that_is_far_from_zero_folds_to_its_size():
     """Both signs give the same interval, above zero."""
     data = Data(0, n=500)
@@ -478,20 +507,43 @@ def test_hoeffding_bentkus_by_hand():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_gap_is_certified_when_its_limits_meet_the_bound():
+def test_a_gap_to_everyone_is_certified_when_its_limits_meet_the_bound():
     """The p-value is the level at which upper minus lower limit is the bound exactly."""
     data = Data(11, n=2000)
-    compiled, counts = data.measured(by(selection_rate()) <= 0.15)
+    compiled, counts = data.measured(by(selection_rate(), reference=overall) <= 0.15)
     p = row_p_values(compiled, counts)
     women = data.sex == "F"
-    (a, m), (b, n) = ((data.decided[g].sum(), g.sum()) for g in (women, ~women))
-    for (e1, n1, e2, n2), found in zip([(a, m, b, n), (b, n, a, m)], p, strict=True):
+    of = [(data.decided[g].sum(), g.sum()) for g in (women, ~women, women | ~women)]
+    pairs = [(of[i], of[j]) for i, j in ((0, 2), (2, 0), (1, 2), (2, 1))]
+    assert ((p > 1e-12) & (p < 0.5)).all()
+    for found in p:  # the limits of one of the pairs are apart by the bound at this level
         level = 1 - found  # two tails of p / 2 each are one of p / 2 on either side
-        upper = clopper_pearson(e1, n1, level)[1]
-        lower = clopper_pearson(e2, n2, level)[0]
-        assert 1e-6 < found < 0.5
-        assert upper - lower == pytest.approx(0.15, abs=1e-9)
+        apart = [
+            clopper_pearson(*first, level)[1] - clopper_pearson(*second, level)[0]
+            for first, second in pairs
+        ]
+        assert min(abs(np.array(apart) - 0.15)) < 1e-9
     assert constraint_p_values(compiled, counts)[0] == p.max() == rule_p_value(compiled, counts)
+
+
+def test_the_difference_of_two_groups_has_the_exact_test():
+    """Of one rate and the other's complement, in both directions; scaled where rates are."""
+    data = Data(11, n=2000)
+    women = data.sex == "F"
+    (a, m), (b, n) = ((data.decided[g].sum(), g.sum()) for g in (women, ~women))
+    expected = [sum_p_value(a, m, n - b, n, 1.15), sum_p_value(b, n, m - a, m, 1.15)]
+    p = row_p_values(*data.measured(by(selection_rate()) <= 0.15))
+    assert p == pytest.approx(expected, rel=1e-9)
+    smaller_share = ratio(selection_rate(), by="sex", min_group_size=1) >= 0.8
+    expected = [
+        sum_p_value(a, m, n - b, n, 1.0, 0.8, 1.0), sum_p_value(b, n, m - a, m, 1.0, 0.8, 1.0)
+    ]  # fmt: skip
+    p = row_p_values(*data.measured(smaller_share))
+    assert sorted(p) == pytest.approx(sorted(expected), rel=1e-9)
+    doubled = 2 * selection_rate(on={"sex": "F"}) - 2 * selection_rate(on={"sex": "M"}) <= 0.3
+    difference = by(selection_rate()) <= 0.15
+    p = [row_p_values(*data.measured(rule)) for rule in (doubled, difference)]
+    assert p[0][0] == pytest.approx(p[1][0], rel=1e-9)
 
 
 def test_a_weighted_rate_has_hoeffdings_p_value():

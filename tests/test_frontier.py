@@ -1,14 +1,18 @@
-"""The Neyman-Pearson band promises what it says, by simulation and by the umbrella's own sum."""
+"""The Neyman-Pearson band promises what it says; the curve over bounds tells what fits do."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from sklearn.svm import LinearSVC
 
-from gbm_constrained.certificates import minimum_rows, umbrella_threshold
-from gbm_constrained.frontier import np_roc_band
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr, fpr
+from gbm_constrained.audit import audit
+from gbm_constrained.certificates import clopper_pearson, minimum_rows, umbrella_threshold
+from gbm_constrained.frontier import CURVE_COLUMNS, np_roc_band, tradeoff_curve
 
 DELTA = 0.1
 
@@ -144,3 +148,102 @@ def test_plot_of_models_without_scores_says_so(plt, binary):
         plot_np_roc(Decides(), X, y)
     model = LinearSVC().fit(X[:300], y[:300])
     assert plot_np_roc(model, X[300:], y[300:]).get_xlabel()
+
+
+# --- the curve over bounds -------------------------------------------------------------------
+
+BOUNDS = [0.02, 0.3, 0.1]
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = make_classification(600, 6, n_informative=4, flip_y=0.1, weights=[0.7], random_state=0)
+    return X[:400], y[:400], X[400:], y[400:]
+
+
+def booster(**options):
+    return ConstrainedXGBClassifier(
+        n_estimators=12, max_depth=2, n_folds=2, n_jobs=1, verbosity=0, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def curve(data):
+    return tradeoff_curve(booster(constraints=fnr() <= 0.5), *data[:2], BOUNDS)
+
+
+def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
+    assert tuple(curve.columns) == CURVE_COLUMNS
+    assert curve["bound"].tolist() == [0.3, 0.1, 0.02]
+    assert curve["constraint"].tolist() == [f"fnr <= {b}" for b in (0.3, 0.1, 0.02)]
+    assert (curve["rows"] == "out of fold").all()
+    assert curve["value"].is_monotonic_decreasing
+    for name in ("value", "accuracy"):
+        assert ((curve[f"{name}_low"] < curve[name]) & (curve[name] < curve[f"{name}_high"])).all()
+    held = curve["value"] <= curve["bound"]
+    pd.testing.assert_series_equal(curve["satisfied"], held.astype("boolean"), check_names=False)
+
+
+def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data, curve):
+    X, y = data[:2]
+    first = booster(constraints=[fnr() <= 0.3]).fit(X, y, verbose=False)
+    second = booster(
+        constraints=[fnr() <= 0.1], initial_multipliers=first.multipliers_.to_numpy()
+    ).fit(X, y, verbose=False)
+    for model, row in zip((first, second), curve.itertuples(), strict=False):
+        report = model.constraint_report_.iloc[0]
+        assert (row.value, row.value_low, row.value_high) == tuple(
+            report[["held_out", "low", "high"]]
+        )
+        assert (row.train, row.multiplier) == (report["train"], report["multiplier"])
+        assert row.accuracy == model.unseen_accuracy_.value
+        assert row.shift == model.shift_[0]
+        assert row.rounds == 12
+
+
+def test_the_accuracy_of_a_fit_is_that_on_its_unseen_rows(data):
+    X, y, X_held, y_held = data
+    model = booster(constraints=[fnr() <= 0.1, fpr() <= 0.5])
+    model.fit(X, y, eval_set=[(X_held, y_held)], verbose=False)
+    right = (model.predict(X_held) == y_held).sum()
+    expected = right / 200, *(float(end) for end in clopper_pearson(right, 200))
+    assert model.unseen_accuracy_ == pytest.approx(expected)
+    model.set_params(constraints=[]).fit(X, y, verbose=False)
+    assert not hasattr(model, "unseen_accuracy_")
+
+
+@pytest.mark.parametrize("library", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+def test_rows_held_out_are_audited(data, library):
+    X, y, X_test, y_test = data
+    quiet = {"verbosity": 0} if library is ConstrainedXGBClassifier else {"verbose": -1}
+    model = library(n_estimators=6, max_depth=2, n_jobs=1, measure_on="train", **quiet)
+    curve = tradeoff_curve(
+        model, X, y, [0.2], constraint=lambda b: [fnr() <= b, fpr() <= 0.4],
+        X_test=X_test, y_test=y_test, level=0.9,
+    )  # fmt: skip
+    rules = [fnr() <= 0.2, fpr() <= 0.4]
+    model.set_params(constraints=rules).fit(X, y)
+    found = audit(model, X_test, y_test, rules, level=0.9)
+    assert curve["bound"].tolist() == [0.2, 0.4]
+    assert (curve["rows"] == "test").all()
+    np.testing.assert_array_equal(
+        curve[["value", "value_low", "value_high"]], found.frame[["value", "low", "high"]]
+    )
+    np.testing.assert_array_equal(
+        curve[["accuracy", "accuracy_low", "accuracy_high"]], [found.accuracy] * 2
+    )
+
+
+def test_what_a_curve_refuses(data):
+    X, y = data[:2]
+    with pytest.raises(ValueError, match="has 2 constraints"):
+        tradeoff_curve(booster(constraints=[fnr() <= 0.1, fpr() <= 0.1]), X, y, BOUNDS)
+    model = booster(constraints=fnr() <= 0.1)
+    with pytest.raises(ValueError, match="bounds is empty"):
+        tradeoff_curve(model, X, y, [])
+    with pytest.raises(ValueError, match="belong together"):
+        tradeoff_curve(model, X, y, BOUNDS, X_test=X)
+    with pytest.raises(TypeError, match="lambda b"):
+        tradeoff_curve(model, X, y, BOUNDS, constraint=fnr())
+    with pytest.raises(ValueError, match="no rule of a bound"):
+        tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])

@@ -14,7 +14,7 @@ from gbm_constrained.plotting import (
     plot_history,
     plot_requested,
     plot_threshold_curve,
-    plot_trade_off,
+    plot_tradeoff,
 )
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -35,7 +35,7 @@ def data():
     return X[:300], y[:300], X[300:], y[300:]
 
 
-def fitted(data, constraints, held_out=True):
+def fitted(data, constraints, held_out=True, **options):
     X, y, X_held, y_held = data
     model = ConstrainedXGBClassifier(
         constraints=constraints,
@@ -43,7 +43,7 @@ def fitted(data, constraints, held_out=True):
         max_depth=2,
         n_jobs=1,
         random_state=0,
-        measure_on="train",
+        **{"measure_on": "train", **options},
     )
     return model.fit(X, y, eval_set=[(X_held, y_held)] if held_out else None, verbose=False)
 
@@ -113,7 +113,8 @@ def test_violation_is_the_part_above_the_bound(two_rules):
 
 
 def test_without_held_out_rows_there_is_no_dashed_line(data):
-    top, _ = plot_history(fitted(data, [fnr() <= 0.05], held_out=False))
+    model = fitted(data, [fnr() <= 0.05], held_out=False, measure_on="train")
+    top, _ = plot_history(model)
     assert [line.get_linestyle() for line in top.get_lines()] == ["-", ":"]
     assert labels(top) == ["fnr <= 0.05", "training rows", "bound"]
 
@@ -183,8 +184,8 @@ def points():
 def test_trade_off_draws_one_line_per_series(points):
     _, ax = plt.subplots()
     styles = {"test": {"color": "black", "marker": "x"}}
-    returned = plot_trade_off(
-        points, ax, x="misses", y="alarms", series="rows", label="bound", styles=styles
+    returned = plot_tradeoff(
+        points, ax, x="misses", y="alarms", bound=None, series="rows", label="bound", styles=styles
     )
     assert returned is ax
     train, test = ax.get_lines()
@@ -198,10 +199,40 @@ def test_trade_off_draws_one_line_per_series(points):
 
 
 def test_trade_off_of_one_series_needs_no_legend(points):
-    ax = plot_trade_off(points, x="misses", y="alarms")
+    ax = plot_tradeoff(points, x="misses", y="alarms", bound=None)
     assert_line(ax.get_lines()[0], points["misses"], points["alarms"])
     assert ax.get_legend() is None
     assert not ax.texts
+
+
+def curve():
+    return pd.DataFrame(
+        {
+            "bound": [0.2, 0.1],
+            "value": [0.15, 0.12],
+            "value_low": [0.12, 0.1],
+            "value_high": [0.19, 0.13],
+            "accuracy": [0.9, 0.88],
+            "accuracy_low": [0.89, 0.87],
+            "accuracy_high": [0.92, 0.89],
+        }
+    )
+
+
+def test_tradeoff_draws_intervals_bounds_and_the_plain_model():
+    ax = plot_tradeoff(curve(), plain=(0.3, 0.91), label="bound")
+    *bounds, points, cross = ax.get_lines()
+    assert [line.get_xdata()[0] for line in bounds] == [0.1, 0.2]
+    assert_line(points, [0.15, 0.12], [0.9, 0.88])
+    assert_line(cross, [0.3], [0.91])
+    horizontal, vertical = (c.get_segments() for c in ax.collections)
+    np.testing.assert_allclose(horizontal[0], [[0.12, 0.9], [0.19, 0.9]])
+    np.testing.assert_allclose(vertical[1], [[0.12, 0.87], [0.12, 0.89]])
+    assert labels(ax) == ["bounds", "without the rule"]
+    assert [text.get_text() for text in ax.texts] == ["0.2", "0.1"]
+    ax = plot_tradeoff(curve()[["bound", "value", "accuracy"]], bound=None)
+    assert not ax.collections
+    assert len(ax.get_lines()) == 1
 
 
 def requests():
@@ -280,7 +311,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rule
     with pytest.raises(ImportError, match=remedy):
         plot_threshold_curve([0, 1], [0.2, 0.8])
     with pytest.raises(ImportError, match=remedy):
-        plot_trade_off(points, x="misses", y="alarms")
+        plot_tradeoff(points, x="misses", y="alarms", bound=None)
     with pytest.raises(ImportError, match=remedy):
         plot_requested(requests())
 
