@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -261,6 +263,33 @@ def _as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
     return np.concatenate([values, more])
 
 
+def _own_random_state(random_state: Any) -> np.random.RandomState:
+    """Source of randomness that leaves the user's where the library's own fit will find it."""
+    source = copy.deepcopy(random_state)
+    if isinstance(source, np.random.Generator):
+        source = int(source.integers(2**31))
+    found: np.random.RandomState = check_random_state(0 if source is None else source)
+    return found
+
+
+@contextmanager
+def untouched_random_state(estimator: Any) -> Iterator[None]:
+    """Put back what is drawn from a user's source: the library's own fit draws its seed there."""
+    source = estimator.random_state
+    state: Any = None
+    if isinstance(source, np.random.Generator):
+        state = source.bit_generator.state
+    elif isinstance(source, np.random.RandomState):
+        state = source.get_state()
+    try:
+        yield
+    finally:
+        if isinstance(source, np.random.Generator):
+            source.bit_generator.state = state
+        elif isinstance(source, np.random.RandomState):
+            source.set_state(state)
+
+
 def _check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
@@ -452,7 +481,7 @@ class ConstrainedFit:
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
-        self._random = check_random_state(0 if random_state is None else random_state)
+        self._random = _own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
         rows = Rows(
             stack.codes,
@@ -618,7 +647,7 @@ class ConstrainedFit:
         """
         everyone = np.arange(len(self._rows))
         if measure_on == "crossfit":
-            n = self.options.n_folds
+            n = min(self.options.n_folds, everyone.size)
             held = self._parts(everyone, self._cells, 1.0 / n, n)
         else:
             held = self._parts(everyone, self._cells, self.options.holdout_fraction or 0.25)[:1]

@@ -41,6 +41,7 @@ from gbm_constrained.estimator import (
     decided,
     drawn,
     refuse_random_state,
+    untouched_random_state,
 )
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
@@ -548,7 +549,8 @@ def _scout_maker(
 ) -> MakeScout:
     """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
     parent._n_classes = fit.classes.size
-    params = {**parent._process_params(stage="fit"), "objective": "none"}
+    with untouched_random_state(parent):
+        params = {**parent._process_params(stage="fit"), "objective": "none"}
     stack = fit.stack
     X = stack.X if hasattr(stack.X, "shape") else np.asarray(stack.X)
     whole = lgb.Dataset(

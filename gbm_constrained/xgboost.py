@@ -36,6 +36,7 @@ from gbm_constrained.estimator import (
     decided,
     drawn,
     refuse_random_state,
+    untouched_random_state,
 )
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.rows import Codes
@@ -183,7 +184,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             native(X, y, sample_weight=sample_weight, base_margin=base_margin)
             return self
         self._check_supported(options)
-        learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
+        with untouched_random_state(self):
+            learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
         fit = ConstrainedFit(
             options,
             X,
@@ -448,7 +450,8 @@ class _Scout:
 
         self.matrix = matrix(fold.training, None)
         self.held = matrix(fold.held, self.matrix)
-        native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
+        with untouched_random_state(parent):
+            native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
         if fit.classes.size > 2:
             native.update(objective="multi:softprob", num_class=fit.classes.size)
         native.pop("n_estimators", None)

@@ -243,9 +243,33 @@ def test_a_constraint_on_other_rows_changes_the_fit(problem, library, form):
     np.testing.assert_allclose(model.history_.error.iloc[-1], trained_error, atol=0.002)
 
 
-@pytest.mark.parametrize("library", MAKE)
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_rules_on_other_rows_are_met_by_rows_of_these_that_are_held_out(problem, library):
+    """Data sets are split into folds as the training rows are; their rates are out of fold."""
+    features, y, monitor, (egregious, labels) = problem
+    rules = [
+        selection_rate(on=dataset("monitor")) <= 0.2,
+        error_rate(on=dataset("egregious")) <= 0.7,
+    ]
+    model = MAKE[library](rules, measure_on="auto")
+    model.fit(features, y, datasets={"monitor": monitor, "egregious": (egregious, labels)})
+    report = model.constraint_report_
+    assert (report["rows"] == "out of fold").all()
+    chosen, wrong = model.predict(monitor).mean(), (model.predict(egregious) != 1).mean()
+    np.testing.assert_allclose(report.train, [chosen, wrong], atol=1e-12)
+    assert (report.held_out <= report.bound + 0.05).all()
+    assert ((report.low <= report.held_out) & (report.held_out <= report.high)).all()
+
+
+@pytest.mark.parametrize(
+    ("library", "where"),
+    [
+        *((library, {}) for library in MAKE),
+        *((library, {"measure_on": "crossfit"}) for library in ("lightgbm", "xgboost")),
+    ],
+)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rows_without_a_say_change_nothing(problem, library, weighted):
+def test_rows_without_a_say_change_nothing(problem, library, where, weighted):
     """Under a vacuous rule they enter neither the objective nor other rates nor the model."""
     features, y, monitor, egregious = problem
     weight = np.random.default_rng(1).gamma(2.0, size=y.size) if weighted else None
@@ -255,7 +279,8 @@ def test_rows_without_a_say_change_nothing(problem, library, weighted):
         fnr() <= 1.0,
     ]
     datasets = {"monitor": monitor, "egregious": egregious}
-    model = MAKE[library](rules).fit(features, y, sample_weight=weight, datasets=datasets)
+    model = MAKE[library](rules, **where)
+    model.fit(features, y, sample_weight=weight, datasets=datasets)
     free = MAKE[library]([]).fit(features, y, sample_weight=weight)
     probability = model.predict_proba(features)
     expected = mean_log_loss(y, probability, sample_weight=weight)

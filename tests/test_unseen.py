@@ -147,6 +147,15 @@ def test_groups_are_not_split():
         np.testing.assert_array_equal(one, two)
 
 
+@BOTH
+def test_fewer_rows_than_folds(library, fits):
+    """Each row is a fold then."""
+    X = np.arange(12.0).reshape(6, 2)
+    y = np.array([0, 1, 0, 1, 1, 0])
+    make(library, [fnr() <= 0.5], n_folds=10, n_estimators=2).fit(X, y)
+    assert [fold.held.size for fold in fits[0].scouts.folds] == [1] * 6
+
+
 def test_cells_smaller_than_the_number_of_parts():
     """They are no stratum where groups are kept together, and scikit-learn does not warn."""
     cells = cells_of(200, n_classes=4, n_groups=8)

@@ -165,6 +165,23 @@ def test_options_where_rates_are_measured_on_unseen_rows(library, name, kind, me
         compare(*lgb_pair(**options, **LGB_OPTIONS[name]), X, y, {}, 1e-12)
 
 
+@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
+@pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_source_of_randomness_is_left_to_the_library(library, source, measure_on, binary):
+    """Splits and boosters besides draw nothing from it."""
+    X, y = binary
+    options = {"n_estimators": 8, "subsample": 0.6}
+    pair, tolerance = (xgb_pair, 2e-7) if library == "xgboost" else (lgb_pair, 1e-12)
+    if library == "lightgbm":
+        options["subsample_freq"] = 1
+    plain, constrained = pair(measure_on=measure_on, **options)
+    plain.set_params(random_state=source(3))
+    constrained.set_params(random_state=source(3))
+    compare(plain, constrained, X, y, {}, tolerance)
+    assert plain.random_state.random() == constrained.random_state.random()
+
+
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_scores_to_start_from_where_rates_are_measured_on_unseen_rows(library, binary):
     X, y = binary
