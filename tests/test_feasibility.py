@@ -23,12 +23,14 @@ from gbm_constrained import (
     class_error,
     each,
     error_rate,
+    f1,
     fnr,
     fpr,
     gap,
     precision,
     recall,
     selection_rate,
+    tnr,
     tpr,
 )
 from gbm_constrained.cells import Cells
@@ -192,6 +194,17 @@ CASES = {
     ),
     "parity that leaves nothing": Case(
         by_group, [PARITY], "fragile", (), ("hardly better than always class",),
+    ),
+    "recall beyond the budget": Case(
+        noisy, [fpr() <= 0.9, UPPER, recall() >= 0.6], "infeasible", (UPPER, recall() >= 0.6),
+        ("recall >= 0.6: at best 1.0000 alone",), "xgboost",
+    ),
+    "f1 on noise": Case(
+        noisy, [f1() >= 0.95], "infeasible", (f1() >= 0.95,), ("at best 0.",),
+    ),
+    "both rates of being right": Case(
+        noisy, [tpr() + tnr() >= 1.9, selection_rate() <= 0.9], "infeasible",
+        (tpr() + tnr() >= 1.9,), ("Relax this bound",),
     ),
     # Controls.
     "at the bound": Case(noisy, [fnr() <= 0.25, fpr() <= 0.3], "feasible"),
