@@ -79,9 +79,10 @@ def credit(library: str, splits: int) -> None:
     """Miss rates on all of Credit: violation and accuracy on test rows."""
     data = load_credit(full=True, download=False)
     X, y = data.data, data.target.to_numpy()
-    tree: dict[str, Any] = {"max_depth": 4}
+    # Chosen by the out-of-fold error of two splits: 394 frauds are soon known by heart.
+    tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
     if library == "lightgbm":
-        tree |= {"num_leaves": 15, "subsample_freq": 1}
+        tree |= {"subsample_freq": 1}
     for bound in (0.05, 0.08):
         rows = []
         for seed in range(splits):
@@ -90,9 +91,8 @@ def credit(library: str, splits: int) -> None:
             )
             start = time.perf_counter()
             clf = make(
-                library, [fnr() <= bound], n_estimators=150, learning_rate=0.1, iterate="best",
-                subsample=0.5, colsample_bytree=0.5, reg_lambda=100.0, measure_on="auto",
-                **tree,
+                library, [fnr() <= bound], n_estimators=100, learning_rate=0.1, iterate="best",
+                subsample=0.5, colsample_bytree=0.5, measure_on="auto", **tree,
             )  # fmt: skip
             clf.fit(X_train, y_train)
             seconds = time.perf_counter() - start
