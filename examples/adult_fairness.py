@@ -111,10 +111,10 @@ def main() -> None:
     print_by_library(table, ["rule", "requested"])
     print_notes(models)
     print(
-        "\nOut of fold, trees decide about rows that they have not seen. There the rules were "
-        "measured and the threshold\nset, so that a test value is above the bound as often as "
-        "below where a rule costs accuracy, by about as much as\nthe interval says. A rule that "
-        "must hold needs room, or a guarantee (docs/unseen.md)."
+        "\nOut of fold, trees decide about rows that they have not seen; there the rules are "
+        "measured and the threshold is\nset. All models meet the same test rows, which may lean "
+        "to one side, with rules or without: see 'none'. A rule\nthat must hold needs room, or a "
+        "guarantee (docs/unseen.md)."
     )
     plot(table, args.output / "adult_fairness.png")
 

@@ -105,10 +105,11 @@ def main() -> None:
         print(own.to_string(index=False, na_rep="-", float_format="{:.2f}".format))
     print_notes(models)
     print(
-        "\nOut of fold, each row is decided by trees that have not seen it: of the rows that the "
-        "rule is about, the training\nor the monitored ones. Both speak for the test rows. For "
-        "one budget alone a threshold on the plain model's score\ncosts less and does as much; "
-        "it is further rules, such as the precision, that take training."
+        "\nOut of fold, trees decide about rows that they have not seen, of those that the rule "
+        "is about: the training or the\nmonitored ones. The column 'monitor' is no evidence where "
+        "they were trained on: trees learn to tell them apart. For\none budget alone a threshold "
+        "on the plain model's score costs less and does as much; it is further rules, such as\n"
+        "the precision, that take training."
     )
     plot(table, args.output / "coverage_budget.png")
 

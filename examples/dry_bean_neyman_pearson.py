@@ -23,7 +23,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from common import CONSTRAINED, PLAIN, QUIET, interval, load, make_parser, save, started
+from common import CONSTRAINED, PLAIN, QUIET, SILENT, interval, load, make_parser, save, started
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import class_error
@@ -33,7 +33,10 @@ from gbm_constrained.plotting import plot_history, plot_tradeoff
 EXPECTED_ERRORS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}  # by position of the sorted class names
 FACTORS = [2, 1, 0.5]  # of the expected errors, for the trade-off curve
 
-# Trees of two levels, chosen by cross-validation on training rows.
+# Trees of two levels, chosen by cross-validation on training rows. They learn next to nothing by
+# heart, so the rules are measured on the training rows here, with measure_on="train". The default
+# would measure them out of fold, and then move the biases of the seven classes until all four
+# rules hold there: that takes most of a minute for each fit, and accuracy falls to 74 %.
 PARAMS = {"learning_rate": 0.1, "max_depth": 2, "min_child_weight": 1}
 
 
@@ -61,8 +64,12 @@ def main() -> None:
         models[library] = {"plain": PLAIN[library](**params).fit(X_train, y_train)}
         plain_seconds, start = time.perf_counter() - start, time.perf_counter()
         for factor in FACTORS:
-            model: Any = CONSTRAINED[library](constraints=scaled_rules(factor), **params)
-            models[library][f"{factor:g}"] = model.fit(X_train, y_train)
+            model: Any = CONSTRAINED[library](
+                constraints=scaled_rules(factor), measure_on="train", **params
+            )
+            # The test rows are only watched, for the report: nothing is chosen by them.
+            model.fit(X_train, y_train, eval_set=[(X_test, y_test)], **SILENT[library])
+            models[library][f"{factor:g}"] = model
         seconds = (time.perf_counter() - start) / len(FACTORS)
         print(f"{library}: plain {plain_seconds:.1f} s, constrained {seconds:.1f} s")
 
@@ -106,49 +113,45 @@ def print_table(models: Any, X: Any, y: Any) -> None:
 
 def print_class_errors(models: Any, X: Any, y: Any, names: list[str]) -> None:
     print(
-        "\nError of each class in per cent: out of fold, with its 95% interval; then on test "
-        "rows, plain -> constrained."
+        "\nError of each class in per cent: on training rows; on test rows, plain -> constrained, "
+        "with its 95% interval."
     )
-    heads = "".join(f"{f'{library} out of fold':>24}{'test':>17}" for library in models)
+    heads = "".join(f"{f'{library} train':>15}{'test':>31}" for library in models)
     print(f"{'class':13}{'expected':>9}{heads}")
-    decided = {
-        library: (of_library["plain"].predict(X), of_library["1"].predict(X))
-        for library, of_library in models.items()
-    }
     for k, name in enumerate(names):
         expected = f"{100 * EXPECTED_ERRORS[k]:.2f}" if k in EXPECTED_ERRORS else "-"
         line = f"{k} {name:11}{expected:>9}"
-        for library, (plain, constrained) in decided.items():
-            unseen = ""
+        for of_library in models.values():
+            train, between = "", ""
             if k in EXPECTED_ERRORS:
-                report = models[library]["1"].constraint_report_
+                report = of_library["1"].constraint_report_
                 row = report.iloc[list(EXPECTED_ERRORS).index(k)]
-                unseen = f"{100 * row['held_out']:.2f} ({interval(row['low'], row['high'])})"
-            before, after = (100 * error_of_class(k, y, d) for d in (plain, constrained))
-            line += f"{unseen:>24}{before:8.2f} -> {after:5.2f}"
-        print(line)
+                train = f"{100 * row['train']:.2f}"
+                between = f"({interval(row['low'], row['high'])})"
+            before, after = (
+                100 * error_of_class(k, y, of_library[key].predict(X)) for key in ("plain", "1")
+            )
+            line += f"{train:>15}{before:8.2f} -> {after:5.2f} {between:13}"
+        print(line.rstrip())
     print(
-        "Out of fold, trees decide about rows that they have not seen. There the rules are "
-        "measured and the biases of the\nclasses set, so that test rows keep to them up to "
-        "sampling error: a class has 100 to 700 of these rows."
+        "The rules are measured on training rows, which trees know better than new ones: that is "
+        "harmless only where trees\nare small and rows are many. Judge by the test columns, where "
+        "a class has 100 to 700 rows."
     )
 
 
 def trade_off_points(models: dict[str, Any], X: Any, y: Any) -> pd.DataFrame:
-    """Accuracy and summed error of the constrained classes, out of fold and on test rows."""
+    """Accuracy and summed error of the constrained classes, on test rows."""
     points = []
-    for factor in (f"{factor:g}" for factor in FACTORS):
-        model = models[factor]
-        error = float(model.constraint_report_["held_out"].sum())
-        accuracy = model.unseen_accuracy_.value
-        points.append({"rows": "out of fold", "summed error": error, "accuracy": accuracy})
-        points[-1]["factor"] = factor
     for factor, model in models.items():
         predicted = model.predict(X)
-        error = sum(error_of_class(k, y, predicted) for k in EXPECTED_ERRORS)
-        accuracy = float(np.mean(predicted == y))
-        points.append({"rows": "test rows", "summed error": error, "accuracy": accuracy})
-        points[-1]["factor"] = "none" if factor == "plain" else factor
+        points.append(
+            {
+                "factor": "none" if factor == "plain" else factor,
+                "summed error": sum(error_of_class(k, y, predicted) for k in EXPECTED_ERRORS),
+                "accuracy": float(np.mean(predicted == y)),
+            }
+        )
     return pd.DataFrame(points)
 
 
@@ -165,7 +168,7 @@ def plot_histories(path: Path, models: Any, names: list[str]) -> None:
             models[library]["1"],
             column,
             violation=True,
-            held_out_name="out of fold",
+            held_out_name="test rows (only watched)",
             names=legend,
         )
         column[0].set_title(library)
@@ -188,11 +191,10 @@ def plot_trade_offs(path: Path, models: Any, X: Any, y: Any) -> None:
             x="summed error",
             y="accuracy",
             bound=None,
-            series="rows",
             label="factor",
         )
-        ax.set_xlabel("summed error of the constrained classes (fraction)")
-        ax.set_ylabel("accuracy (fraction)")
+        ax.set_xlabel("summed test error of the constrained classes (fraction)")
+        ax.set_ylabel("accuracy on test rows (fraction)")
         ax.set_title(library)
         ax.label_outer()
     axes[0].set_xlim(left=0.0)
