@@ -308,8 +308,10 @@ def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[fl
     for j, cost in enumerate(A):
         counts = np.zeros((3, len(cells), cells.classes.size))
         weight = cells.rows.weight
-        tables = [cells.weight, cells.count if weight is None else cells.total(weight**2)]
-        for table, total in zip(counts, (*tables, cells.count), strict=True):
+        count, squares = cells.count, cells.count
+        if weight is not None:
+            count, squares = cells.total(weight > 0), cells.total(weight**2)
+        for table, total in zip(counts, (cells.weight, squares, count), strict=True):
             table[np.arange(len(cells)), cost.argmin(axis=1)] = total
         p = float(row_p_values(compiled, CellCounts(*counts))[j])
         owner = int(compiled.owner[j])
@@ -422,6 +424,8 @@ def certify(
             if p_values[i, j] > delta:  # none behind it can pass
                 break
     passed = learn_then_test(p_values, delta)
+    if not passed.any():  # nor has what is behind a failure, however small its own p-value
+        p_values = np.maximum.accumulate(p_values, axis=1)
     all_choices = [
         replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
         for i, sequence in enumerate(sequences)
