@@ -600,3 +600,11 @@ def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, 
     model = make(library, [fnr() <= 0.3], guarantee="high_probability")
     with pytest.raises(ValueError, match=r"eval_set.*sets some aside"):
         model.fit(X, y, eval_set=[(X, y)])
+
+
+def test_fewer_groups_than_parts_are_refused():
+    """Before training, naming what asks for the parts."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    clf = ConstrainedLGBMClassifier(constraints=[fpr() <= 0.1], n_estimators=2, verbose=-1)
+    with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
+        clf.fit(X, y, groups=np.arange(90) % 3)
