@@ -23,21 +23,13 @@ import numpy as np
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells
-from gbm_constrained.certificates import (
-    CellCounts,
-    clopper_pearson,
-    constraint_intervals,
-    expected_bounds,
-    functional_intervals,
-    functionals_of,
-    learn_then_test,
-    row_p_values,
-    rule_p_value,
-    umbrella_rank,
-)
+from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_rank
 from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
+from gbm_constrained.p_values import row_p_values, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Codes, Float
 

@@ -27,15 +27,12 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import (
-    CellCounts,
-    constraint_intervals,
-    functionals_of,
-    umbrella_threshold,
-)
+from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import PREFIXES, Choice, aims, prefixes
 from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.intervals import constraint_intervals
 from gbm_constrained.rows import Rows
 
 CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
