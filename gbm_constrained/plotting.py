@@ -134,7 +134,8 @@ def plot_history(
     handles = list(bottom.get_lines()[-len(constraints) :])
     handles += [lines.Line2D([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
     top.legend(handles=handles, loc="upper right", framealpha=0.9)
-    bottom.set_ylim(bottom=-0.02 * bottom.get_ylim()[1])  # a line at zero stays in sight
+    # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
+    bottom.set_ylim(bottom=-0.02 * bottom.get_ylim()[1], auto=True)
     bottom.set_ylabel("multiplier")
     bottom.set_xlabel("boosting rounds")
     for ax in (top, bottom):
@@ -442,12 +443,13 @@ def plot_requested(
     accuracy: str = "accuracy",
     series: str = "rule",
     variant: str | None = None,
+    train_name: str = "training rows",
 ) -> NDArray[Any]:
     """Plot what models do on new rows against the bound they were trained under, and its price.
 
-    On the left, the bounded value on the test rows (joined) and on the training rows (hollow)
-    against the bound, with the diagonal; on the right, accuracy against the value on the test
-    rows. A model that was trained without the rule is a cross.
+    On the left, the bounded value on the test rows (joined) and on the training rows, or others,
+    (hollow) against the bound, with the diagonal; on the right, accuracy against the value on the
+    test rows. A model that was trained without the rule is a cross.
 
     Parameters
     ----------
@@ -459,11 +461,14 @@ def plot_requested(
         Columns with the bound (missing for a model without the rule), and with the value and the
         accuracy on the test rows. They name the axes.
     train : str, default="train"
-        Column with the value on the training rows; None to leave these out.
+        Column with the value on the training rows, or on other rows to compare with; None to leave
+        these out.
     series : str
         Column that tells which points belong together: a colour for each.
     variant : str, default=None
         Column that divides a series further, as by library: a marker and a line style for each.
+    train_name : str, default="training rows"
+        What the legend calls the rows of `train`.
 
     Returns
     -------
@@ -520,7 +525,7 @@ def plot_requested(
         shown = [{"linewidth": 4} for _ in colours]
         kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True)]
     if train is not None:
-        kinds.append(("training rows", {"marker": "o", **hollow}))
+        kinds.append((train_name, {"marker": "o", **hollow}))
     kinds.append(("as requested", {"linestyle": ":"}))
     if any_plain:
         kinds.append(("no rule", cross))

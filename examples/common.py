@@ -1,0 +1,126 @@
+"""What the examples share: the classifiers, their arguments, tables and figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import matplotlib.pyplot as plt
+import pandas as pd
+import xgboost as xgb
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsWarning,
+)
+
+PLAIN = {"XGBoost": xgb.XGBClassifier, "LightGBM": lgb.LGBMClassifier}
+CONSTRAINED = {"XGBoost": ConstrainedXGBClassifier, "LightGBM": ConstrainedLGBMClassifier}
+QUIET: dict[str, dict[str, Any]] = {"XGBoost": {"verbosity": 0}, "LightGBM": {"verbose": -1}}
+SILENT: dict[str, dict[str, Any]] = {"XGBoost": {"verbose": False}, "LightGBM": {}}  # in fit
+# XGBoost wants to be told of columns that are categories; LightGBM sees it.
+CATEGORIES: dict[str, dict[str, Any]] = {"XGBoost": {"enable_categorical": True}, "LightGBM": {}}
+
+# Rules that cannot be met, or only by a model that knows little: see `print_notes`.
+warnings.filterwarnings("ignore", category=InfeasibleConstraintsWarning)
+warnings.filterwarnings("ignore", category=FragileConstraintsWarning)
+# The groups, and which of them are small, are printed too.
+warnings.filterwarnings("ignore", message=".*fewer than min_group_size")
+# The new names, eval_X and eval_y, are unknown to LightGBM 4.6.
+warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+
+
+def make_parser(
+    description: str | None, *, rounds: int | None, jobs: int | None = None
+) -> argparse.ArgumentParser:
+    """Arguments that all examples take."""
+    arguments = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    arguments.add_argument("--data-home", help="directory with the data set")
+    arguments.add_argument("--output", type=Path, default=Path("output"), help="where files go")
+    arguments.add_argument("--rounds", type=int, default=rounds, help="boosting rounds")
+    arguments.add_argument("--jobs", type=int, default=jobs, help="threads of the libraries")
+    return arguments
+
+
+def parse_arguments(description: str | None, *, rounds: int, rows: int) -> argparse.Namespace:
+    """Arguments of the examples that draw a sample of a table."""
+    arguments = make_parser(description, rounds=rounds)
+    arguments.add_argument("--library", choices=[*PLAIN, "both"], default="both")
+    arguments.add_argument("--rows", type=int, default=rows, help="of a random sample to use")
+    return started(arguments.parse_args())
+
+
+def started(args: argparse.Namespace) -> argparse.Namespace:
+    """Make the directory for the output, and list the libraries that were asked for."""
+    args.output.mkdir(parents=True, exist_ok=True)
+    asked = getattr(args, "library", "both")
+    args.libraries = list(PLAIN) if asked == "both" else [asked]
+    return args
+
+
+def load(loader: Callable[..., Any], **options: Any) -> Any:
+    """Load a data set; where it is not to be had, say so and stop."""
+    try:
+        return loader(**options)
+    except (OSError, ImportError, ValueError) as error:
+        sys.exit(str(error))
+
+
+def interval(low: float, high: float, digits: int = 2) -> str:
+    """Print an interval of fractions in per cent."""
+    return f"{100 * low:.{digits}f} to {100 * high:.{digits}f}"
+
+
+def measured(model: Any) -> dict[str, Any]:
+    """Value of a rule, of several rules the largest, out of fold and on test rows, in per cent."""
+    unseen = max(model.feasibility_.rules, key=lambda rule: rule.value)
+    return {
+        "unseen": 100 * unseen.value,
+        "interval": interval(unseen.low, unseen.high),
+        "test": 100 * model.constraint_report_["held_out"].max(),
+    }
+
+
+def print_notes(models: Mapping[str, Any]) -> None:
+    """Print what the fits warned of: which models, and in full about the first of a kind."""
+    by_status: dict[str, list[str]] = {}
+    for name, model in models.items():
+        by_status.setdefault(model.feasibility_.status, []).append(name)
+    for status in ("infeasible", "fragile", "undecided"):
+        if names := by_status.get(status):
+            print(f"\nRules found {status}: {'; '.join(names)}. Of the first it is said:")
+            print(models[names[0]].feasibility_)
+
+
+def print_by_library(table: pd.DataFrame, keys: list[str]) -> None:
+    """Print the libraries side by side."""
+    libraries = list(table["library"].unique())
+    requested = table["requested"].map("{:g}".format, na_action="ignore").fillna("none")
+    wide = table.assign(requested=requested).set_index([*keys, "library"])
+    wide = wide.unstack("library", sort=False).swaplevel(axis=1)[libraries]
+    print(wide.to_string(float_format="{:.2f}".format))
+
+
+def print_groups(report: pd.DataFrame) -> None:
+    """Rows of the groups, and their rates on test rows with the intervals, in per cent."""
+    ends = zip(report["low"], report["high"], strict=True)
+    shown = report.drop(columns="constraint").assign(
+        train=100 * report["train"],
+        test=100 * report["held_out"],
+        interval=[interval(*each) for each in ends],
+    )[["group", "rows", "train", "test", "interval"]]
+    print(shown.to_string(index=False, float_format="{:.2f}".format), end="\n\n")
+
+
+def save(figure: plt.Figure, path: Path) -> None:
+    """Save a figure and say where."""
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    print(f"Saved {path}")
