@@ -29,16 +29,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from gbm_constrained.certificates import (
-    CellCounts,
-    clopper_pearson,
-    expected_bounds,
-    functionals_of,
-    learn_then_test,
-    rule_p_value,
-    umbrella_threshold,
-)
+from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.intervals import clopper_pearson
+from gbm_constrained.p_values import rule_p_value
 from gbm_constrained.rates import class_error, fnr, fpr, gap
 from gbm_constrained.rows import Rows
 

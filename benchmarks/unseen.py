@@ -20,8 +20,9 @@ from rates import LIBRARIES, RATES, adult, gap_of, make
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import class_error, fnr, fpr, gap, tpr
-from gbm_constrained.certificates import newcombe_difference, umbrella_threshold
+from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.datasets import load_credit, load_dry_bean
+from gbm_constrained.intervals import newcombe_difference
 
 BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
 

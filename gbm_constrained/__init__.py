@@ -6,6 +6,7 @@ from gbm_constrained.feasibility import (
     InfeasibleConstraintsError,
     InfeasibleConstraintsWarning,
 )
+from gbm_constrained.frontier import tradeoff_curve
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.logistic import ConstrainedLogisticRegression
 from gbm_constrained.rates import (
@@ -67,5 +68,6 @@ __all__ = [
     "selection_rate",
     "tnr",
     "tpr",
+    "tradeoff_curve",
     "wins",
 ]

@@ -23,21 +23,13 @@ import numpy as np
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells
-from gbm_constrained.certificates import (
-    CellCounts,
-    clopper_pearson,
-    constraint_intervals,
-    expected_bounds,
-    functional_intervals,
-    functionals_of,
-    learn_then_test,
-    row_p_values,
-    rule_p_value,
-    umbrella_rank,
-)
+from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_rank
 from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
+from gbm_constrained.p_values import row_p_values, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Codes, Float
 
@@ -308,8 +300,10 @@ def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[fl
     for j, cost in enumerate(A):
         counts = np.zeros((3, len(cells), cells.classes.size))
         weight = cells.rows.weight
-        tables = [cells.weight, cells.count if weight is None else cells.total(weight**2)]
-        for table, total in zip(counts, (*tables, cells.count), strict=True):
+        count, squares = cells.count, cells.count
+        if weight is not None:
+            count, squares = cells.total(weight > 0), cells.total(weight**2)
+        for table, total in zip(counts, (cells.weight, squares, count), strict=True):
             table[np.arange(len(cells)), cost.argmin(axis=1)] = total
         p = float(row_p_values(compiled, CellCounts(*counts))[j])
         owner = int(compiled.owner[j])
@@ -422,6 +416,8 @@ def certify(
             if p_values[i, j] > delta:  # none behind it can pass
                 break
     passed = learn_then_test(p_values, delta)
+    if not passed.any():  # nor has what is behind a failure, however small its own p-value
+        p_values = np.maximum.accumulate(p_values, axis=1)
     all_choices = [
         replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
         for i, sequence in enumerate(sequences)

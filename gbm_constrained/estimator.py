@@ -89,10 +89,11 @@ SOLVER_PARAMETERS_DOC = """
     mu : float, default=0
         Relative strong convexity claimed for the objective; above zero ABPP accelerates.
     iterate : {"last", "best", "ergodic", "randomized"}, default="last"
-        Which iterate is returned: the last one; the one of smallest training error among those
-        that meet all constraints; the average of all that the theory of ABPP speaks of; or a
-        distribution over prefixes of the ensemble that meets the constraints in the mean
-        (``prefixes_``), from which ``predict(..., random_state=)`` draws one for each row.
+        Which iterate is returned: the last one; the one of smallest error among those that meet
+        all constraints, on the rows that these are measured on; the average of all that the theory
+        of ABPP speaks of; or a distribution over prefixes of the ensemble that meets the
+        constraints in the mean (``prefixes_``), from which ``predict(..., random_state=)`` draws
+        one for each row.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
         error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
@@ -116,14 +117,28 @@ UNSEEN_PARAMETERS_DOC = """
         Folds of "crossfit", stratified by cell.
     holdout_fraction : float, default=None
         Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
-        then costs nothing and is no longer unseen; a quarter of the rows without one."""
+        then costs nothing and is no longer unseen; a quarter of the rows without one.
+    guarantee : {None, "expected", "high_probability"}, default=None
+        What is promised of new rows; see :mod:`gbm_constrained.decision`.
+    delta : float, default=0.05
+        Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
+    calibration_fraction : float, default=0.2
+        Share of the rows that ``guarantee="high_probability"`` keeps for nothing else.
+    probabilities : {"shifted", "calibrated"}, default="shifted"
+        Whether the shift of the decisions is folded into the model, or kept beside it
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained.
+    on_infeasible : {"warn", "raise"}, default="warn"
+        What to do about rules that cannot be met, once the model is trained."""
 
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its value on the last
-        evaluation set (if any was given), its multiplier, whether it is met on the training rows
-        and whether it is satisfied on the evaluation set (missing without one: training rows
-        prove nothing).
+        One row per constraint: its bound, its value on the training rows (``train``), its value
+        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
+        (``rows``: those of a certificate, else the last evaluation set, else those that measured
+        the constraints), its multiplier, whether it is met on the training rows and whether it is
+        satisfied on the unseen ones (missing without any: training rows prove nothing).
+    shift_ : ndarray of shape (1,) or (n_classes,)
+        What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
         Bregman distance, seconds.
@@ -444,6 +459,8 @@ class ConstrainedFit:
     ----------
     stack : Stack
         Training rows and those of further data sets, as the library is to be given them.
+    whole : Stack
+        The same with the rows that are kept for certificates.
     classes : ndarray of shape (n_classes,)
         Sorted labels.
     y, weight, library_weight : ndarray of shape (n_samples,)
@@ -495,7 +512,8 @@ class ConstrainedFit:
         self._groups = None if groups is None else _as_groups(groups, labels.size, len(rows))
         self.kept: Codes | None = None
         self.certified: Codes | None = None
-        self.stack, self._rows = stack, rows
+        self.stack = self.whole = stack
+        self._rows = rows
         if options.guarantee == "high_probability":
             cells = Cells(rows, [needs_of(constraint, rows) for constraint in options.constraints])
             share = options.calibration_fraction
@@ -504,6 +522,13 @@ class ConstrainedFit:
             self._groups = self.take(self._groups)
         n = self.stack.sizes[0]
         self.y = self.stack.codes[:n]
+        left = np.isin(np.arange(self.classes.size), self.y)
+        if not left.all():
+            raise ValueError(
+                f"guarantee='high_probability' sets aside all rows of class "
+                f"{self.classes[~left].tolist()[0]!r}, which has too few of them: give more rows, "
+                f"drop the class, or leave the guarantee out."
+            )
         self.weight = weight if self.kept is None or weight is None else weight[self.kept[:n]]
         # As the library holds them, in single precision: gradients are then equal to its own.
         library_weight = _product(self.weight, self._factor(library_factor))
@@ -753,6 +778,23 @@ class ConstrainedFit:
         self.evaluation_sets.append(added)
         return added
 
+    def held_out(self, pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> list[int]:
+        """Positions of the evaluation sets (X_i, y_i) that are not the training rows themselves.
+
+        Raises
+        ------
+        ValueError
+            If one is, and some of them are kept for certificates.
+        """
+        found = [i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is X and y_i is y)]
+        if len(found) < len(pairs) and self.kept is not None:
+            raise ValueError(
+                "eval_set holds the training rows, of which guarantee='high_probability' sets "
+                "some aside that nothing else may look at: leave them out; history_ and "
+                "constraint_report_ have the values on training rows."
+            )
+        return found
+
     def is_iteration_end(self, rounds: int) -> bool:
         """Whether `rounds` boosting rounds complete an outer iteration."""
         return rounds % self.options.rounds_per_iteration == 0
@@ -767,7 +809,10 @@ class ConstrainedFit:
         records = self._prefixes(margin, rounds)
         if self.measurement is not None:
             seen = self.measurement.solver.history
-            records = [r for r in seen if 0 < r.rounds <= rounds] or records
+            seen = [r for r in seen if 0 < r.rounds <= rounds]
+            if not seen and self.unseen is not None and self.scouts is not None:
+                self.unseen.measure(rounds, self.scouts.held_margin(rounds))
+            records = seen or records
         chosen, probability = prefix_mixture(*_outcomes(records))
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}

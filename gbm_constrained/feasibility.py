@@ -5,7 +5,7 @@ with the class biases that a search finds) are held against the rules on rows th
 not seen. What is said of them rests on sampling error:
 
 - **infeasible**: each decision violates some rule *beyond doubt*: that it holds is rejected at 95%
-  on these rows (:func:`~.certificates.rows_beyond`). Named are the fewest rules that no decision
+  on these rows (:func:`~.p_values.rows_beyond`). Named are the fewest rules that no decision
   brings to within sampling error together, so that each of them can be met if one of the others is
   dropped. It is also infeasible to certify rules that the rows kept for it do not certify.
 - **fragile**: the rules hold, but by decisions hardly better than a constant one. Their error is
@@ -30,17 +30,11 @@ from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import (
-    CellCounts,
-    constraint_p_values,
-    functionals_of,
-    minimum_rows,
-    rows_beyond,
-)
+from gbm_constrained.certificates import minimum_rows
 from gbm_constrained.compiler import CompiledConstraints, value_of
+from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
     Choice,
     Margins,
@@ -50,8 +44,9 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.losses import Array
+from gbm_constrained.p_values import constraint_p_values, rows_beyond
 from gbm_constrained.rates import Constraint, Each, Quotient, Rate
-from gbm_constrained.rows import Codes, Float
+from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
 
 __all__ = [
@@ -62,7 +57,6 @@ __all__ = [
 ]
 
 Status: TypeAlias = Literal["feasible", "undecided", "fragile", "infeasible"]
-Bool: TypeAlias = NDArray[np.bool_]
 
 DOUBT = 0.025  # Each side of a 95% interval.
 FEWEST = 20  # Rows below which a rate says nothing: it moves by 0.05 with each of them.

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -205,7 +205,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
-        measured on the training rows; their values on each evaluation set are recorded, the last
+        measured as `measure_on` says; their values on each evaluation set are recorded, the last
         one being the held-out set of the report. A fit of more than a few seconds shows its
         progress unless ``verbose`` (``verbosity``) is below 1.
 
@@ -243,9 +243,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
         options = SolverOptions.of(self)
-        ConstrainedFit.forget(self)
         if not options.constraints:
             super().fit(X, y, sample_weight, **given)
+            ConstrainedFit.forget(self)
             return self
         self._check_supported(options, callbacks)
         fit = ConstrainedFit(
@@ -270,12 +270,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         stack = fit.stack
         stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
-        held_out = [
-            i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is stack.X and y_i is stack.y)
-        ]
+        held_out = fit.held_out(pairs, X, y)
         for i in held_out:
             weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
+        if init_score is not None and fit.columns > 1 and np.ndim(init_score) == 1:
+            init_score = np.reshape(init_score, (-1, fit.columns), order="F")
         own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
         own_start = init_score is not None or init_model is not None
@@ -294,16 +294,20 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
         # that it must be there from the first round on; all others get it after training.
-        if dart and len(held_out) < len(pairs):
+        own = [X_i is stack.X and y_i is stack.y for X_i, y_i in pairs]
+        if dart and any(own):
             raise ValueError(
                 "eval_set holds the training rows, which boosting_type='dart' does not stand "
                 "under constraints: LightGBM drops trees whenever a metric reads the training "
                 "scores. Leave them out; history_ and constraint_report_ have their values."
             )
-        observer = _Observer(fit, intercept if dart else None, watches=measure_on == "watch")
+        measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
+        sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
+        observer = _Observer(fit, intercept if dart else None, sets, measure_on == "watch")
         given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
         with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
+        ConstrainedFit.forget(self)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
         best = self._Booster.best_iteration
         rounds = fit.solver.rounds
@@ -318,7 +322,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             of_prefix = observer.grown_after(upto)
             if rows is fit.fresh:
                 start = None if init_score is None else _safe_indexing(init_score, fit.certified)
-                return self._margin(_safe_indexing(X, fit.certified), start, of_prefix)
+                return self._margin(_safe_indexing(fit.whole.X, fit.certified), start, of_prefix)
             i = held_out[fit.evaluation_sets.index(rows)]
             return self._margin(pairs[i][0], _item(eval_init_score, i), of_prefix)
 
@@ -562,8 +566,6 @@ def _scout_maker(
         free_raw_data=False,
     ).construct()
     start = np.asarray(start, dtype=np.float64)
-    if start.ndim == 1 and fit.columns > 1:
-        start = start.reshape((-1, fit.columns), order="F")
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
     return functools.partial(_Scout, whole, params, X, start, schedules, fit.n_rounds)
@@ -654,12 +656,21 @@ class _Observer:
     intercept : ndarray of shape (n_classes or 1,), default=None
         DART: added to the first trees after the first round. The scores of the training rows are
         then not read, for every reading makes DART drop trees.
+    sets : sequence of UnseenRows or None
+        The evaluation sets as LightGBM has them; None for training rows.
     watches : bool
         Whether the multipliers move by the last evaluation set.
     """
 
-    def __init__(self, fit: ConstrainedFit, intercept: Array | None, watches: bool) -> None:
+    def __init__(
+        self,
+        fit: ConstrainedFit,
+        intercept: Array | None,
+        sets: Sequence[UnseenRows | None],
+        watches: bool,
+    ) -> None:
         self.fit = fit
+        self.sets = sets
         self.watches = watches
         self.intercept = intercept
         self.begin = 0
@@ -699,10 +710,12 @@ class _Observer:
         return [before, after]
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
-        remaining = iter(self.fit.evaluation_sets)
+        remaining = iter(self.sets)
 
         def measure(margin: Array, _: Any) -> list[Any]:
             held = next(remaining)
+            if held is None:
+                return []
             held.measure(rounds, margin)
             if self.watches and held is self.fit.unseen:
                 self.fit.observe(margin)

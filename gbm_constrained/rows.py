@@ -28,6 +28,7 @@ from gbm_constrained.rates import (
 
 Float: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.intp]
+Bool: TypeAlias = NDArray[np.bool_]
 Columns: TypeAlias = tuple[Hashable, ...]
 # "label", "source" (which data set), columns that make groups, a mask, another model.
 Key: TypeAlias = Literal["label", "source"] | Columns | Mask | Deployed

@@ -98,6 +98,13 @@ def parts_by_group(
     random_state: np.random.RandomState,
 ) -> list[Codes]:
     """Split rows into parts of about equal size that share no group; see :func:`parts_by_cell`."""
+    found = np.unique(groups[rows]).size
+    if found < n_parts:
+        raise ValueError(
+            f"groups has {found} different values, and the rows are to be split into {n_parts} "
+            f"parts that share none (n_folds, or one over holdout_fraction or "
+            f"calibration_fraction): give more groups, or ask for fewer parts."
+        )
     splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=random_state)
     codes = cells.codes[rows]
     # A cell of fewer rows than parts joins the largest one: it is not a stratum.

@@ -147,7 +147,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
-        measured on the training rows; their values on each `eval_set` are recorded, the last one
+        measured as `measure_on` says; their values on each `eval_set` are recorded, the last one
         being the held-out set of the report. A fit of more than a few seconds shows its progress
         unless `verbose` is false.
 
@@ -179,9 +179,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             feature_weights=feature_weights,
         )
         options = SolverOptions.of(self)
-        ConstrainedFit.forget(self)
         if not options.constraints:
             native(X, y, sample_weight=sample_weight, base_margin=base_margin)
+            ConstrainedFit.forget(self)
             return self
         self._check_supported(options)
         with untouched_random_state(self):
@@ -214,17 +214,26 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
         own_margin = fit.take(base_margin)
+        pairs = list(eval_set or ())
+        held_out = fit.held_out(pairs, X, y)
         possible = self.booster != "dart" and xgb_model is None
-        measure_on = fit.measured_on(possible, has_evaluation_set=bool(eval_set))
+        measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
         if measure_on in ("crossfit", "holdout"):
             make = functools.partial(_Scout, self, fit, params, own_margin, feature_weights)
             fit.scout(make, measure_on)
-        with self._driven_by(fit, params, sensitive_features_eval_set) as observer:
+        sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
+        with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
             observer.watches = measure_on == "watch"
             native(stack.X, stack.y, sample_weight=stack.sample_weight, base_margin=own_margin)
-            self._finish(fit, observer, X, base_margin)
+            ConstrainedFit.forget(self)
+            self._finish(fit, observer, base_margin)
         fit.complain()
         return self
+
+    def load_model(self, fname: Any) -> None:
+        """Load a model, and forget what is known of another one: its threshold and its reports."""
+        super().load_model(fname)
+        ConstrainedFit.forget(self)
 
     def _check_supported(self, options: SolverOptions) -> None:
         if self.objective not in NATIVE_OBJECTIVES:
@@ -242,10 +251,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
                 f"booster='dart' rescales as it grows: use iterate='last'."
             )
-        if options.iterate == "ergodic" and self.early_stopping_rounds is not None:
+        stops_early = self.early_stopping_rounds is not None or any(
+            isinstance(c, xgb.callback.EarlyStopping) for c in self.callbacks or ()
+        )
+        if options.iterate == "ergodic" and stops_early:
             raise ValueError(
-                "iterate='ergodic' averages all iterations, so early_stopping_rounds="
-                f"{self.early_stopping_rounds} has no meaning: use iterate='last', or None."
+                "iterate='ergodic' averages all iterations, so that early stopping "
+                "(early_stopping_rounds, or a callback) has no meaning: use iterate='last', or "
+                "none of it."
             )
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
@@ -256,7 +269,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
     @contextmanager
     def _driven_by(
-        self, fit: ConstrainedFit, params: dict[str, Any], sensitive_eval: Sequence[Any] | None
+        self,
+        fit: ConstrainedFit,
+        params: dict[str, Any],
+        sets: Sequence[tuple[int, Any, Any, bool]],
+        sensitive_eval: Sequence[Any] | None,
     ) -> Iterator[_Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
@@ -266,7 +283,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         own = {name: getattr(self, name) for name in ("objective", "eval_metric", "callbacks")}
         self._matrices: list[Any] = []
         self._current_fit = fit
-        self._sensitive_eval = sensitive_eval
+        self._sets, self._sensitive_eval = iter(sets), sensitive_eval
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
@@ -277,7 +294,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         finally:
             for name, value in own.items():
                 setattr(self, name, value)
-            del self._matrices, self._current_fit, self._fit_params, self._sensitive_eval
+            del self._matrices, self._current_fit, self._fit_params
+            del self._sets, self._sensitive_eval
         # What the parent's fit leaves behind for a built-in objective.
         self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
 
@@ -286,22 +304,27 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_current_fit" in self.__dict__:
-            self._matrices.append(matrix)
             if ref is None:
+                self._matrices.append(matrix)
                 # XGBoost reads both in every round for an objective that looks at neither; its
                 # own way through JSON takes several times as long as a copy.
                 matrix.get_label = matrix.get_label().copy
                 matrix.get_weight = matrix.get_weight().copy
             else:
-                i = len(self._matrices) - 2
-                sensitive = None if self._sensitive_eval is None else self._sensitive_eval[i]
-                weight = kwargs.get("weight")
-                self._current_fit.add_evaluation_set(
-                    f"eval_set[{i}]", kwargs["data"], kwargs["label"], weight, sensitive
+                X, y = kwargs["data"], kwargs["label"]
+                # There may be none for sets that are the training rows.
+                i, is_held_out = next(
+                    (i, held) for i, X_i, y_i, held in self._sets if X_i is X and y_i is y
                 )
+                if is_held_out:
+                    self._matrices.append(matrix)
+                    sensitive = None if self._sensitive_eval is None else self._sensitive_eval[i]
+                    self._current_fit.add_evaluation_set(
+                        f"eval_set[{i}]", X, y, kwargs.get("weight"), sensitive
+                    )
         return matrix
 
-    def _finish(self, fit: ConstrainedFit, observer: _Observer, X: Any, base_margin: Any) -> None:
+    def _finish(self, fit: ConstrainedFit, observer: _Observer, base_margin: Any) -> None:
         matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
@@ -309,11 +332,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 f"this version of gbm_constrained does not support it."
             )
         booster = self.get_booster()
-        grown_before = booster.num_boosted_rounds() - fit.solver.rounds
-        end = booster.num_boosted_rounds()
-        if self.early_stopping_rounds is not None:
-            grown_before = max(grown_before, 0)
-            end = booster.best_iteration + 1
+        grown_before, end = observer.grown_before, booster.num_boosted_rounds()
+        best = booster.attr("best_iteration")  # which predict goes by
+        if best is not None and int(best) < grown_before:
+            # Of the model that was continued, which would predict without the new trees.
+            booster.set_attr(best_iteration=None, best_score=None)
+            best = None
+        if best is not None:
+            end = int(best) + 1
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         rounds = end - grown_before
@@ -325,7 +351,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 start = None if base_margin is None else _safe_indexing(base_margin, fit.certified)
                 matrix = super(ConstrainedXGBClassifier, self)._create_dmatrix(
                     matrices[0],
-                    data=_safe_indexing(X, fit.certified),
+                    data=_safe_indexing(fit.whole.X, fit.certified),
                     base_margin=start,
                     missing=self.missing,
                     enable_categorical=self.enable_categorical,
@@ -356,7 +382,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             end = grown_before + rounds
             margin = None
             self._Booster = booster[:end]
-            if self.early_stopping_rounds is not None:
+            if best is not None:
                 self._Booster.set_attr(best_iteration=str(end - 1))
         if margin is None:
             margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
@@ -489,9 +515,11 @@ class _Observer(xgb.callback.TrainingCallback):
         self.fit = fit
         self.matrices = matrices
         self.watches = False
+        self.grown_before = 0  # rounds of the model that is continued
         self.train_margin: Array | None = None
 
     def before_training(self, model: Any) -> Any:
+        self.grown_before = model.num_boosted_rounds()
         if self.watches:
             self.fit.watch(self.fit.evaluation_sets[-1])
             self.fit.observe(model.predict(self.matrices[-1], output_margin=True))

@@ -10,27 +10,30 @@ from scipy import stats
 
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.certificates import (
-    CellCounts,
-    bootstrap,
-    clopper_pearson,
-    constraint_intervals,
-    constraint_p_values,
     expected_bounds,
     expected_slack,
     fixed_sequence,
-    functional_intervals,
-    functionals_of,
-    hoeffding_bentkus_p_value,
     holm,
     learn_then_test,
     minimum_rows,
-    newcombe_difference,
-    row_p_values,
-    rule_p_value,
     umbrella_rank,
     umbrella_threshold,
 )
 from gbm_constrained.compiler import as_losses, compile_constraints
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.intervals import (
+    bootstrap,
+    clopper_pearson,
+    constraint_intervals,
+    functional_intervals,
+    newcombe_difference,
+)
+from gbm_constrained.p_values import (
+    constraint_p_values,
+    hoeffding_bentkus_p_value,
+    row_p_values,
+    rule_p_value,
+)
 from gbm_constrained.rates import (
     accuracy,
     churn,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from types import SimpleNamespace
 
 import lightgbm as lgb
 import numpy as np
@@ -16,6 +17,8 @@ from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
     class_error,
+    dataset,
+    decision,
     error_rate,
     fnr,
     fpr,
@@ -24,15 +27,12 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import (
-    CellCounts,
-    constraint_intervals,
-    functionals_of,
-    umbrella_threshold,
-)
+from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
-from gbm_constrained.decision import PREFIXES, aims, prefixes
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.decision import PREFIXES, Choice, aims, prefixes
 from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.intervals import constraint_intervals
 from gbm_constrained.rows import Rows
 
 CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
@@ -601,3 +601,133 @@ def test_the_error_of_a_vacuous_certificate_is_the_plain_one(library, table):
     X, y = table[0], table[1]["binary"]
     model = certified(library, [error_rate() <= 1.0], table)
     assert np.mean(model.predict(X) != y) < 0.3
+
+
+# --- found in review ----------------------------------------------------------------------------
+
+
+def test_nothing_is_certified_behind_a_failure(monkeypatch):
+    """A sequence whose first decision fails has no certificate, however small a later p-value."""
+    p_values = {0.0: 0.03, 1.0: 0.001}  # several prefixes share delta: 0.03 is too much for one
+    sequence = [Choice(5, np.array([shift]), 0.1, 0.0) for shift in p_values]
+    monkeypatch.setattr(decision, "_umbrella", lambda *given: None)
+    monkeypatch.setattr(decision, "_sequence", lambda *given: sequence)
+    monkeypatch.setattr(decision, "_p_value", lambda rows, at, shift: p_values[shift[0]])
+    fresh = SimpleNamespace(cells=SimpleNamespace(classes=np.arange(2)))
+    found = decision.certify(None, str, fresh, str, sequence[0], 20, 2, 0.05)
+    assert found.uncertified
+    assert found.p_value == 0.03
+
+
+@BOTH
+def test_rows_of_further_data_sets_are_certified_as_well(library, table, fits):
+    X, y = table[0], table[1]["binary"]
+    rules = [fpr() <= 0.5, selection_rate(on=dataset("more")) <= 0.7]
+    options = {"guarantee": "high_probability", "calibration_fraction": 0.35}
+    model = make(library, rules, **options).fit(X, y, datasets={"more": X[:200] + 0.1})
+    fit = fits[0]
+    own = fit.certified[fit.certified >= y.size] - y.size
+    assert abs(own.size - 70) <= 1
+    rate = np.mean(model.predict(X[own] + 0.1))
+    assert model.constraint_report_.held_out[1] == pytest.approx(rate)
+    assert model.constraint_report_["rows"][1] == "certification"
+
+
+@BOTH
+def test_rows_of_no_weight_refuse_no_certificate(library, table):
+    """They are no rows of the rate: it can be certified where it could without them."""
+    X, y = table[0], table[1]["binary"]
+    weight = np.where(np.arange(y.size) % 3, 1.0, 0.0)
+    rule, options = [fpr() <= 0.03], {"guarantee": "high_probability", "calibration_fraction": 0.4}
+    model = make(library, rule, **options).fit(X, y, sample_weight=weight)
+    assert model.constraint_report_["rows"][0] == "certification"
+
+
+@BOTH
+def test_a_class_that_certification_takes_whole(library, table, monkeypatch):
+    X, y = table[0], table[1]["several"]
+    split = np.arange(0, 700, 5), np.flatnonzero(np.arange(700) % 5)
+    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
+    model = make(library, [class_error(0) <= 0.5], guarantee="high_probability")
+    with pytest.raises(ValueError, match="sets aside all rows of class 3, which has too few"):
+        model.fit(X, np.where(np.arange(700) == 5, 3, y))
+
+
+def test_flat_initial_scores_of_several_classes(table):
+    """Class by class, as LightGBM takes them: certification rows are taken from each class."""
+    X, y = table[0], table[1]["several"]
+    start = np.random.default_rng(1).normal(size=(y.size, 3))
+    rule, options = [class_error(2) <= 0.5], {"guarantee": "high_probability"}
+    square = make("lightgbm", rule, **options).fit(X, y, init_score=start)
+    flat = make("lightgbm", rule, **options).fit(X, y, init_score=start.ravel(order="F"))
+    np.testing.assert_array_equal(margins_of(square, X), margins_of(flat, X))
+
+
+@pytest.mark.parametrize("save_best", [False, True])
+def test_early_stopping_by_a_callback(save_best, table):
+    """The model that is shifted and reported is the one that predicts."""
+    X, y = table[0], table[1]["binary"]
+    stop = xgb.callback.EarlyStopping(rounds=3, save_best=save_best)
+    options = {"n_estimators": 60, "learning_rate": 0.6, "callbacks": [stop]}
+    start = make("xgboost", [fnr() <= 0.1], n_estimators=4).fit(X[200:], y[200:])
+    for given in ({}, {"xgb_model": start, "measure_on": "train"}):
+        measured = {"measure_on": given.pop("measure_on", "crossfit")}
+        model = make("xgboost", [fnr() <= 0.1], **options, **measured)
+        model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], verbose=False, **given)
+        before = 4 if given else 0
+        assert model.best_iteration < 50
+        assert before + model.history_["rounds"].iloc[-1] == model.best_iteration + 1
+        for name, part in (("train", slice(200, None)), ("held_out", slice(200))):
+            missed = np.mean(model.predict(X[part])[y[part] == 1] == 0)
+            assert model.constraint_report_[name][0] == pytest.approx(missed, abs=1e-9)
+    with pytest.raises(ValueError, match=r"ergodic.*early stopping"):
+        make("xgboost", [fnr() <= 0.1], iterate="ergodic", **options).fit(X, y)
+
+
+def test_a_model_that_stopped_early_is_continued(table):
+    """XGBoost keeps the best iteration of the first fit, which would predict without the rest."""
+    X, y = table[0], table[1]["binary"]
+    first = xgb.XGBClassifier(
+        n_estimators=60, early_stopping_rounds=3, n_jobs=1, learning_rate=0.6
+    )
+    first.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], verbose=False)
+    model = make("xgboost", [fnr() <= 0.1], n_estimators=6)
+    model.fit(X[200:], y[200:], xgb_model=first)
+    assert model.history_["rounds"].iloc[-1] == 6
+    missed = np.mean(model.predict(X[200:])[y[200:] == 1] == 0)
+    assert model.constraint_report_.train[0] == pytest.approx(missed, abs=1e-9)
+
+
+@BOTH
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was(library, table):
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [fnr() <= 0.1], probabilities="calibrated").fit(X, y)
+    decisions, shift = model.predict(X), model.shift_
+    assert shift.any()
+    with pytest.raises(ValueError, match="class 7"):
+        model.set_params(constraints=[class_error(7) <= 0.1]).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), decisions)
+    np.testing.assert_array_equal(model.shift_, shift)
+    model.set_params(constraints=[]).fit(X, y)
+    assert not hasattr(model, "shift_")
+    assert not hasattr(model, "_threshold")
+
+
+@BOTH
+def test_a_mixture_of_a_single_iteration_is_that_model(library, table):
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [fnr() <= 0.1], iterate="randomized", rounds_per_iteration=ROUNDS + 1)
+    model.fit(X, y)
+    assert model.prefixes_["rounds"].tolist() == [ROUNDS]
+    missed = np.mean(model.predict(X, random_state=0)[y == 1] == 0)
+    assert model.constraint_report_.train[0] == pytest.approx(missed)
+    assert 0 < model.constraint_report_.held_out[0] < 1
+
+
+def test_a_threshold_is_not_that_of_a_file_loaded_later(table, tmp_path):
+    X, y = table[0], table[1]["binary"]
+    plain = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, y)
+    plain.save_model(tmp_path / "model.json")
+    model = make("xgboost", [fnr() <= 0.02], probabilities="calibrated").fit(X, y)
+    model.load_model(tmp_path / "model.json")
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))

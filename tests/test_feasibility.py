@@ -34,11 +34,12 @@ from gbm_constrained import (
     tpr,
 )
 from gbm_constrained.cells import Cells
-from gbm_constrained.certificates import CellCounts, row_p_values, rows_beyond
 from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.counts import CellCounts
 from gbm_constrained.datasets import load_adult, load_credit
 from gbm_constrained.decision import UnseenRows, choose, prefixes
 from gbm_constrained.feasibility import HARDLY, _is_fragile, _Pool
+from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
 
 # --- data ---------------------------------------------------------------------------------------

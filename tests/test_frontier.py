@@ -11,8 +11,9 @@ from sklearn.svm import LinearSVC
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr, fpr
 from gbm_constrained.audit import audit
-from gbm_constrained.certificates import clopper_pearson, minimum_rows, umbrella_threshold
+from gbm_constrained.certificates import minimum_rows, umbrella_threshold
 from gbm_constrained.frontier import CURVE_COLUMNS, np_roc_band, tradeoff_curve
+from gbm_constrained.intervals import clopper_pearson
 
 DELTA = 0.1
 

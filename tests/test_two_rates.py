@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gbm_constrained.certificates import clopper_pearson
+from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.two_rates import GAMMA, sum_p_value
 
 DELTAS = (0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)

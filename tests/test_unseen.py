@@ -16,6 +16,7 @@ from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
     class_error,
+    dataset,
     error_rate,
     fnr,
     fpr,
@@ -545,3 +546,65 @@ def test_rules_that_an_evaluation_set_cannot_measure(library, table):
         make(library, [rule], measure_on="holdout").fit(
             X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet
         )
+
+
+# --- evaluation sets that are the training rows -------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weighted, table, fits):
+    """Nor are they watched; and the sensitive features of the others stay theirs."""
+    X, y = table[0], table[1]["binary"]
+    weight = {"sample_weight": np.ones(y.size)} if weighted else {}
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    model = make(library, [fnr() <= 0.1], measure_on="holdout")
+    model.fit(X, y, eval_set=[(X, y)], **weight, **quiet)
+    assert fits[0].scouts is not None
+    assert model.constraint_report_["rows"].tolist() == ["holdout"]
+    s = np.arange(y.size) % 2
+    other = X[:300] + 0.0, y[:300]
+    for sets, features in (([(X, y), other], [s * 0, s[:300]]), ([other, (X, y)], [s[:300], s])):
+        model = make(library, [gap(selection_rate(), by="s") <= 0.01])
+        given = {"sensitive_features": {"s": s}, **weight, **quiet}
+        model.fit(X, y, eval_set=sets, sensitive_features_eval_set=[{"s": f} for f in features],
+                  **given)  # fmt: skip
+        decided = model.predict(other[0])
+        value = abs(decided[s[:300] == 0].mean() - decided[s[:300] == 1].mean())
+        i = 1 if sets[1] is other else 0
+        assert model.constraint_report_["rows"].tolist() == [f"eval_set[{i}]"]
+        assert model.constraint_report_.held_out[0] == pytest.approx(value)
+
+
+@BOTH
+def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
+    """The library is given others than the user's, and evaluates these as rows of their own."""
+    X, y = table[0], table[1]["binary"]
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    rules = [fnr() <= 0.1, selection_rate(on=dataset("more")) <= 0.9]
+    model = make(library, rules)
+    sets = [(X, y), (X[:300] + 0.0, y[:300])]
+    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets, **quiet)
+    report = model.constraint_report_.loc[0]
+    assert report["rows"] == "eval_set[1]"
+    missed = np.mean(model.predict(sets[1][0])[y[:300] == 1] == 0)
+    assert report.held_out == pytest.approx(missed)
+    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets[:1], **quiet)
+    assert model.constraint_report_["rows"].tolist() == ["out of fold"] * 2
+
+
+@BOTH
+def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, table):
+    """They would stop the training by the rows that are to certify it."""
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [fnr() <= 0.3], guarantee="high_probability")
+    with pytest.raises(ValueError, match=r"eval_set.*sets some aside"):
+        model.fit(X, y, eval_set=[(X, y)])
+
+
+def test_fewer_groups_than_parts_are_refused():
+    """Before training, naming what asks for the parts."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    clf = ConstrainedLGBMClassifier(constraints=[fpr() <= 0.1], n_estimators=2, verbose=-1)
+    with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
+        clf.fit(X, y, groups=np.arange(90) % 3)

@@ -1,0 +1,537 @@
+"""Intervals: between which values a rate, or what a rule bounds, lies in the population.
+
+Everything is computed from counted decisions (:mod:`gbm_constrained.counts`) on rows that were
+used for nothing else, neither to train nor to choose among models or thresholds.
+
+Binomials have Clopper and Pearson's exact interval, differences of two Newcombe's, the worst of
+many groups one made of theirs, and all else the bootstrap's; each function names its source.
+
+Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
+the rate is then that of rows with these weights, and intervals use the effective number of rows,
+``(sum w)^2 / sum w^2``, an approximation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from gbm_constrained.compiler import ROUNDING, CompiledConstraints, Part, value_of
+from gbm_constrained.counts import (
+    EQUAL,
+    CellCounts,
+    Fractions,
+    are_binomials_apart,
+    blocks_of,
+    functionals_of,
+)
+from gbm_constrained.rates import Constraint, Each, Gap, Quotient, Rate, Ratio
+from gbm_constrained.rows import Bool, Codes, Float
+
+__all__ = [
+    "bootstrap",
+    "clopper_pearson",
+    "constraint_intervals",
+    "functional_intervals",
+    "level_of_all",
+    "newcombe_difference",
+    "upper_limit",
+    "worst_interval",
+]
+
+TABLE = 1 << 23  # Numbers in a table of bootstrap replicates.
+
+
+def upper_limit(events: Any, n: Any, delta: Any) -> Float:
+    """Clopper-Pearson upper limit, exceeded by the true rate with probability `delta` at most.
+
+    Parameters
+    ----------
+    events, n : array-like
+        Numbers of events and of rows; effective numbers need not be integers.
+    delta : array-like
+        Probability, in (0, 1].
+    """
+    events, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    inside = events < n
+    limit = special.betainccinv(events + 1.0, np.where(inside, n - events, 1.0), delta)
+    return np.where(inside, limit, 1.0)
+
+
+def _lower(events: Any, n: Any, delta: Any) -> Float:
+    """Clopper-Pearson lower limit."""
+    events, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    some = events > 0
+    limit = special.betaincinv(np.where(some, events, 1.0), n - events + 1.0, delta)
+    return np.where(some, limit, 0.0)
+
+
+def clopper_pearson(
+    events: ArrayLike, n: ArrayLike, level: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Exact two-sided interval of a binomial probability.
+
+    Parameters
+    ----------
+    events, n : array-like
+        Numbers of events and of rows; effective numbers need not be integers.
+    level : float, default=0.95
+        Least probability that it covers the truth.
+
+    Returns
+    -------
+    low, high : ndarray
+        Its ends; NaN without rows.
+
+    References
+    ----------
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the
+    binomial", Biometrika 26, 1934.
+    """
+    e, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    tail = (1.0 - level) / 2.0
+    ends = _lower(e, n, tail), upper_limit(e, n, tail)
+    low, high = (np.where(n > 0, end, np.nan) for end in ends)
+    return low, high
+
+
+def _wilson(events: Float, n: Float, level: float) -> tuple[Float, Float]:
+    """Score interval of a binomial probability (Wilson, 1927)."""
+    z = float(special.ndtri(0.5 + level / 2.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = events / n
+        middle = 2.0 * n * rate + z * z
+        spread = z * np.sqrt(z * z + 4.0 * n * rate * (1.0 - rate))
+        low, high = ((middle + sign * spread) / (2.0 * (n + z * z)) for sign in (-1.0, 1.0))
+        # Rounding must not leave the estimate outside.
+        return np.minimum(low, rate), np.maximum(high, rate)
+
+
+def newcombe_difference(
+    events_1: ArrayLike, n_1: ArrayLike, events_2: ArrayLike, n_2: ArrayLike, level: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Interval of the difference of two independent binomial probabilities.
+
+    Wilson's intervals of both, combined by squares: close to the level, though no bound on it.
+
+    Parameters
+    ----------
+    events_1, n_1, events_2, n_2 : array-like
+        Numbers of events and of rows; effective numbers need not be integers.
+    level : float, default=0.95
+        Probability that it covers ``p_1 - p_2``, about.
+
+    Returns
+    -------
+    low, high : ndarray
+        Its ends; NaN where one has no rows.
+
+    References
+    ----------
+    Newcombe, "Interval estimation for the difference between independent proportions: comparison
+    of eleven methods", Statistics in Medicine 17, 1998, method 10.
+    """
+    e1, n1, e2, n2 = (np.asarray(x, dtype=np.float64) for x in (events_1, n_1, events_2, n_2))
+    low_1, high_1 = _wilson(e1, n1, level)
+    low_2, high_2 = _wilson(e2, n2, level)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p1, p2 = e1 / n1, e2 / n2
+    difference = p1 - p2
+    low = difference - np.hypot(p1 - low_1, high_2 - p2)
+    high = difference + np.hypot(high_1 - p1, p2 - low_2)
+    return np.maximum(low, -1.0), np.minimum(high, 1.0)
+
+
+def _replicates(
+    compiled: CompiledConstraints, counts: CellCounts, n_replicates: int, random_state: int
+) -> Float:
+    """Functionals of resampled decisions, (n_replicates, n_functionals)."""
+    rng = np.random.default_rng(random_state)
+    weight, square = counts.weight.ravel(), counts.square.ravel()
+    columns = np.flatnonzero(weight > 0)
+    total, squares = weight[columns], square[columns]
+    fractions = Fractions(compiled, counts.weight.shape)
+    step = max(1, TABLE // max(columns.size, 1))
+    found = []
+    for start in range(0, n_replicates, step):
+        size = (min(step, n_replicates - start), columns.size)
+        drawn = rng.poisson(total**2 / squares, size) * (squares / total)
+        found.append(fractions.of(drawn, columns))
+    return np.concatenate(found)
+
+
+def _percentiles(replicates: Float, level: float) -> Float:
+    """Percentile intervals over the first axis, (..., 2)."""
+    ends = np.full((*replicates.shape[1:], 2), np.nan)
+    tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
+    for at in np.ndindex(replicates.shape[1:]):
+        known = replicates[(slice(None), *at)]
+        known = known[~np.isnan(known)]
+        if known.size:  # values may be infinite, which interpolation does not survive
+            ends[at] = np.quantile(known, tails, method="inverted_cdf")
+    return ends
+
+
+def bootstrap(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    function: Callable[[Float], Float],
+    level: float = 0.95,
+    n_replicates: int = 2000,
+    random_state: int = 0,
+) -> NDArray[np.float64]:
+    """Percentile intervals of any function of the functionals.
+
+    The rows of each cell and predicted class are resampled by Poisson numbers, which is the
+    bootstrap of all rows but for their total number, on which no rate depends. Where weights
+    differ within a cell and class, the resampled sum of weights is a scaled Poisson variable with
+    the mean and the variance of the bootstrap's own: an approximation. What never occurred in a
+    cell never occurs in a replicate, so that intervals of rates near 0 or 1 are too short.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Decisions.
+    function : callable
+        Maps functionals of shape (n_replicates, n_functionals) to shape (n_replicates, ...).
+    level : float, default=0.95
+        Probability that an interval covers the truth, about.
+    n_replicates : int, default=2000
+        Resampled tables.
+    random_state : int, default=0
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (..., 2)
+        Ends of the intervals, over the replicates in which the value is defined.
+
+    References
+    ----------
+    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3.
+    """
+    replicates = function(_replicates(compiled, counts, n_replicates, random_state))
+    return _percentiles(np.asarray(replicates), level)
+
+
+def _effective(
+    counts: CellCounts, cells: Codes, inside: Bool, event: Bool
+) -> tuple[np.float64, np.float64]:
+    """Events and rows among some entries of a table, as many as equal weights would make them."""
+    weight, square = counts.weight[cells][inside], counts.square[cells][inside]
+    n, total, squares = counts.count[cells][inside].sum(), weight.sum(), square.sum()
+    if squares * n <= total**2 * (1.0 + EQUAL):
+        return counts.count[cells][inside & event].sum(), n
+    effective = total**2 / squares
+    return effective * (counts.weight[cells][inside & event].sum() / total), effective
+
+
+def _exact_interval(
+    parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a functional of one binomial, or of two independent ones; None for others."""
+    blocks = blocks_of(parts or ())
+    if not blocks or not all(block.is_binomial for block in blocks):
+        return None
+    shift = constant + sum(block.low for block in blocks)
+    everyone = [np.ones(block.score.shape, dtype=bool) for block in blocks]
+    binomials = [
+        _effective(counts, block.cells, inside, block.reaches(block.high))
+        for block, inside in zip(blocks, everyone, strict=True)
+    ]
+    scale = blocks[0].width
+    if len(blocks) == 1:
+        ends = clopper_pearson(*binomials[0], level)
+    elif (
+        len(blocks) == 2
+        and abs(blocks[1].width - scale) < ROUNDING
+        and are_binomials_apart(blocks)
+    ):
+        (e1, n1), (e2, n2) = binomials
+        # p_1 + p_2 is one more than the difference of p_1 and the other event's probability.
+        ends = newcombe_difference(e1, n1, n2 - e2, n2, level)
+        shift += scale
+    else:
+        return None
+    return shift + scale * np.array(ends)
+
+
+def functional_intervals(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> NDArray[np.float64]:
+    """Two-sided intervals of functionals: of the rate of each group.
+
+    Clopper-Pearson for one fraction of rows, Newcombe for the sum or the difference of two over
+    disjoint rows, the bootstrap for all else.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Decisions.
+    level : float, default=0.95
+        Probability that an interval covers the truth.
+    random_state : int, default=0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    ndarray of shape (n_functionals, 2)
+        NaN for mean losses and undefined rates.
+    """
+    everything = range(len(compiled.parts))
+    return _functional_intervals(compiled, counts, everything, level, random_state)
+
+
+def _functional_intervals(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    which: Iterable[int],
+    level: float,
+    random_state: int,
+) -> Float:
+    """Intervals of some functionals, in rows of their own; NaN in those of the others."""
+    ends = np.full((len(compiled.parts), 2), np.nan)
+    resampled = []
+    for k in which:
+        parts = compiled.parts[k]
+        exact = _exact_interval(parts, compiled.constant[k], counts, level)
+        if exact is not None:
+            ends[k] = exact
+        elif parts:
+            resampled.append(k)
+    if resampled:
+        ends[resampled] = bootstrap(
+            compiled, counts, lambda f: f[:, resampled], level, random_state=random_state
+        )
+    return ends
+
+
+def constraint_intervals(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> NDArray[np.float64]:
+    """Two-sided intervals of what each constraint bounds.
+
+    A rate has that of its functional (:func:`functional_intervals`). The gap of two groups has
+    Newcombe's interval of the signed difference, folded to its absolute value: what covers the one
+    covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
+    :func:`worst_interval`. Precision, and other shares of the rows that a decision selects, are
+    Clopper-Pearson's among these, and so are odds such as wins over losses. All else has the
+    bootstrap's.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Decisions.
+    level : float, default=0.95
+        Probability that an interval covers the truth.
+    random_state : int, default=0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints, 2)
+        NaN where a mean loss is bounded.
+    """
+    ends = np.full((len(compiled.constraints), 2), np.nan)
+    resampled = []
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        expression = constraint.expression
+        parts, constant = compiled.parts[span], compiled.constant[span]
+        missing = [p is None for p in parts]
+        if all(missing) or (any(missing) and isinstance(expression, Quotient)):
+            continue
+        exact = None
+        if isinstance(expression, Rate) or (isinstance(expression, Each) and len(parts) == 1):
+            exact = _exact_interval(parts[0], constant[0], counts, level)
+        elif isinstance(expression, Quotient):
+            exact = _share_interval(parts, constant, counts, level)
+            if exact is None:
+                exact = _odds_interval(parts, constant, counts, level)
+        elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
+            exact = _gap_interval(parts, counts, level)
+        if exact is None and isinstance(expression, (Each, Gap)):
+            own = range(span.start, span.stop)
+            f = functionals_of(compiled, counts)[span]
+            at, strict = (
+                _functional_intervals(compiled, counts, own, one, random_state)[span]
+                for one in (level, level_of_all(constraint, f.size, level))
+            )
+            exact = worst_interval(constraint, f, at, strict)
+        if exact is not None:
+            ends[j] = exact
+        else:
+            resampled.append(j)
+    if resampled:
+
+        def values(functionals: Float) -> Float:
+            chosen = [(compiled.constraints[j], compiled.spans[j]) for j in resampled]
+            return np.array([[value_of(c, f[span]) for c, span in chosen] for f in functionals])
+
+        ends[resampled] = bootstrap(compiled, counts, values, level, random_state=random_state)
+    return ends
+
+
+def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
+    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    n_groups : int
+        Their number, with the reference.
+    level : float
+        Probability that all cover the truth, at least (Bonferroni).
+    """
+    is_each = isinstance(constraint.expression, Each)
+    several = n_groups if is_each else n_groups * (n_groups - 1) // 2
+    return 1.0 - (1.0 - level) / max(several, 1)
+
+
+def worst_interval(
+    constraint: Constraint, f: Float, at: Float, strict: Float
+) -> NDArray[np.float64]:
+    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+
+    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
+    its own upper end, and so above the largest of all, happens no more often than for any one.
+    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    Resampling has neither property: a group without an event never has one in a replicate, and
+    would be certified however few its rows are.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    f : ndarray of shape (n_groups,)
+        Rates; the reference comes last.
+    at, strict : ndarray of shape (n_groups, 2)
+        Their intervals at the level asked for, and at that of :func:`level_of_all`.
+
+    Returns
+    -------
+    ndarray of shape (2,)
+        NaN where the value is undefined.
+    """
+    if np.isnan(value_of(constraint, f)):
+        return np.full(2, np.nan)
+    if isinstance(constraint.expression, Each):
+        if constraint.sense == "<=":
+            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+    assert isinstance(constraint.expression, Gap)
+    n = f.size
+    first, second = np.nonzero(~np.eye(n, dtype=bool))
+    if constraint.expression.reference is not None:
+        with_reference = (first == n - 1) | (second == n - 1)
+        first, second = first[with_reference], second[with_reference]
+
+    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
+        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
+        down, up = f - intervals[:, 0], intervals[:, 1] - f
+        difference = f[first] - factor * f[second]
+        return (
+            difference - np.hypot(down[first], factor * up[second]),
+            difference + np.hypot(up[first], factor * down[second]),
+        )
+
+    if not isinstance(constraint.expression, Ratio):
+        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
+    slack = constraint.expression.slack
+    return np.array(
+        [
+            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
+            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
+        ]
+    )
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
+    if holds(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _gap_interval(
+    parts: Sequence[tuple[Part, ...] | None], counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of the absolute difference of two functionals; None for others."""
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        return None
+    other = [Part(-p.coefficient, p.cells, p.event) for p in parts[1]]
+    if len(blocks_of([*parts[0], *other])) != 2:  # the group is everyone
+        return None
+    signed = _exact_interval([*parts[0], *other], 0.0, counts, level)
+    if signed is None:
+        return None
+    sizes = np.sort(np.abs(signed))
+    return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
+
+
+def _share_interval(
+    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a quotient that is a fraction of its denominator's rows; None for others."""
+    if parts[0] is None or parts[1] is None or constant.any():
+        return None
+    top, bottom = blocks_of(parts[0]), blocks_of(parts[1])
+    if len(top) != 1 or len(bottom) != 1 or not np.array_equal(top[0].cells, bottom[0].cells):
+        return None
+    (numerator,), (denominator,) = top, bottom
+    event, inside = ~numerator.reaches(0.0), ~denominator.reaches(0.0)
+    one_value = numerator.is_binomial and denominator.is_binomial
+    if not one_value or 0.0 not in numerator.values or 0.0 not in denominator.values:
+        return None
+    if (event & ~inside).any():
+        return None
+    scale = numerator.score[event][0] / denominator.score[inside][0]
+    events, n = _effective(counts, numerator.cells, inside, event)
+    return np.sort(scale * np.array(clopper_pearson(events, n, level)))
+
+
+def _odds_interval(
+    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
+) -> Float | None:
+    """Interval of a quotient of events that exclude each other, such as wins over losses.
+
+    Among the rows where either happens, the first happens with a binomial probability p, and the
+    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
+    other quotients.
+    """
+    top, bottom = parts
+    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
+        return None
+    (first,), (second,) = top, bottom
+    alike = np.array_equal(first.cells, second.cells) and not constant.any()
+    if not alike or (first.event & second.event).any():
+        return None
+    either = first.event | second.event
+    if not counts.weight[first.cells][either].sum() > 0:
+        return np.full(2, np.nan)
+    events, n = _effective(counts, first.cells, either, first.event)
+    low, high = clopper_pearson(events, n, level)
+    with np.errstate(divide="ignore"):
+        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
+    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
