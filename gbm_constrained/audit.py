@@ -32,16 +32,17 @@ from scipy import stats
 from sklearn.utils import check_random_state
 
 from gbm_constrained.cells import Cells, CellStatistics
+from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import Estimate
-from gbm_constrained.estimator import as_labels, check_constraints, check_weight
 from gbm_constrained.intervals import (
     constraint_intervals,
     functional_intervals,
     level_of_all,
     worst_interval,
 )
+from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import (
     Constraint,
     DataSet,

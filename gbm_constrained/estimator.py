@@ -1,33 +1,27 @@
-"""What the drop-in classifiers share: checks, one constrained fit, its report and history."""
+"""One constrained fit of a drop-in classifier: its data, solver, choices and reports."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 
 from gbm_constrained.cells import Cells
-from gbm_constrained.compiler import (
-    CompiledConstraints,
-    as_losses,
-    compile_constraints,
-    needs_of,
+from gbm_constrained.checks import (
+    as_groups,
+    check_labels,
+    check_weight,
+    own_random_state,
 )
+from gbm_constrained.compiler import as_losses, compile_constraints, needs_of
 from gbm_constrained.decision import (
-    GUARANTEES,
     UNKNOWN,
     Choice,
-    Guarantee,
     Outcome,
     UnseenRows,
     aims,
@@ -39,378 +33,27 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.feasibility import Feasibility, judge
+from gbm_constrained.history import Progress, history_frame
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.losses import PROXIES, Array, Proxy
-from gbm_constrained.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.rates import Constraint
+from gbm_constrained.losses import Array
+from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.selection import best_prefix, prefix_mixture
-from gbm_constrained.solvers import ABPP, CBPR
+from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.unseen import (
-    MEASURE_ON,
     PLENTY,
     Aim,
     Fold,
     MakeScout,
     Measurement,
-    MeasureOn,
     Scouts,
     parts_by_cell,
     parts_by_group,
 )
 
-ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
-Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
-ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
-SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
-Probabilities: TypeAlias = Literal["shifted", "calibrated"]
-PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
-OnInfeasible: TypeAlias = Literal["warn", "raise"]
-ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
-
-SOLVER_PARAMETERS_DOC = """
-    constraints : Constraint or sequence of Constraint, default=None
-        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
-        parent's own ``fit`` is called and nothing else happens.
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
-        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
-        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
-        beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
-        selection rates) and "logistic" for those that never do (error rates, precision, churn).
-    rounds_per_iteration : int, default=2
-        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
-        constraints are measured and the multipliers moved once in an iteration.
-    tau, sigma : float, default=None
-        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. The defaults come
-        from the loss and the cells and need no tuning.
-    mu : float, default=0
-        Relative strong convexity claimed for the objective; above zero ABPP accelerates.
-    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
-        Which iterate is returned: the last one; the one of smallest error among those that meet
-        all constraints, on the rows that these are measured on; the average of all that the theory
-        of ABPP speaks of; or a distribution over prefixes of the ensemble that meets the
-        constraints in the mean (``prefixes_``), from which ``predict(..., random_state=)`` draws
-        one for each row.
-    error_form : {"rate", "log_loss"}, default="rate"
-        "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
-        error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
-        as e times the current mean cross-entropy.
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
-        Appendix G; 7 to 30 in its experiments).
-    initial_multipliers : array-like of shape (n_rows,), default=None
-        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
-    solver : {"auto", "abpp", "cbpr"}, default="auto"
-        The outer loop. "auto" takes CBPR for differences of mean losses, such as
-        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
-
-UNSEEN_PARAMETERS_DOC = """
-    measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
-        The rows whose rates move the multipliers; see :mod:`gbm_constrained.unseen`. "crossfit"
-        grows `n_folds` boosters in step, "holdout" one, and the model is then trained on all rows
-        with the multipliers found. "auto" takes "holdout" if every rate is taken over 50,000
-        rows, and "crossfit" if not; "train" where neither is possible (dart, continued training).
-    n_folds : int, default=4
-        Folds of "crossfit", stratified by cell.
-    holdout_fraction : float, default=None
-        Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
-        then costs nothing and is no longer unseen; a quarter of the rows without one.
-    guarantee : {None, "expected", "high_probability"}, default=None
-        What is promised of new rows; see :mod:`gbm_constrained.decision`.
-    delta : float, default=0.05
-        Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
-    calibration_fraction : float, default=0.2
-        Share of the rows that ``guarantee="high_probability"`` keeps for nothing else.
-    probabilities : {"shifted", "calibrated"}, default="shifted"
-        Whether the shift of the decisions is folded into the model, or kept beside it
-        (``shift_``), where ``predict`` applies it and probabilities stay as trained.
-    on_infeasible : {"warn", "raise"}, default="warn"
-        What to do about rules that cannot be met, once the model is trained."""
-
-FITTED_ATTRIBUTES_DOC = """
-    constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows (``train``), its value
-        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
-        (``rows``: those of a certificate, else the last evaluation set, else those that measured
-        the constraints), its multiplier, whether it is met on the training rows and whether it is
-        satisfied on the unseen ones (missing without any: training rows prove nothing).
-    shift_ : ndarray of shape (1,) or (n_classes,)
-        What was added to the scores; zero where the decisions stayed.
-    history_ : DataFrame
-        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
-        Bregman distance, seconds.
-    group_report_ : DataFrame
-        One row per group of each constraint that compares groups: its rows and its rate.
-    multipliers_ : Series
-        Multipliers of the returned model, by linear row that the constraints compile to.
-    unseen_accuracy_ : Estimate
-        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
-        there are none.
-    feasibility_ : Feasibility or None
-        Whether the rules can be met, which of them conflict, and what was reached instead; None
-        where no decision was chosen on unseen rows.
-    prefixes_ : DataFrame
-        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
-
-    References
-    ----------
-    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
-       Algorithm 1 and section 5."""
-
-
-@dataclass(frozen=True)
-class SolverOptions:
-    """The constructor parameters that the drop-in classifiers add, checked."""
-
-    constraints: tuple[Constraint, ...]
-    proxy: Proxy = "auto"
-    rounds_per_iteration: int = 2
-    tau: float | None = None
-    sigma: float | None = None
-    mu: float = 0.0
-    iterate: Iterate = "last"
-    error_form: ErrorForm = "rate"
-    outlier_clip: float | None = None
-    initial_multipliers: Float | None = None
-    measure_on: MeasureOn = "train"
-    n_folds: int = 4
-    holdout_fraction: float | None = None
-    guarantee: Guarantee = None
-    delta: float = 0.05
-    calibration_fraction: float = 0.2
-    probabilities: Probabilities = "shifted"
-    on_infeasible: OnInfeasible = "warn"
-    solver: SolverName = "auto"
-
-    @classmethod
-    def of(cls, estimator: Any) -> SolverOptions:
-        """Read and check the options of an estimator.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an option has the wrong type or value; the message names it and what it may be.
-        """
-        constraints = check_constraints(estimator.constraints)
-        # The linear classifier is measured on training rows, having few parameters to learn them
-        # by heart with; and its parent has a parameter called solver.
-        asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
-        own = {name: getattr(estimator, name) for name in asked}
-        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
-        options = cls(constraints, solver=getattr(estimator, name), **own)
-        _check_choice("proxy", options.proxy, PROXIES)
-        _check_choice("iterate", options.iterate, ITERATES)
-        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
-        _check_choice("error_form", options.error_form, ("rate", "log_loss"))
-        _check_choice("measure_on", options.measure_on, MEASURE_ON)
-        _check_integer("n_folds", options.n_folds, 2)
-        _check_share("holdout_fraction", options.holdout_fraction)
-        _check_choice("guarantee", options.guarantee, GUARANTEES)
-        _check_share("delta", options.delta)
-        _check_share("calibration_fraction", options.calibration_fraction)
-        _check_choice("probabilities", options.probabilities, PROBABILITIES)
-        _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
-        if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
-            raise ValueError(
-                f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
-                f"does not hold: use error_form='rate', or iterate='last'."
-            )
-        if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
-            raise ValueError(
-                f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
-                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
-            )
-        _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
-        for name in ("tau", "sigma", "outlier_clip"):
-            value = getattr(options, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
-        if not (np.isfinite(options.mu) and options.mu >= 0):
-            raise ValueError(f"mu must be a non-negative number, got {options.mu!r}.")
-        start = options.initial_multipliers
-        if start is None:
-            return options
-        start = np.asarray(start, dtype=np.float64)
-        if start.ndim != 1 or not (np.isfinite(start) & (start >= 0)).all():
-            raise ValueError(
-                f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
-                f"an earlier fit does; got {start.tolist()}."
-            )
-        return replace(options, initial_multipliers=start)
-
-    def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
-        """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
-
-        The sigmoid proxy of a rate is not convex either, but its curvature, 0.06 per unit of a
-        multiplier, is less than that of ABPP's own proximal term, which makes subproblems convex.
-        """
-        solver = self.solver
-        if solver == "auto":
-            solver = "abpp" if lagrangian.constraints.is_convex else "cbpr"
-        if solver == "cbpr" and self.iterate == "ergodic":
-            raise ValueError(
-                "iterate='ergodic' is an average that means nothing for rules that are not "
-                "convex, which CBPR is for: use iterate='last'."
-            )
-        return CBPR if solver == "cbpr" else ABPP
-
-
-SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-
-
-def _as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
-    """Group of each row; rows of further data sets are groups of their own."""
-    values = pd.factorize(np.asarray(groups))[0]
-    if values.shape != (n_samples,):
-        raise ValueError(
-            f"groups must hold one value for each of the {n_samples} training rows, got shape "
-            f"{values.shape}."
-        )
-    more = values.max(initial=0) + 1 + np.arange(n_rows - n_samples)
-    return np.concatenate([values, more])
-
-
-def _own_random_state(random_state: Any) -> np.random.RandomState:
-    """Source of randomness that leaves the user's where the library's own fit will find it."""
-    source = copy.deepcopy(random_state)
-    if isinstance(source, np.random.Generator):
-        source = int(source.integers(2**31))
-    found: np.random.RandomState = check_random_state(0 if source is None else source)
-    return found
-
-
-@contextmanager
-def untouched_random_state(estimator: Any) -> Iterator[None]:
-    """Put back what is drawn from a user's source: the library's own fit draws its seed there."""
-    source = estimator.random_state
-    state: Any = None
-    if isinstance(source, np.random.Generator):
-        state = source.bit_generator.state
-    elif isinstance(source, np.random.RandomState):
-        state = source.get_state()
-    try:
-        yield
-    finally:
-        if isinstance(source, np.random.Generator):
-            source.bit_generator.state = state
-        elif isinstance(source, np.random.RandomState):
-            source.set_state(state)
-
-
-def _check_integer(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
-
-
-def _check_share(name: str, value: Any) -> None:
-    if value is not None and not 0.0 < value < 1.0:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
-
-
-def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
-    """Constraints as a tuple: from None, one constraint, or a sequence of them."""
-    if constraints is None:
-        return ()
-    if isinstance(constraints, Constraint) or is_fairlearn(constraints):
-        return check_constraints((constraints,))
-    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
-        raise TypeError(
-            f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
-            f"{constraints!r}."
-        )
-    checked: list[Constraint] = []
-    for item in constraints:
-        item = from_fairlearn(item) if is_fairlearn(item) else item
-        if isinstance(item, (list, tuple)):  # presets may make several
-            checked += check_constraints(item)
-        elif isinstance(item, Constraint):
-            checked.append(item)
-        else:
-            raise TypeError(
-                f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
-                f"fnr() <= 0.05."
-            )
-    return tuple(checked)
-
-
-def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
-    """Sorted classes of the labels, and each row's class index.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, has missing labels, or holds fewer than two classes.
-    """
-    labels = as_labels(y, name)
-    classes = np.unique(labels)
-    if classes.size < 2:
-        raise ValueError(
-            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
-            f"rows of at least two."
-        )
-    return classes, np.searchsorted(classes, labels).astype(np.intp)
-
-
-def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
-    """Labels as an array, one for each row.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, or has missing labels.
-    """
-    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
-        y = y.iloc[:, 0]
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(
-            f"{name} must be one-dimensional, one label per row; got shape {labels.shape}. "
-            f"Constraints on several outputs are not supported."
-        )
-    missing = np.flatnonzero(pd.isna(labels))
-    if missing.size:
-        raise ValueError(
-            f"{name} has {missing.size} missing labels (NaN or None), the first in row "
-            f"{missing[0]}: drop those rows."
-        )
-    return labels
-
-
-def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:
-    """Sample weights as a float64 array, or None.
-
-    Raises
-    ------
-    ValueError
-        If weights are not one per row, finite, non-negative and somewhere positive.
-    """
-    if weight is None:
-        return None
-    values = np.asarray(weight, dtype=np.float64)
-    if values.shape != (n_samples,):
-        raise ValueError(
-            f"{name} must hold one weight for each of the {n_samples} rows, got shape "
-            f"{values.shape}."
-        )
-    bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
-    if bad.size:
-        raise ValueError(
-            f"{name} must be finite and non-negative, got {values[bad[0]]} in row {bad[0]} "
-            f"({bad.size} such rows): use 0 to leave a row out."
-        )
-    if not values.any():
-        raise ValueError(f"{name} is zero on every row: no row is left.")
-    return values
 
 
 def _product(a: Float | None, b: Float | None) -> Float | None:
@@ -498,7 +141,7 @@ class ConstrainedFit:
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
-        self._random = _own_random_state(random_state)
+        self._random = own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
         rows = Rows(
             stack.codes,
@@ -509,7 +152,7 @@ class ConstrainedFit:
             stack.names,
             stack.sizes,
         )
-        self._groups = None if groups is None else _as_groups(groups, labels.size, len(rows))
+        self._groups = None if groups is None else as_groups(groups, labels.size, len(rows))
         self.kept: Codes | None = None
         self.certified: Codes | None = None
         self.stack = self.whole = stack
@@ -1080,79 +723,3 @@ def refuse_random_state(random_state: Any) -> None:
             f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
             f"constraints and iterate='randomized', which this one was not: leave it out."
         )
-
-
-def history_frame(
-    records: Sequence[Record],
-    compiled: CompiledConstraints,
-    held_out: UnseenRows | None = None,
-    moving_bounds: bool = False,
-) -> pd.DataFrame:
-    """History of a solver as a table, one row per record."""
-    table = pd.DataFrame(
-        {
-            "iteration": [r.iteration for r in records],
-            "rounds": [r.rounds for r in records],
-            "objective": [r.objective for r in records],
-            "error": [r.error for r in records],
-            "bregman": [r.bregman for r in records],
-            "fritz_john": [r.fritz_john for r in records],
-            "seconds": [r.seconds for r in records],
-        }
-    )
-    values = np.array([compiled.values(r.functionals) for r in records])
-    multipliers = np.array([compiled.totals(r.multipliers) for r in records])
-    held = [held_out.values(r.rounds) for r in records] if held_out is not None else []
-    columns: dict[str, Any] = {}
-    for j, constraint in enumerate(compiled.constraints):
-        columns[f"value[{constraint}]"] = values[:, j]
-        columns[f"bound[{constraint}]"] = (
-            np.array([r.bounds[j] for r in records]) if moving_bounds else constraint.bound
-        )
-        columns[f"multiplier[{constraint}]"] = multipliers[:, j]
-        if held:
-            columns[f"held_out[{constraint}]"] = np.array(held)[:, j]
-    return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)
-
-
-class Progress:
-    """Progress of a fit that takes longer than a few seconds, on the standard error stream.
-
-    A tqdm bar where tqdm is installed, a line every few seconds otherwise.
-    """
-
-    DELAY = 5.0  # seconds
-
-    def __init__(self, n_rounds: int, compiled: CompiledConstraints) -> None:
-        self.n_rounds = n_rounds
-        self.compiled = compiled
-        self._last = time.perf_counter()
-        self._bar: Any = None
-
-    def __call__(self, record: Record) -> None:
-        """Show one outer iteration."""
-        due = time.perf_counter() - self._last > self.DELAY
-        if self._bar is None and not due:
-            return
-        values = ", ".join(
-            f"{c.expression} {value:.4f} ({c.sense} {c.bound:g})"
-            for c, value in zip(
-                self.compiled.constraints, self.compiled.values(record.functionals), strict=True
-            )
-        )
-        if self._bar is None:
-            try:
-                from tqdm import tqdm  # here, for importing it takes longer than many a fit
-            except ImportError:
-                self._last = time.perf_counter()
-                line = f"[{record.rounds}/{self.n_rounds}] {values}"
-                print(line, file=sys.stderr, flush=True)
-                return
-            self._bar = tqdm(total=self.n_rounds, initial=record.rounds, unit="round", leave=False)
-        self._bar.set_postfix_str(values, refresh=False)
-        self._bar.update(record.rounds - self._bar.n)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()

@@ -26,7 +26,7 @@ from sklearn.base import clone
 
 from gbm_constrained.audit import Audit, audit
 from gbm_constrained.decision import Estimate
-from gbm_constrained.estimator import check_constraints
+from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
 
 __all__ = ["np_roc_band", "tradeoff_curve"]

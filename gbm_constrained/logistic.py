@@ -14,16 +14,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from gbm_constrained.estimator import (
-    ConstrainedFit,
-    ErrorForm,
-    Iterate,
-    SolverName,
-    SolverOptions,
-)
+from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.options import ErrorForm, Iterate, SolverName, SolverOptions
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 

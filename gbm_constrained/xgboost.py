@@ -20,25 +20,22 @@ import xgboost as xgb
 from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
+from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows, shifted
-from gbm_constrained.estimator import (
+from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
+from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.options import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
-    ConstrainedFit,
     ErrorForm,
     Iterate,
     OnInfeasible,
     Probabilities,
     SolverName,
     SolverOptions,
-    decided,
-    drawn,
-    refuse_random_state,
-    untouched_random_state,
 )
-from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.unseen import Fold, MeasureOn

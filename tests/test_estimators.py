@@ -302,7 +302,7 @@ def test_progress_of_long_fits(make, binary, capfd, monkeypatch):
     loud = {"verbose": 1} if make is make_lgb else {}
     make([fnr() <= 0.1], **loud).fit(X, y)
     assert "fnr" not in capfd.readouterr().err
-    monkeypatch.setattr("gbm_constrained.estimator.Progress.DELAY", 0.0)
+    monkeypatch.setattr("gbm_constrained.history.Progress.DELAY", 0.0)
     monkeypatch.setitem(sys.modules, "tqdm", None)
     make([fnr() <= 0.1], **loud).fit(X, y)
     assert "[14/15] fnr 0." in capfd.readouterr().err

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gbm_constrained import ConstrainedLGBMClassifier, presets
 from gbm_constrained.compiler import compile_constraints
-from gbm_constrained.estimator import check_constraints
 from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.options import check_constraints
 from gbm_constrained.presets import (
     BoundedGroupLoss,
     Churn,

@@ -27,7 +27,8 @@ from gbm_constrained import (
 from gbm_constrained import lightgbm as ours_lgb
 from gbm_constrained import xgboost as ours_xgb
 from gbm_constrained.cells import Cells
-from gbm_constrained.estimator import ConstrainedFit, SolverOptions
+from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Rows
 from gbm_constrained.unseen import PLENTY, parts_by_cell, parts_by_group
 

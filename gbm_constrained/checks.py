@@ -1,0 +1,127 @@
+"""Checks of what is given to ``fit``: labels, weights, groups, sources of randomness."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Float
+
+
+def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
+    """Sorted classes of the labels, and each row's class index.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not one-dimensional, has missing labels, or holds fewer than two classes.
+    """
+    labels = as_labels(y, name)
+    classes = np.unique(labels)
+    if classes.size < 2:
+        raise ValueError(
+            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
+            f"rows of at least two."
+        )
+    return classes, np.searchsorted(classes, labels).astype(np.intp)
+
+
+def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
+    """Labels as an array, one for each row.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not one-dimensional, or has missing labels.
+    """
+    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+        y = y.iloc[:, 0]
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} must be one-dimensional, one label per row; got shape {labels.shape}. "
+            f"Constraints on several outputs are not supported."
+        )
+    missing = np.flatnonzero(pd.isna(labels))
+    if missing.size:
+        raise ValueError(
+            f"{name} has {missing.size} missing labels (NaN or None), the first in row "
+            f"{missing[0]}: drop those rows."
+        )
+    return labels
+
+
+def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:
+    """Sample weights as a float64 array, or None.
+
+    Raises
+    ------
+    ValueError
+        If weights are not one per row, finite, non-negative and somewhere positive.
+    """
+    if weight is None:
+        return None
+    values = np.asarray(weight, dtype=np.float64)
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"{name} must hold one weight for each of the {n_samples} rows, got shape "
+            f"{values.shape}."
+        )
+    bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite and non-negative, got {values[bad[0]]} in row {bad[0]} "
+            f"({bad.size} such rows): use 0 to leave a row out."
+        )
+    if not values.any():
+        raise ValueError(f"{name} is zero on every row: no row is left.")
+    return values
+
+
+def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
+    """Group of each row; rows of further data sets are groups of their own."""
+    values = pd.factorize(np.asarray(groups))[0]
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"groups must hold one value for each of the {n_samples} training rows, got shape "
+            f"{values.shape}."
+        )
+    more = values.max(initial=0) + 1 + np.arange(n_rows - n_samples)
+    return np.concatenate([values, more])
+
+
+def own_random_state(random_state: Any) -> np.random.RandomState:
+    """Source of randomness that leaves the user's where the library's own fit will find it."""
+    source = copy.deepcopy(random_state)
+    if isinstance(source, np.random.Generator):
+        source = int(source.integers(2**31))
+    found: np.random.RandomState = check_random_state(0 if source is None else source)
+    return found
+
+
+@contextmanager
+def untouched_random_state(estimator: Any) -> Iterator[None]:
+    """Put back what is drawn from a user's source: the library's own fit draws its seed there."""
+    source = estimator.random_state
+    state: Any = None
+    if isinstance(source, np.random.Generator):
+        state = source.bit_generator.state
+    elif isinstance(source, np.random.RandomState):
+        state = source.get_state()
+    try:
+        yield
+    finally:
+        if isinstance(source, np.random.Generator):
+            source.bit_generator.state = state
+        elif isinstance(source, np.random.RandomState):
+            source.set_state(state)

@@ -1,0 +1,254 @@
+"""The parameters that the drop-in classifiers add: their documentation, types and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from gbm_constrained.decision import GUARANTEES, Guarantee
+from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.losses import PROXIES, Proxy
+from gbm_constrained.presets import from_fairlearn, is_fairlearn
+from gbm_constrained.rates import Constraint
+from gbm_constrained.rows import Float
+from gbm_constrained.solvers import ABPP, CBPR
+from gbm_constrained.unseen import MEASURE_ON, MeasureOn
+
+ErrorForm: TypeAlias = Literal["rate", "log_loss"]
+Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
+ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
+SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
+Probabilities: TypeAlias = Literal["shifted", "calibrated"]
+PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
+OnInfeasible: TypeAlias = Literal["warn", "raise"]
+ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
+SOLVER_PARAMETERS_DOC = """
+    constraints : Constraint or sequence of Constraint, default=None
+        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
+        parent's own ``fit`` is called and nothing else happens.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
+        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
+        beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
+        selection rates) and "logistic" for those that never do (error rates, precision, churn).
+    rounds_per_iteration : int, default=2
+        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
+        constraints are measured and the multipliers moved once in an iteration.
+    tau, sigma : float, default=None
+        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. The defaults come
+        from the loss and the cells and need no tuning.
+    mu : float, default=0
+        Relative strong convexity claimed for the objective; above zero ABPP accelerates.
+    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
+        Which iterate is returned: the last one; the one of smallest error among those that meet
+        all constraints, on the rows that these are measured on; the average of all that the theory
+        of ABPP speaks of; or a distribution over prefixes of the ensemble that meets the
+        constraints in the mean (``prefixes_``), from which ``predict(..., random_state=)`` draws
+        one for each row.
+    error_form : {"rate", "log_loss"}, default="rate"
+        "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
+        error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
+        as e times the current mean cross-entropy.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
+        Appendix G; 7 to 30 in its experiments).
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    solver : {"auto", "abpp", "cbpr"}, default="auto"
+        The outer loop. "auto" takes CBPR for differences of mean losses, such as
+        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
+UNSEEN_PARAMETERS_DOC = """
+    measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.unseen`. "crossfit"
+        grows `n_folds` boosters in step, "holdout" one, and the model is then trained on all rows
+        with the multipliers found. "auto" takes "holdout" if every rate is taken over 50,000
+        rows, and "crossfit" if not; "train" where neither is possible (dart, continued training).
+    n_folds : int, default=4
+        Folds of "crossfit", stratified by cell.
+    holdout_fraction : float, default=None
+        Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
+        then costs nothing and is no longer unseen; a quarter of the rows without one.
+    guarantee : {None, "expected", "high_probability"}, default=None
+        What is promised of new rows; see :mod:`gbm_constrained.decision`.
+    delta : float, default=0.05
+        Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
+    calibration_fraction : float, default=0.2
+        Share of the rows that ``guarantee="high_probability"`` keeps for nothing else.
+    probabilities : {"shifted", "calibrated"}, default="shifted"
+        Whether the shift of the decisions is folded into the model, or kept beside it
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained.
+    on_infeasible : {"warn", "raise"}, default="warn"
+        What to do about rules that cannot be met, once the model is trained."""
+FITTED_ATTRIBUTES_DOC = """
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows (``train``), its value
+        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
+        (``rows``: those of a certificate, else the last evaluation set, else those that measured
+        the constraints), its multiplier, whether it is met on the training rows and whether it is
+        satisfied on the unseen ones (missing without any: training rows prove nothing).
+    shift_ : ndarray of shape (1,) or (n_classes,)
+        What was added to the scores; zero where the decisions stayed.
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds.
+    group_report_ : DataFrame
+        One row per group of each constraint that compares groups: its rows and its rate.
+    multipliers_ : Series
+        Multipliers of the returned model, by linear row that the constraints compile to.
+    unseen_accuracy_ : Estimate
+        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
+        there are none.
+    feasibility_ : Feasibility or None
+        Whether the rules can be met, which of them conflict, and what was reached instead; None
+        where no decision was chosen on unseen rows.
+    prefixes_ : DataFrame
+        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5."""
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """The constructor parameters that the drop-in classifiers add, checked."""
+
+    constraints: tuple[Constraint, ...]
+    proxy: Proxy = "auto"
+    rounds_per_iteration: int = 2
+    tau: float | None = None
+    sigma: float | None = None
+    mu: float = 0.0
+    iterate: Iterate = "last"
+    error_form: ErrorForm = "rate"
+    outlier_clip: float | None = None
+    initial_multipliers: Float | None = None
+    measure_on: MeasureOn = "train"
+    n_folds: int = 4
+    holdout_fraction: float | None = None
+    guarantee: Guarantee = None
+    delta: float = 0.05
+    calibration_fraction: float = 0.2
+    probabilities: Probabilities = "shifted"
+    on_infeasible: OnInfeasible = "warn"
+    solver: SolverName = "auto"
+
+    @classmethod
+    def of(cls, estimator: Any) -> SolverOptions:
+        """Read and check the options of an estimator.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an option has the wrong type or value; the message names it and what it may be.
+        """
+        constraints = check_constraints(estimator.constraints)
+        # The linear classifier is measured on training rows, having few parameters to learn them
+        # by heart with; and its parent has a parameter called solver.
+        asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
+        own = {name: getattr(estimator, name) for name in asked}
+        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+        options = cls(constraints, solver=getattr(estimator, name), **own)
+        _check_choice("proxy", options.proxy, PROXIES)
+        _check_choice("iterate", options.iterate, ITERATES)
+        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
+        _check_choice("error_form", options.error_form, ("rate", "log_loss"))
+        _check_choice("measure_on", options.measure_on, MEASURE_ON)
+        _check_integer("n_folds", options.n_folds, 2)
+        _check_share("holdout_fraction", options.holdout_fraction)
+        _check_choice("guarantee", options.guarantee, GUARANTEES)
+        _check_share("delta", options.delta)
+        _check_share("calibration_fraction", options.calibration_fraction)
+        _check_choice("probabilities", options.probabilities, PROBABILITIES)
+        _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
+        if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
+            raise ValueError(
+                f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
+                f"does not hold: use error_form='rate', or iterate='last'."
+            )
+        if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
+                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
+            )
+        _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
+        for name in ("tau", "sigma", "outlier_clip"):
+            value = getattr(options, name)
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
+        if not (np.isfinite(options.mu) and options.mu >= 0):
+            raise ValueError(f"mu must be a non-negative number, got {options.mu!r}.")
+        start = options.initial_multipliers
+        if start is None:
+            return options
+        start = np.asarray(start, dtype=np.float64)
+        if start.ndim != 1 or not (np.isfinite(start) & (start >= 0)).all():
+            raise ValueError(
+                f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
+                f"an earlier fit does; got {start.tolist()}."
+            )
+        return replace(options, initial_multipliers=start)
+
+    def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
+        """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
+
+        The sigmoid proxy of a rate is not convex either, but its curvature, 0.06 per unit of a
+        multiplier, is less than that of ABPP's own proximal term, which makes subproblems convex.
+        """
+        solver = self.solver
+        if solver == "auto":
+            solver = "abpp" if lagrangian.constraints.is_convex else "cbpr"
+        if solver == "cbpr" and self.iterate == "ergodic":
+            raise ValueError(
+                "iterate='ergodic' is an average that means nothing for rules that are not "
+                "convex, which CBPR is for: use iterate='last'."
+            )
+        return CBPR if solver == "cbpr" else ABPP
+
+
+SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+
+
+def _check_share(name: str, value: Any) -> None:
+    if value is not None and not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+
+
+def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
+    """Constraints as a tuple: from None, one constraint, or a sequence of them."""
+    if constraints is None:
+        return ()
+    if isinstance(constraints, Constraint) or is_fairlearn(constraints):
+        return check_constraints((constraints,))
+    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
+        raise TypeError(
+            f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
+            f"{constraints!r}."
+        )
+    checked: list[Constraint] = []
+    for item in constraints:
+        item = from_fairlearn(item) if is_fairlearn(item) else item
+        if isinstance(item, (list, tuple)):  # presets may make several
+            checked += check_constraints(item)
+        elif isinstance(item, Constraint):
+            checked.append(item)
+        else:
+            raise TypeError(
+                f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
+                f"fnr() <= 0.05."
+            )
+    return tuple(checked)
