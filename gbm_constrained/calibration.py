@@ -37,6 +37,7 @@ BEYOND = 1.0  # How far past the outermost score a shift goes that decides all r
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
 DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
+PRICE = 3.0  # Errors that a violation is worth where several classes cannot meet all rules.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
@@ -124,9 +125,10 @@ def best_shift(
     """Shift of smallest error under which all constraints hold on these rows.
 
     Where none is found that meets them all, the largest violation is made smallest, and then the
-    error. No shift is preferred to others as good. The search is exact for two classes, where
-    among equals the shift nearest to zero is taken; several classes are searched from several
-    starts, and the outcome is never worse than no shift.
+    error; of several classes, the error plus :data:`PRICE` times the violations. No shift is
+    preferred to others as good. The search is exact for two classes, where among equals the shift
+    nearest to zero is taken; several classes are searched from several starts, and the outcome is
+    never worse than no shift.
 
     Rows of constraints with a mean loss are left out and listed in the result; where no others
     are, the scores stay.
@@ -486,6 +488,11 @@ class _Biases:
     excess: float
     total: float
 
+    @property
+    def price(self) -> float:
+        """Error and what the violations are worth."""
+        return self.error + PRICE * self.total
+
     def beats(self, other: _Biases) -> bool:
         """Whether the largest violation is smaller, or equal and the error smaller."""
         if abs(self.excess - other.excess) > MET:
@@ -500,6 +507,8 @@ class _BiasSearch:
     for the smallest error plus violations times a penalty, which grows: small ones lead along
     good trade-offs to the feasible biases, where the last phase lowers the error. The best biases
     by largest violation and error are remembered on every line, whatever it was searched for.
+    Where no biases found are feasible, the last point of violation may cost any number of errors;
+    the best by error plus :data:`PRICE` times violations are then given instead.
 
     Parameters
     ----------
@@ -519,7 +528,7 @@ class _BiasSearch:
         self.double: list[tuple[int, ...]] = []
         if 4 <= k <= PAIRS_UP_TO:  # of three, a pair is the third class lowered
             self.double = list(combinations(range(k), 2))
-        self.best = self._at(np.zeros(k))
+        self.best = self.fair = self._at(np.zeros(k))
 
     def _at(self, value: Float) -> _Biases:
         decided = (self.scores + value[:, None]).argmax(axis=0)
@@ -538,7 +547,7 @@ class _BiasSearch:
             self._descend(self.best, None, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
             start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
-        value = self.best.value
+        value = (self.fair if self.best.excess > 0.0 else self.best).value
         return np.asarray(value - value.mean())
 
     def _descend(
@@ -573,6 +582,9 @@ class _BiasSearch:
         best = biases(_best(error, excess, line.shift))
         if best.beats(self.best):
             self.best = best
+        fair = biases(int((error + PRICE * total).argmin()))
+        if fair.price < self.fair.price - MET:
+            self.fair = fair
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total

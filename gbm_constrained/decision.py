@@ -37,6 +37,8 @@ Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 
 PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
+FEW_PREFIXES = 3  # The last of these, for several classes.
+COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
 THRESHOLDS = 400  # Thresholds of each that are tested, at most.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, standard errors.
@@ -245,7 +247,7 @@ def choose(
         Length of the whole ensemble, and of an outer iteration.
     among_prefixes : bool
         Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
-        meets the rules.
+        meets the rules, at the cost of no more than :data:`COSTLY` further errors.
     bounds : ndarray of shape (m,), default=None
         Tighter right-hand sides that must hold.
     """
@@ -254,17 +256,24 @@ def choose(
         """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
         start = functionals_of(rows.compiled, CellCounts.of(rows.cells, rows.decisions(margin)))
-        aimed: Float | None = aims(rows.compiled, rows.cells, start, bounds)
-        found = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
-        if not found.feasible:
-            found = best_shift(margin, rows.cells, rows.compiled, bounds=bounds)
-            aimed = bounds
-        return Choice(prefix, found.value, found.error, found.excess, bounds=aimed)
+        asked = rows.compiled.b if bounds is None else bounds
+        aimed = aims(rows.compiled, rows.cells, start, bounds)
+        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked)
+        used = asked
+        if (aimed < asked).any():
+            inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
+            if inside.feasible and inside.error <= found.error + COSTLY / 2:
+                found, used = inside, aimed
+        return Choice(prefix, found.value, found.error, found.excess, bounds=used)
 
     whole = at(rounds)
-    if whole.excess == 0.0 and not among_prefixes:
+    cost = whole.error - rows.error(rows.decisions(margins(rounds)))
+    if whole.excess == 0.0 and cost <= COSTLY and not among_prefixes:
         return whole
-    return min([*map(at, prefixes(rounds, rounds_per_iteration)[:-1]), whole], key=_rank)
+    others = prefixes(rounds, rounds_per_iteration)[:-1]
+    if rows.cells.classes.size > 2:  # whose shifts take longer to find
+        others = others[-FEW_PREFIXES:]
+    return min([*map(at, others), whole], key=_rank)
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Float | None) -> Codes:
