@@ -32,47 +32,47 @@ def gaps(library: str, splits: int) -> None:
     for rate, learning_rate in itertools.product(("selection_rate", "fpr", "tpr", "error_rate"),
                                                  (0.1, 0.3)):  # fmt: skip
         rows = []
-    for seed in range(splits):
-        X, X_test, y, y_test, sex, sex_test = adult(seed)
-        rules = [gap(RATES[rate](), by="sex") <= 0.01]
-        clf = make(library, rules, learning_rate=learning_rate, measure_on="crossfit")
-        clf.fit(X, y, sensitive_features=sex)
-        test = clf.predict(X_test)
-        rows.append(
-            [
-                np.mean(test == y_test),
-                gap_of(rate, y_test, test, sex_test),
-                clf.constraint_report_["held_out"][0],
-            ]
+        for seed in range(splits):
+            X, X_test, y, y_test, sex, sex_test = adult(seed)
+            rules = [gap(RATES[rate](), by="sex") <= 0.01]
+            clf = make(library, rules, learning_rate=learning_rate, measure_on="crossfit")
+            clf.fit(X, y, sensitive_features=sex)
+            test = clf.predict(X_test)
+            rows.append(
+                [
+                    np.mean(test == y_test),
+                    gap_of(rate, y_test, test, sex_test),
+                    clf.constraint_report_["held_out"][0],
+                ]
+            )
+        table = np.array(rows)
+        print(
+            f"{library:9s} {rate:15s} learning rate {learning_rate}: test accuracy "
+            f"{table[:, 0].mean():.4f}, gap {table[:, 1].mean():.4f} {table[:, 1].round(4)}; out "
+            f"of fold {table[:, 2].mean():.4f}",
+            flush=True,
         )
-    table = np.array(rows)
-    print(
-        f"{library:9s} {rate:15s} learning rate {learning_rate}: test accuracy "
-        f"{table[:, 0].mean():.4f}, gap {table[:, 1].mean():.4f} {table[:, 1].round(4)}; out "
-        f"of fold {table[:, 2].mean():.4f}",
-        flush=True,
-    )
 
 
 def true_positive_rates(library: str, splits: int) -> None:
     """Share of splits in which the test gap is within the bound and its sampling interval."""
     inside, found = [], []
     for seed in range(splits):
-    X, X_test, y, y_test, sex, sex_test = adult(seed)
-    clf = make(library, [gap(tpr(), by="sex") <= 0.02], measure_on="crossfit")
-    test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
-    women, men = ((np.asarray(sex_test) == s) & (y_test == 1) for s in ("Female", "Male"))
-    low, high = newcombe_difference(
-        test[women].sum(), women.sum(), test[men].sum(), men.sum(), 0.95
-    )
-    difference = test[women].mean() - test[men].mean()
-    found.append(abs(difference))
-    # The interval of the difference reaches the bound.
-    inside.append(low <= 0.02 and high >= -0.02)
+        X, X_test, y, y_test, sex, sex_test = adult(seed)
+        clf = make(library, [gap(tpr(), by="sex") <= 0.02], measure_on="crossfit")
+        test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
+        women, men = ((np.asarray(sex_test) == s) & (y_test == 1) for s in ("Female", "Male"))
+        low, high = newcombe_difference(
+            test[women].sum(), women.sum(), test[men].sum(), men.sum(), 0.95
+        )
+        difference = test[women].mean() - test[men].mean()
+        found.append(abs(difference))
+        # The interval of the difference reaches the bound.
+        inside.append(low <= 0.02 and high >= -0.02)
     print(
-    f"{library:9s} gap(tpr) <= 0.02: mean test gap {np.mean(found):.4f}; within the bound and "
-    f"its 95% interval in {np.mean(inside):.2f} of {splits} splits",
-    flush=True,
+        f"{library:9s} gap(tpr) <= 0.02: mean test gap {np.mean(found):.4f}; within the bound and "
+        f"its 95% interval in {np.mean(inside):.2f} of {splits} splits",
+        flush=True,
     )
 
 
@@ -83,63 +83,63 @@ def credit(library: str, splits: int) -> None:
     # Chosen by the out-of-fold error of two splits: 394 frauds are soon known by heart.
     tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
     if library == "lightgbm":
-    tree |= {"subsample_freq": 1}
+        tree |= {"subsample_freq": 1}
     for bound in (0.05, 0.08):
-    rows = []
-    for seed in range(splits):
-        X_train, X_test, y_train, y_test = train_test_split(
-            X, y, test_size=0.2, stratify=y, random_state=seed
+        rows = []
+        for seed in range(splits):
+            X_train, X_test, y_train, y_test = train_test_split(
+                X, y, test_size=0.2, stratify=y, random_state=seed
+            )
+            start = time.perf_counter()
+            clf = make(
+                library, [fnr() <= bound], n_estimators=100, learning_rate=0.1, iterate="best",
+                subsample=0.5, colsample_bytree=0.5, measure_on="auto", **tree,
+            )  # fmt: skip
+            clf.fit(X_train, y_train)
+            seconds = time.perf_counter() - start
+            test = clf.predict(X_test)
+            miss = np.mean(test[y_test == 1] == 0)
+            rows.append(
+                [max(miss - 0.05, 0.0), np.mean(test == y_test), miss,
+                 np.mean(test[y_test == 0] == 1), seconds]
+            )  # fmt: skip
+        table = np.array(rows)
+        print(
+            f"{library:9s} fnr <= {bound}: violation of 0.05 {table[:, 0].mean():.4f}, accuracy "
+            f"{table[:, 1].mean():.4f}; miss rates {table[:, 2].round(3)}, false alarms "
+            f"{table[:, 3].round(3)}; {table[:, 4].mean():.0f} s a fit",
+            flush=True,
         )
-        start = time.perf_counter()
-        clf = make(
-            library, [fnr() <= bound], n_estimators=100, learning_rate=0.1, iterate="best",
-            subsample=0.5, colsample_bytree=0.5, measure_on="auto", **tree,
-        )  # fmt: skip
-        clf.fit(X_train, y_train)
-        seconds = time.perf_counter() - start
-        test = clf.predict(X_test)
-        miss = np.mean(test[y_test == 1] == 0)
-        rows.append(
-            [max(miss - 0.05, 0.0), np.mean(test == y_test), miss,
-             np.mean(test[y_test == 0] == 1), seconds]
-        )  # fmt: skip
-    table = np.array(rows)
-    print(
-        f"{library:9s} fnr <= {bound}: violation of 0.05 {table[:, 0].mean():.4f}, accuracy "
-        f"{table[:, 1].mean():.4f}; miss rates {table[:, 2].round(3)}, false alarms "
-        f"{table[:, 3].round(3)}; {table[:, 4].mean():.0f} s a fit",
-        flush=True,
-    )
 
 
 def neyman_pearson(library: str, splits: int) -> None:
     """Certified false positive rates on Adult, beside the umbrella over the plain booster."""
     for bound in (0.05, 0.02, 0.01):
-    rows = []
-    for seed in range(splits):
-        X, X_test, y, y_test, *_ = adult(seed)
-        rules = [fpr() <= bound]
-        clf = make(library, rules, measure_on="auto", guarantee="high_probability")
-        test = clf.fit(X, y).predict(X_test)
-        # nproc: the umbrella has half of the negatives, the booster all the rest.
-        negatives = np.random.default_rng(seed).permutation(np.flatnonzero(y == 0))
-        fresh = negatives[: negatives.size // 2]
-        rest = np.setdiff1d(np.arange(y.size), fresh)
-        plain = make(library, []).fit(X.iloc[rest], y[rest])
-        scores = [plain.predict_proba(part)[:, 1] for part in (X.iloc[fresh], X_test)]
-        umbrella = scores[1] > umbrella_threshold(scores[0], bound, 0.05)
-        rows.append(
-            [f(d[y_test == label]) for d in (test, umbrella)
-             for label, f in ((0, np.mean), (1, lambda x: 1.0 - np.mean(x)))]
-        )  # fmt: skip
-    table = np.array(rows)
-    above = (table[:, [0, 2]] > bound).mean(axis=0)
-    print(
-        f"{library:9s} fpr <= {bound}: test fpr {table[:, 0].mean():.4f}, fnr "
-        f"{table[:, 1].mean():.4f}, above the bound in {above[0]:.2f} of {splits} splits; "
-        f"umbrella {table[:, 2].mean():.4f}, {table[:, 3].mean():.4f}, {above[1]:.2f}",
-        flush=True,
-    )
+        rows = []
+        for seed in range(splits):
+            X, X_test, y, y_test, *_ = adult(seed)
+            rules = [fpr() <= bound]
+            clf = make(library, rules, measure_on="auto", guarantee="high_probability")
+            test = clf.fit(X, y).predict(X_test)
+            # nproc: the umbrella has half of the negatives, the booster all the rest.
+            negatives = np.random.default_rng(seed).permutation(np.flatnonzero(y == 0))
+            fresh = negatives[: negatives.size // 2]
+            rest = np.setdiff1d(np.arange(y.size), fresh)
+            plain = make(library, []).fit(X.iloc[rest], y[rest])
+            scores = [plain.predict_proba(part)[:, 1] for part in (X.iloc[fresh], X_test)]
+            umbrella = scores[1] > umbrella_threshold(scores[0], bound, 0.05)
+            rows.append(
+                [f(d[y_test == label]) for d in (test, umbrella)
+                 for label, f in ((0, np.mean), (1, lambda x: 1.0 - np.mean(x)))]
+            )  # fmt: skip
+        table = np.array(rows)
+        above = (table[:, [0, 2]] > bound).mean(axis=0)
+        print(
+            f"{library:9s} fpr <= {bound}: test fpr {table[:, 0].mean():.4f}, fnr "
+            f"{table[:, 1].mean():.4f}, above the bound in {above[0]:.2f} of {splits} splits; "
+            f"umbrella {table[:, 2].mean():.4f}, {table[:, 3].mean():.4f}, {above[1]:.2f}",
+            flush=True,
+        )
 
 
 def beans(library: str, splits: int) -> None:
@@ -149,9 +149,7 @@ def beans(library: str, splits: int) -> None:
     y = np.unique(data.target.to_numpy(), return_inverse=True)[1]
     rows = []
     for seed in range(splits):
-        X_train, X_test, y_train, y_test = train_test_split(
-            X, y, test_size=0.2, random_state=seed
-        )
+        X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed)
         rules = [class_error(k) <= level for k, level in BEAN_LEVELS.items()]
         clf = make(library, rules, n_estimators=100, measure_on="auto").fit(X_train, y_train)
         test = clf.predict(X_test)
