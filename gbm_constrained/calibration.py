@@ -37,7 +37,6 @@ BEYOND = 1.0  # How far past the outermost score a shift goes that decides all r
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
 DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
-PRICE = 3.0  # Errors that a violation is worth where several classes cannot meet all rules.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
@@ -121,12 +120,13 @@ def best_shift(
     weight: NDArray[Any] | None = None,
     *,
     bounds: NDArray[Any] | None = None,
+    price: float | None = None,
 ) -> Shift:
     """Shift of smallest error under which all constraints hold on these rows.
 
     Where none is found that meets them all, the largest violation is made smallest, and then the
-    error; of several classes, the error plus :data:`PRICE` times the violations. No shift is
-    preferred to others as good. The search is exact for two classes, where among equals the shift
+    error; or, of several classes, the error plus a price of violations. No shift is preferred to
+    others as good. The search is exact for two classes, where among equals the shift
     nearest to zero is taken; several classes are searched from several starts, and the outcome is
     never worse than no shift.
 
@@ -145,6 +145,9 @@ def best_shift(
         Sample weights; those of the cells' rows by default.
     bounds : ndarray of shape (m,), default=None
         Right-hand sides instead of those of the constraints, for instance tighter ones.
+    price : float, default=None
+        Several classes: errors that a violation is worth where not all constraints can be met. By
+        default any number, to the last digit of the largest violation.
 
     Raises
     ------
@@ -164,7 +167,7 @@ def best_shift(
         value = np.array([_best_threshold(margin, merits)])
         decided = (margin + value > 0).astype(np.intp)
     else:
-        value = _BiasSearch(margin, merits).run()
+        value = _BiasSearch(margin, merits, price).run()
         decided = (margin + value).argmax(axis=1)
     error, excess, _ = merits.of(decided)
     return Shift(
@@ -488,11 +491,6 @@ class _Biases:
     excess: float
     total: float
 
-    @property
-    def price(self) -> float:
-        """Error and what the violations are worth."""
-        return self.error + PRICE * self.total
-
     def beats(self, other: _Biases) -> bool:
         """Whether the largest violation is smaller, or equal and the error smaller."""
         if abs(self.excess - other.excess) > MET:
@@ -507,8 +505,8 @@ class _BiasSearch:
     for the smallest error plus violations times a penalty, which grows: small ones lead along
     good trade-offs to the feasible biases, where the last phase lowers the error. The best biases
     by largest violation and error are remembered on every line, whatever it was searched for.
-    Where no biases found are feasible, the last point of violation may cost any number of errors;
-    the best by error plus :data:`PRICE` times violations are then given instead.
+    Where no biases found are feasible and violations have a price, the best by error plus that are
+    given instead.
 
     Parameters
     ----------
@@ -516,10 +514,13 @@ class _BiasSearch:
         Scores.
     merits : _Merits
         What is looked for.
+    price : float, default=None
+        Errors that a violation is worth where no biases are feasible.
     """
 
-    def __init__(self, margin: Float, merits: _Merits) -> None:
+    def __init__(self, margin: Float, merits: _Merits, price: float | None = None) -> None:
         self.merits = merits
+        self.price = price
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
         k, n = self.scores.shape
@@ -547,7 +548,8 @@ class _BiasSearch:
             self._descend(self.best, None, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
             start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
-        value = (self.fair if self.best.excess > 0.0 else self.best).value
+        unmet = self.best.excess > 0.0 and self.price is not None
+        value = (self.fair if unmet else self.best).value
         return np.asarray(value - value.mean())
 
     def _descend(
@@ -582,9 +584,10 @@ class _BiasSearch:
         best = biases(_best(error, excess, line.shift))
         if best.beats(self.best):
             self.best = best
-        fair = biases(int((error + PRICE * total).argmin()))
-        if fair.price < self.fair.price - MET:
-            self.fair = fair
+        if self.price is not None:
+            fair = biases(int((error + self.price * total).argmin()))
+            gained = self.fair.error - fair.error + self.price * (self.fair.total - fair.total)
+            self.fair = fair if gained > MET else self.fair
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total

@@ -38,6 +38,9 @@ GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 
 PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
 FEW_PREFIXES = 3  # The last of these, for several classes.
+# Errors that a violation is worth where several classes cannot meet all rules: the last point of
+# violation would otherwise cost any number of them.
+PRICE = 3.0
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
 THRESHOLDS = 400  # Thresholds of each that are tested, at most.
@@ -258,11 +261,11 @@ def choose(
         start = functionals_of(rows.compiled, CellCounts.of(rows.cells, rows.decisions(margin)))
         asked = rows.compiled.b if bounds is None else bounds
         aimed = aims(rows.compiled, rows.cells, start, bounds)
-        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked)
+        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=PRICE)
         used = asked
         if (aimed < asked).any():
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
-            if inside.feasible and inside.error <= found.error + COSTLY / 2:
+            if inside.feasible and inside.error <= found.error + COSTLY:
                 found, used = inside, aimed
         return Choice(prefix, found.value, found.error, found.excess, bounds=used)
 
