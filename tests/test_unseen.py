@@ -345,8 +345,9 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
         rate = np.average(wrong[inside], weights=weight[inside])
         history = model.history_.set_index("rounds")
         # Weighted sums are taken in the library's precision.
-        for found in (record.functionals[0], history.loc[record.rounds, name]):
-            assert found == pytest.approx(rate, abs=1e-7)
+        assert record.functionals[0] == pytest.approx(rate, abs=1e-7)
+        if record.rounds < fit.choice.rounds:  # the row of the returned model has its shift
+            assert history.loc[record.rounds, name] == pytest.approx(rate, abs=1e-7)
     assert model.constraint_report_["rows"][0] == (
         "out of fold" if measure_on == "crossfit" else "holdout"
     )
@@ -369,14 +370,14 @@ def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch)
 
     monkeypatch.setattr(ConstrainedFit, "measured_on", given)
     same = make(library, RULES[kind]).fit(X, y)
-    np.testing.assert_array_equal(margins_of(model, X), margins_of(same, X))
+    rounds = fits[0].choice.rounds  # of the prefix that is returned
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(same, X, rounds))
     for fit in fits:
         np.testing.assert_array_equal([r.multipliers for r in fit.solver.history], schedule)
     for name in ("value", "multiplier"):
         column = f"{name}[{RULES[kind][0]}]"
-        np.testing.assert_array_equal(
-            model.history_[column].iloc[:-1], same.history_[column].iloc[:-1]
-        )
+        before = model.history_[column].iloc[:-1]
+        np.testing.assert_array_equal(before, same.history_[column].iloc[: before.size])
 
 
 @BOTH
