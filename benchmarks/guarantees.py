@@ -14,7 +14,7 @@ Clopper-Pearson interval; where n is too small for a certificate, none is given 
 - classes: three ordered classes, the errors of the first and the last bounded at once, by
   class_error p-values along one fixed sequence for each of the two thresholds.
 
-    python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.1]
+    python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.05]
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--delta", type=float, default=0.1)
+    parser.add_argument("--delta", type=float, default=0.05)
     arguments = parser.parse_args()
     print(f"delta = {arguments.delta:g}, {arguments.repetitions} repetitions")
     heading = ("rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s")

@@ -84,7 +84,7 @@ def credit(library: str, splits: int) -> None:
     tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
     if library == "lightgbm":
         tree |= {"subsample_freq": 1}
-    for bound in (0.05, 0.08):
+    for bound in (0.05, 0.08, 0.10):
         rows = []
         for seed in range(splits):
             X_train, X_test, y_train, y_test = train_test_split(
