@@ -23,13 +23,13 @@ import numpy as np
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells
-from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_rank
+from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.counts import CellCounts, blocks_of_rows, functionals_of
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
-from gbm_constrained.p_values import row_p_values, rule_p_value
+from gbm_constrained.p_values import p_value_of_blocks, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Codes, Float
 
@@ -107,13 +107,26 @@ class UnseenRows:
             return np.full(len(self.compiled.constraints), np.nan)
         return self.compiled.values(self.functionals_in[rounds])
 
+    def functionals(self, margin: Array, counts: CellCounts) -> Float:
+        """Value of each functional: rates as counted, mean losses of the scores themselves."""
+        compiled = self.compiled
+        functionals = functionals_of(compiled, counts)
+        if compiled.V.nnz:
+            losses = compiled.functionals(self.lagrangian.at(margin).statistics())
+            functionals = np.where(np.diff(compiled.V.indptr) > 0, losses, functionals)
+        return functionals
+
+    def counts(self, decisions: Codes) -> CellCounts:
+        """Count decisions on these rows."""
+        return CellCounts.of(self.cells, decisions)
+
     def decisions(self, margin: Array) -> Codes:
         """Class index that each row's scores decide for."""
         return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
 
     def error(self, decisions: Codes) -> float:
         """Weighted fraction of the labelled rows of the objective that is decided wrongly."""
-        return 1.0 - self.accuracy(CellCounts.of(self.cells, decisions)).value
+        return 1.0 - self.accuracy(self.counts(decisions)).value
 
     def accuracy(self, counts: CellCounts) -> Estimate:
         """Weighted fraction of the labelled rows of the objective that is decided rightly.
@@ -160,18 +173,11 @@ class Outcome:
     @classmethod
     def of(cls, rows: UnseenRows, margin: Array, decisions: Codes | None = None) -> Outcome:
         """Measure scores, or decisions made from them."""
-        counts = CellCounts.of(
-            rows.cells, rows.decisions(margin) if decisions is None else decisions
-        )
-        compiled = rows.compiled
-        functionals = functionals_of(compiled, counts)
-        if compiled.V.nnz:
-            losses = compiled.functionals(rows.lagrangian.at(margin).statistics())
-            functionals = np.where(np.diff(compiled.V.indptr) > 0, losses, functionals)
+        counts = rows.counts(rows.decisions(margin) if decisions is None else decisions)
         return cls(
-            functionals,
-            constraint_intervals(compiled, counts),
-            functional_intervals(compiled, counts),
+            rows.functionals(margin, counts),
+            constraint_intervals(rows.compiled, counts),
+            functional_intervals(rows.compiled, counts),
             rows.source,
             rows.accuracy(counts),
         )
@@ -258,7 +264,7 @@ def choose(
     def at(prefix: int) -> Choice:
         """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
-        start = functionals_of(rows.compiled, CellCounts.of(rows.cells, rows.decisions(margin)))
+        start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
         asked = rows.compiled.b if bounds is None else bounds
         aimed = aims(rows.compiled, rows.cells, start, bounds)
         found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=PRICE)
@@ -307,17 +313,18 @@ def expected(compiled: CompiledConstraints, cells: Cells) -> Float:
 
 def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[float, str]]:
     """Smallest p-value that any decisions on these rows could give each constraint, and why."""
-    A = compiled.A.toarray().reshape(len(compiled), len(cells), cells.classes.size)
     least = [(0.0, "")] * len(compiled.constraints)
-    for j, cost in enumerate(A):
-        counts = np.zeros((3, len(cells), cells.classes.size))
-        weight = cells.rows.weight
-        count, squares = cells.count, cells.count
-        if weight is not None:
-            count, squares = cells.total(weight > 0), cells.total(weight**2)
-        for table, total in zip(counts, (cells.weight, squares, count), strict=True):
+    weight = cells.rows.weight
+    count, squares = cells.count, cells.count
+    if weight is not None:
+        count, squares = cells.total(weight > 0), cells.total(weight**2)
+    shape = (len(cells), cells.classes.size)
+    for j, blocks in enumerate(blocks_of_rows(compiled)):
+        cost = compiled.A[[j]].toarray().reshape(shape)
+        tables = np.zeros((3, *shape))
+        for table, total in zip(tables, (cells.weight, squares, count), strict=True):
             table[np.arange(len(cells)), cost.argmin(axis=1)] = total
-        p = float(row_p_values(compiled, CellCounts(*counts))[j])
+        p = float(p_value_of_blocks(blocks, float(compiled.b[j]), CellCounts(*tables)))
         owner = int(compiled.owner[j])
         if p > least[owner][0]:
             n = int(cells.count[np.ptp(cost, axis=1) > 0].sum())
@@ -369,11 +376,10 @@ def _umbrella(rows: UnseenRows, margin: Array, delta: float) -> tuple[Float, flo
         return None
     taken, towards, bound = found
     wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
-    k = umbrella_rank(wrong.size, bound, delta)
-    ordered = np.sort(wrong)
-    # Decided otherwise are the rows beyond the k-th; the threshold lies midway to the next.
-    beyond = ordered[ordered > ordered[k - 1]]
-    cut = 0.5 * (ordered[k - 1] + beyond[0]) if beyond.size else ordered[k - 1] + 1.0
+    smallest = umbrella_threshold(wrong, bound, delta)
+    # Decided otherwise are the rows beyond it; the threshold lies midway to the next.
+    beyond = wrong[wrong > smallest]
+    cut = 0.5 * (smallest + beyond.min()) if beyond.size else smallest + 1.0
     shift = np.array([-cut if towards == 0 else cut])
     return shift, _p_value(rows, margin, shift)
 
@@ -443,7 +449,7 @@ def certify(
 
 def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
     decided = rows.decisions(shifted(margin, shift))
-    return float(rule_p_value(rows.compiled, CellCounts.of(rows.cells, decided)))
+    return float(rule_p_value(rows.compiled, rows.counts(decided)))
 
 
 def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int) -> list[Choice]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 
-from gbm_constrained.cells import Cells
+from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import (
     as_groups,
     check_labels,
@@ -60,6 +60,25 @@ def _product(a: Float | None, b: Float | None) -> Float | None:
     if a is None or b is None:
         return b if a is None else a
     return a * b
+
+
+class Trained(Protocol):
+    """A booster that the library has trained, as far as its constrained fit looks into it.
+
+    Rounds are those of this fit, without the rounds of a model that was continued.
+    """
+
+    def margin(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+
+    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+        """Scores of an evaluation set, or of rows kept for certificates, after some rounds."""
+
+    def cut(self, rounds: int) -> None:
+        """Keep the first rounds."""
+
+    def shift(self, shift: Float) -> None:
+        """Add to all scores."""
 
 
 class ConstrainedFit:
@@ -444,12 +463,12 @@ class ConstrainedFit:
 
     def best_rounds(self, margin: Array, rounds: int) -> int:
         """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""
-        records = self._prefixes(margin, rounds)
+        records = self._prefixes(self._statistics(margin), rounds)
         return records[best_prefix(*_outcomes(records))].rounds
 
     def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
         """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
-        records = self._prefixes(margin, rounds)
+        records = self._prefixes(self._statistics(margin), rounds)
         if self.measurement is not None:
             seen = self.measurement.solver.history
             seen = [r for r in seen if 0 < r.rounds <= rounds]
@@ -461,15 +480,18 @@ class ConstrainedFit:
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
         )
 
-    def _prefixes(self, margin: Array, rounds: int) -> list[Record]:
+    def _statistics(self, margin: Array) -> CellStatistics:
+        """Cell statistics of the training rows."""
+        return self.solver.lagrangian.at(margin).statistics()
+
+    def _prefixes(self, statistics: CellStatistics, rounds: int) -> list[Record]:
         """List the records of all prefixes of one round or more, up to `rounds`."""
         before = [r for r in self.solver.history if 0 < r.rounds < rounds]
-        return [*before, self._record(margin, rounds)]
+        return [*before, self._record(statistics, rounds)]
 
-    def _record(self, margin: Array, rounds: int) -> Record:
+    def _record(self, statistics: CellStatistics, rounds: int) -> Record:
         """State of the solver after some rounds, which end no outer iteration."""
         solver, lagrangian = self.solver, self.solver.lagrangian
-        statistics = lagrangian.at(margin).statistics()
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
         functionals = lagrangian.constraints.functionals(statistics)
@@ -515,30 +537,83 @@ class ConstrainedFit:
         bounds = None
         if options.guarantee == "expected":
             bounds = expected(unseen.compiled, unseen.cells)
-        unmoved = np.zeros(self.columns)
-        choice = Choice(rounds, unmoved, np.nan, 0.0)
-        reported, decisions = unseen, unseen.decisions(after(rounds))
-        outcome = Outcome.of(unseen, after(rounds), decisions)
+        choice = Choice(rounds, np.zeros(self.columns), np.nan, 0.0)
+        reported, scores = unseen, after(rounds)
+        decisions = unseen.decisions(scores)
+        functionals = unseen.functionals(scores, unseen.counts(decisions))
         right = unseen.compiled.b if bounds is None else bounds
-        excess = unseen.compiled.rows_of(np.nan_to_num(outcome.functionals)) - right
+        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - right
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             among = options.iterate == "best"
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
             scores = after(choice.rounds)
             decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
-            outcome = Outcome.of(unseen, scores, decisions)
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
-            moved = shifted(fresh(choice.rounds), choice.shift)
-            reported, decisions = self.fresh, self.fresh.decisions(moved)
-            outcome = Outcome.of(self.fresh, moved, decisions)
+            reported, scores = self.fresh, shifted(fresh(choice.rounds), choice.shift)
+            decisions = self.fresh.decisions(scores)
+        outcome = Outcome.of(reported, scores, decisions)
         self.feasibility = judge(
             unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
         )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals
         return choice
+
+    def conclude(
+        self, estimator: Any, trained: Trained, rounds: int, margin: Array | None
+    ) -> pd.DataFrame | None:
+        """Choose what is returned of a trained booster, make it so, and describe it.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Which is given the fitted attributes.
+        trained : Trained
+            Its booster.
+        rounds : int
+            Boosting rounds of the whole ensemble; fewer than were trained after early stopping.
+        margin : ndarray, default=None
+            Scores of the training rows under it, where they are known.
+
+        Returns
+        -------
+        DataFrame or None
+            Prefixes of a randomised classifier: rounds of this fit, and probability.
+        """
+
+        def held_margin(rows: UnseenRows, upto: int) -> Array:
+            if rows is self.unseen and self.scouts is not None:
+                return self.scouts.held_margin(upto)
+            return trained.held_margin(rows, upto)
+
+        choice = self.settle(rounds, held_margin)
+        kept, shift, prefixes = rounds, np.zeros(self.columns), None
+        if choice is not None:
+            kept, shift = choice.rounds, choice.shift
+        elif self.options.iterate in ("best", "randomized"):
+            margin = trained.margin(rounds) if margin is None else margin
+            if self.options.iterate == "best":
+                kept = self.best_rounds(margin, rounds)
+            else:
+                prefixes = self.mixture(margin, rounds)
+        for held in self.evaluation_sets:
+            is_last = held is self.evaluation_sets[-1]
+            if is_last or kept not in held.functionals_in or shift.any():
+                self.look_at(held, kept, shifted(held_margin(held, kept), shift), prefixes)
+        if margin is None or kept != rounds:
+            margin = trained.margin(kept)
+        if kept != rounds:
+            trained.cut(kept)
+        estimator.shift_ = shift
+        if shift.any() and self.options.probabilities == "calibrated":
+            estimator._threshold = shift
+        elif shift.any():
+            trained.shift(shift)
+        self.finish(shifted(margin, shift), kept, prefixes)
+        self.describe(estimator)
+        return prefixes
 
     def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
         """Take the scores of all rows under the model that is returned.
@@ -554,13 +629,13 @@ class ConstrainedFit:
         """
         if self._progress is not None:
             self._progress.close()
-        self._final = self._record(margin, rounds)
+        statistics = self._statistics(margin)
+        self._final = self._record(statistics, rounds)
         self.multipliers = self._final.multipliers
-        statistics = self.solver.lagrangian.at(margin).statistics()
         self._functionals = self._reported.functionals(statistics)
         if prefixes is None:
             return
-        records = {r.rounds: r for r in self._prefixes(margin, rounds)}
+        records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
         self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
         errors = np.array([records[t].error for t in prefixes["rounds"]])
         error = float(prefixes["probability"].to_numpy() @ errors)
@@ -577,17 +652,12 @@ class ConstrainedFit:
         self, held: UnseenRows, rounds: int, margin: Array, prefixes: pd.DataFrame | None
     ) -> None:
         """Measure an evaluation set at the scores of the returned model; the last one reports."""
-        held.measure(rounds, margin)
         untouched = self.fresh is None and held is not self.unseen
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
             self.outcome = Outcome.of(held, margin)
             held.functionals_in[rounds] = self.outcome.functionals
-
-    def keep_shift(self, estimator: Any, shift: Float) -> None:
-        """Leave the shift of the decisions on the estimator."""
-        estimator.shift_ = shift
-        if shift.any() and self.options.probabilities == "calibrated":
-            estimator._threshold = shift
+        else:
+            held.measure(rounds, margin)
 
     @property
     def columns(self) -> int:

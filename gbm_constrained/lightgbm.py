@@ -26,7 +26,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained.checks import untouched_random_state
-from gbm_constrained.decision import Guarantee, UnseenRows, shifted
+from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
@@ -275,9 +275,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             init_score = np.reshape(init_score, (-1, fit.columns), order="F")
         own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
-        own_start = init_score is not None or init_model is not None
+        starts_anew = init_score is None and init_model is None
+        from_average = starts_anew and self._parameter(True, "boost_from_average")
         dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
-        if not own_start and self._parameter(True, "boost_from_average"):
+        if from_average:
             intercept = _intercept(fit)
         measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
         if measure_on in ("crossfit", "holdout"):
@@ -285,7 +286,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             with self._driven_by(fit, {"metric": ["None"]}):
                 make = _scout_maker(self, fit, start, feature_name, categorical_feature, callbacks)
             fit.scout(make, measure_on)
-        if not own_start and self._parameter(True, "boost_from_average"):
+        if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
@@ -311,48 +312,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if best > 0:
             rounds = best - observer.begin
             self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
-        whole = rounds
-
-        def margins(rows: UnseenRows, upto: int) -> Array:
-            if rows is fit.unseen and fit.scouts is not None:
-                return fit.scouts.held_margin(upto)
-            of_prefix = observer.grown_after(upto)
-            if rows is fit.fresh:
-                start = None if init_score is None else _safe_indexing(init_score, fit.certified)
-                return self._margin(_safe_indexing(fit.whole.X, fit.certified), start, of_prefix)
-            i = held_out[fit.evaluation_sets.index(rows)]
-            return self._margin(pairs[i][0], _item(eval_init_score, i), of_prefix)
-
-        choice = fit.settle(rounds, margins)
-        shift = np.zeros(fit.columns)
         margin = observer.train_margin
-        prefixes = None
         if rounds != fit.solver.rounds or options.iterate == "ergodic":
             margin = None
-        if choice is not None:
-            rounds, shift = choice.rounds, choice.shift
-        elif options.iterate in ("best", "randomized"):
-            if margin is None:
-                margin = self._margin(stack.X, own_score)
-            if options.iterate == "best":
-                rounds = fit.best_rounds(margin, rounds)
-            else:
-                prefixes = fit.mixture(margin, rounds)
-        for held in fit.evaluation_sets:
-            is_last = held is fit.evaluation_sets[-1]
-            if is_last or rounds not in held.functionals_in or shift.any():
-                fit.look_at(held, rounds, shifted(margins(held, rounds), shift), prefixes)
-        if rounds != whole:
-            margin = None
-            self._truncate(observer.grown_after(rounds))
-        if margin is None:
-            margin = self._margin(stack.X, own_score)
-        fit.keep_shift(self, shift)
-        if shift.any() and options.probabilities == "shifted":
-            self._Booster = shift_intercept(self._Booster, shift)
-        margin = shifted(margin, shift)
-        fit.finish(margin, rounds, prefixes)
-        fit.describe(self)
+        held = {rows: (pairs[i][0], _item(eval_init_score, i)) for i, rows in measured.items()}
+        trained = _Trained(self, fit, observer, own_score, init_score, held)
+        prefixes = fit.conclude(self, trained, rounds, margin)
         if prefixes is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
         fit.complain()
@@ -530,14 +495,63 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         native.params = {**trained.params, "objective": objective.partition(" ")[0]}
         self._Booster = native
 
-    def _margin(self, X: Any, start: Any, rounds: int | None = None) -> Array:
-        """Scores of rows under the model or a prefix, plus the scores they started from."""
-        raw = lgb.LGBMClassifier.predict(self, X, raw_score=True, num_iteration=rounds)
+
+class _Trained:
+    """The booster of a finished fit; see :class:`gbm_constrained.estimator.Trained`.
+
+    Parameters
+    ----------
+    parent : ConstrainedLGBMClassifier
+        Whose booster it is.
+    fit : ConstrainedFit
+        The fit.
+    observer : _Observer
+        Which knows the rounds that grew a tree.
+    own_score, init_score : ndarray or None
+        Where the scores of the training rows begin, and of all rows given to ``fit``.
+    held : dict from UnseenRows to (X, init_score)
+        The evaluation sets.
+    """
+
+    def __init__(
+        self,
+        parent: ConstrainedLGBMClassifier,
+        fit: ConstrainedFit,
+        observer: _Observer,
+        own_score: Any,
+        init_score: Any,
+        held: dict[UnseenRows, tuple[Any, Any]],
+    ) -> None:
+        self.parent, self.fit, self.observer = parent, fit, observer
+        self.own_score, self.init_score, self.held = own_score, init_score, held
+
+    def margin(self, rounds: int) -> Array:
+        return self._margin(self.fit.stack.X, self.own_score, rounds)
+
+    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+        if rows not in self.held:  # those of certificates
+            start, kept = self.init_score, self.fit.certified
+            self.held[rows] = (
+                _safe_indexing(self.fit.whole.X, kept),
+                None if start is None else _safe_indexing(start, kept),
+            )
+        return self._margin(*self.held[rows], rounds)
+
+    def _margin(self, X: Any, start: Any, rounds: int) -> Array:
+        """Scores of rows under a prefix, plus the scores they started from."""
+        grown = self.observer.grown_after(rounds)
+        raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         margin = np.asarray(raw)
         if start is not None:
             start = np.asarray(start, dtype=np.float64)
             margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
         return margin
+
+    def cut(self, rounds: int) -> None:
+        self.parent._truncate(self.observer.grown_after(rounds))
+
+    def shift(self, shift: Array) -> None:
+        self.parent._Booster = shift_intercept(self.parent._Booster, shift)
 
 
 def _scout_maker(

@@ -39,6 +39,7 @@ from gbm_constrained.two_rates import sum_p_value
 __all__ = [
     "constraint_p_values",
     "hoeffding_bentkus_p_value",
+    "p_value_of_blocks",
     "row_p_values",
     "rows_beyond",
     "rule_p_value",
@@ -238,18 +239,36 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
     """
     p = np.ones((*counts.weight.shape[:-2], len(compiled)))
     for j, blocks in enumerate(blocks_of_rows(compiled)):
-        if not blocks:
-            continue
-        bound = float(compiled.b[j])
-        if not all(block.equal_weights(counts) for block in blocks):
-            p[..., j] = _p_weighted(blocks, bound, counts)
-        elif len(blocks) == 1:
-            p[..., j] = _p_of_block(blocks[0], bound, counts)
-        elif len(blocks) == 2 and are_binomials_apart(blocks):
-            p[..., j] = _p_of_two(blocks, bound, counts)
-        else:
-            p[..., j] = _p_of_union(blocks, bound, counts)
+        p[..., j] = p_value_of_blocks(blocks, float(compiled.b[j]), counts)
     return p
+
+
+def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
+    """P-value of one row of constraints; see :func:`row_p_values`.
+
+    Parameters
+    ----------
+    blocks : sequence of Block or None
+        Whose mean scores the row adds up; None of mean losses.
+    bound : float
+        Its right-hand side.
+    counts : CellCounts
+        Decisions on rows that were used for nothing else.
+
+    Returns
+    -------
+    ndarray
+        Of the counts' leading axes.
+    """
+    if not blocks:
+        return np.ones(counts.weight.shape[:-2])
+    if not all(block.equal_weights(counts) for block in blocks):
+        return _p_weighted(blocks, bound, counts)
+    if len(blocks) == 1:
+        return _p_of_block(blocks[0], bound, counts)
+    if len(blocks) == 2 and are_binomials_apart(blocks):
+        return _p_of_two(blocks, bound, counts)
+    return _p_of_union(blocks, bound, counts)
 
 
 def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float) -> Bool:

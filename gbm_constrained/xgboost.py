@@ -21,7 +21,7 @@ from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
 from gbm_constrained.checks import untouched_random_state
-from gbm_constrained.decision import Guarantee, UnseenRows, shifted
+from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.options import (
@@ -339,60 +339,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             end = int(best) + 1
         if fit.options.iterate == "ergodic":
             _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
-        rounds = end - grown_before
-
-        def margins(rows: UnseenRows, upto: int) -> Array:
-            if rows is fit.unseen and fit.scouts is not None:
-                return fit.scouts.held_margin(upto)
-            if rows is fit.fresh:
-                start = None if base_margin is None else _safe_indexing(base_margin, fit.certified)
-                matrix = super(ConstrainedXGBClassifier, self)._create_dmatrix(
-                    matrices[0],
-                    data=_safe_indexing(fit.whole.X, fit.certified),
-                    base_margin=start,
-                    missing=self.missing,
-                    enable_categorical=self.enable_categorical,
-                    feature_types=self.feature_types,
-                )
-            else:
-                matrix = matrices[1 + fit.evaluation_sets.index(rows)]
-            span = (0, grown_before + upto)
-            return np.asarray(booster.predict(matrix, output_margin=True, iteration_range=span))
-
-        whole = rounds
-        choice = fit.settle(rounds, margins)
-        shift = np.zeros(fit.columns)
         margin = observer.train_margin
-        prefixes = None
         if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
             margin = None
-        if choice is not None:
-            rounds, shift = choice.rounds, choice.shift
-        elif fit.options.iterate in ("best", "randomized"):
-            if margin is None:
-                margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
-            if fit.options.iterate == "best":
-                rounds = fit.best_rounds(margin, rounds)
-            else:
-                prefixes = fit.mixture(margin, rounds)
-        if rounds != whole:
-            end = grown_before + rounds
-            margin = None
-            self._Booster = booster[:end]
-            if best is not None:
-                self._Booster.set_attr(best_iteration=str(end - 1))
-        if margin is None:
-            margin = booster.predict(matrices[0], output_margin=True, iteration_range=(0, end))
-        for held in fit.evaluation_sets:
-            is_last = held is fit.evaluation_sets[-1]
-            if is_last or rounds not in held.functionals_in or shift.any():
-                fit.look_at(held, rounds, shifted(margins(held, rounds), shift), prefixes)
-        fit.keep_shift(self, shift)
-        if shift.any() and fit.options.probabilities == "shifted":
-            shift_intercept(self._Booster, shift)
-        margin = shifted(margin, shift)
-        fit.finish(margin, rounds, prefixes)
-        fit.describe(self)
+        trained = _Trained(self, fit, matrices, grown_before, base_margin)
+        prefixes = fit.conclude(self, trained, end - grown_before, margin)
         if prefixes is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
 
@@ -437,6 +388,78 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
 
 
+def _matrix(
+    parent: xgb.XGBClassifier, ref: Any, X: Any, rows: Any, base_margin: Any, **more: Any
+) -> Any:
+    """Matrix of some rows, as the parent's own ``fit`` makes it."""
+    return xgb.XGBClassifier._create_dmatrix(
+        parent,
+        ref,
+        data=_safe_indexing(X, rows),
+        base_margin=None if base_margin is None else _safe_indexing(base_margin, rows),
+        missing=parent.missing,
+        enable_categorical=parent.enable_categorical,
+        feature_types=parent.feature_types,
+        **more,
+    )
+
+
+class _Trained:
+    """The booster of a finished fit; see :class:`gbm_constrained.estimator.Trained`.
+
+    Parameters
+    ----------
+    parent : ConstrainedXGBClassifier
+        Whose booster it is.
+    fit : ConstrainedFit
+        The fit.
+    matrices : list
+        Training rows, and each of the fit's evaluation sets.
+    grown_before : int
+        Rounds of the model that was continued.
+    base_margin : array-like or None
+        Where the scores of all rows given to ``fit`` begin.
+    """
+
+    def __init__(
+        self,
+        parent: ConstrainedXGBClassifier,
+        fit: ConstrainedFit,
+        matrices: list[Any],
+        grown_before: int,
+        base_margin: Any,
+    ) -> None:
+        self.parent, self.fit, self.grown_before = parent, fit, grown_before
+        self.base_margin = base_margin
+        self.booster = parent.get_booster()
+        self.training = matrices[0]
+        self.matrices = dict(zip(fit.evaluation_sets, matrices[1:], strict=True))
+
+    def margin(self, rounds: int) -> Array:
+        return self._predict(self.training, rounds)
+
+    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+        if rows not in self.matrices:  # those of certificates
+            self.matrices[rows] = _matrix(
+                self.parent, self.training, self.fit.whole.X, self.fit.certified, self.base_margin
+            )
+        return self._predict(self.matrices[rows], rounds)
+
+    def _predict(self, matrix: Any, rounds: int) -> Array:
+        span = (0, self.grown_before + rounds)
+        return np.asarray(self.booster.predict(matrix, output_margin=True, iteration_range=span))
+
+    def cut(self, rounds: int) -> None:
+        end = self.grown_before + rounds
+        stopped = self.booster.attr("best_iteration") is not None
+        self.booster = self.parent._Booster = self.booster[:end]
+        if stopped:  # predict goes by it
+            self.booster.set_attr(best_iteration=str(end - 1))
+
+    def shift(self, shift: Array) -> None:
+        shift_intercept(self.booster, shift)
+
+
 class _Scout:
     """A booster on some of the rows, grown as the parent's own ``fit`` would."""
 
@@ -453,22 +476,18 @@ class _Scout:
         self.solver = solver
         stack = fit.stack
 
+        weight = stack.sample_weight
+
         def matrix(rows: Codes, ref: Any) -> Any:
-            given = {
-                "label": fit.stack.codes[rows].clip(0),
-                "weight": None
-                if stack.sample_weight is None
-                else np.asarray(stack.sample_weight)[rows],
-                "base_margin": None if base_margin is None else np.asarray(base_margin)[rows],
-            }
-            return parent._create_dmatrix(
+            return _matrix(
+                parent,
                 ref,
-                data=_safe_indexing(stack.X, rows),
-                missing=parent.missing,
-                enable_categorical=parent.enable_categorical,
-                feature_types=parent.feature_types,
+                stack.X,
+                rows,
+                base_margin,
+                label=stack.codes[rows].clip(0),
+                weight=None if weight is None else np.asarray(weight)[rows],
                 feature_weights=feature_weights if ref is None else None,
-                **given,
             )
 
         self.matrix = matrix(fold.training, None)
