@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 LIBRARIES = ("xgboost", "lightgbm")
 
@@ -25,10 +26,18 @@ LIBRARIES = ("xgboost", "lightgbm")
 KINDS = ("2 idle", "2 binding", "100 idle", "100 binding")
 
 
-def fit_once(library: str, constrained: str, rows: int, columns: int, rounds: int) -> None:
-    """Fit one model; print seconds, peak MiB and iterations with a multiplier above zero."""
+def drawn_rows(rows: int, columns: int) -> tuple[Any, Any, Any]:
+    """Features, labels and the generator that drew them; 0.3 of the labels are positive."""
     import numpy as np
 
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, columns)).astype(np.float32)
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 + rng.normal(size=rows)
+    return X, (score > np.quantile(score, 0.7)).astype(int), rng
+
+
+def fit_once(library: str, constrained: str, rows: int, columns: int, rounds: int) -> None:
+    """Fit one model; print seconds, peak MiB and iterations with a multiplier above zero."""
     from gbm_constrained import (
         ConstrainedLGBMClassifier,
         ConstrainedXGBClassifier,
@@ -37,10 +46,7 @@ def fit_once(library: str, constrained: str, rows: int, columns: int, rounds: in
         selection_rate,
     )
 
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(rows, columns)).astype(np.float32)
-    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 + rng.normal(size=rows)
-    y = (score > np.quantile(score, 0.7)).astype(int)
+    X, y, rng = drawn_rows(rows, columns)
     classes = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
     rules = []
     if constrained.startswith("2 "):

@@ -351,9 +351,8 @@ class ConstrainedFit:
         assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
         self.scouts.grow(self.n_rounds, self.options.rounds_per_iteration)
-        positions = [np.searchsorted(rows, fold.held) for fold in folds]
         source = "out of fold" if measure_on == "crossfit" else "holdout"
-        self.unseen = UnseenRows(lagrangian.cells, self._reported, source, positions)
+        self.unseen = UnseenRows(lagrangian.cells, self._reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
 

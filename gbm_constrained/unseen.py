@@ -167,11 +167,23 @@ class Scouts:
         The rows of each booster.
     members : sequence of Scout
         The boosters.
+
+    Attributes
+    ----------
+    positions : list of ndarray of int
+        Of the rows that each booster holds out, among those of the measurement.
     """
 
     measurement: Measurement
     folds: Sequence[Fold]
     members: Sequence[Scout]
+    positions: list[Codes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the rows of each booster, once."""
+        rows = self.measurement.rows
+        assert rows is not None
+        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
 
     def grow(self, n_rounds: int, rounds_per_iteration: int) -> None:
         """Grow all boosters in step."""
@@ -183,12 +195,11 @@ class Scouts:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""
-        assert self.measurement.rows is not None
         parts = [member.held_margin(rounds) for member in self.members]
-        shape = (self.measurement.rows.size, *parts[0].shape[1:])
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
         pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
-        for fold, part in zip(self.folds, parts, strict=True):
-            pooled[np.searchsorted(self.measurement.rows, fold.held)] = part
+        for positions, part in zip(self.positions, parts, strict=True):
+            pooled[positions] = part
         return pooled
 
 

@@ -38,7 +38,7 @@ from gbm_constrained.options import (
 )
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
-from gbm_constrained.unseen import Fold, MeasureOn
+from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
@@ -216,8 +216,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         possible = self.booster != "dart" and xgb_model is None
         measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
         if measure_on in ("crossfit", "holdout"):
-            make = functools.partial(_Scout, self, fit, params, own_margin, feature_weights)
-            fit.scout(make, measure_on)
+            fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
         sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
             observer.watches = measure_on == "watch"
@@ -460,43 +459,58 @@ class _Trained:
         shift_intercept(self.booster, shift)
 
 
+def _scout_maker(
+    parent: ConstrainedXGBClassifier,
+    fit: ConstrainedFit,
+    params: dict[str, Any],
+    base_margin: Any,
+    feature_weights: Any,
+) -> MakeScout:
+    """Make scouts for a fit; all of them have the bins of the first, which no label has seen."""
+    stack = fit.stack
+    label, weight = stack.codes.clip(0), stack.sample_weight
+    if weight is not None:
+        weight = np.asarray(weight)
+    with untouched_random_state(parent):
+        native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
+    if fit.classes.size > 2:
+        native.update(objective="multi:softprob", num_class=fit.classes.size)
+    native.pop("n_estimators", None)
+    bins = None
+
+    def matrix(rows: Codes, ref: Any, feature_weights: Any = None) -> Any:
+        return _matrix(
+            parent,
+            ref,
+            stack.X,
+            rows,
+            base_margin,
+            label=label[rows],
+            weight=None if weight is None else weight[rows],
+            feature_weights=feature_weights,
+        )
+
+    def make(fold: Fold, solver: ABPP) -> _Scout:
+        nonlocal bins
+        training = matrix(fold.training, bins, feature_weights)
+        bins = training if bins is None else bins
+        return _Scout(parent, native, training, matrix(fold.held, bins), solver)
+
+    return make
+
+
 class _Scout:
     """A booster on some of the rows, grown as the parent's own ``fit`` would."""
 
     def __init__(
         self,
         parent: ConstrainedXGBClassifier,
-        fit: ConstrainedFit,
-        params: dict[str, Any],
-        base_margin: Any,
-        feature_weights: Any,
-        fold: Fold,
+        native: dict[str, Any],
+        training: Any,
+        held: Any,
         solver: ABPP,
     ) -> None:
-        self.solver = solver
-        stack = fit.stack
-
-        weight = stack.sample_weight
-
-        def matrix(rows: Codes, ref: Any) -> Any:
-            return _matrix(
-                parent,
-                ref,
-                stack.X,
-                rows,
-                base_margin,
-                label=stack.codes[rows].clip(0),
-                weight=None if weight is None else np.asarray(weight)[rows],
-                feature_weights=feature_weights if ref is None else None,
-            )
-
-        self.matrix = matrix(fold.training, None)
-        self.held = matrix(fold.held, self.matrix)
-        with untouched_random_state(parent):
-            native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
-        if fit.classes.size > 2:
-            native.update(objective="multi:softprob", num_class=fit.classes.size)
-        native.pop("n_estimators", None)
+        self.solver, self.matrix, self.held = solver, training, held
         self.booster = xgb.Booster(native, [self.matrix, self.held])
         # All other callbacks are about the model that is returned.
         schedulers = xgb.callback.LearningRateScheduler
@@ -514,7 +528,9 @@ class _Scout:
     def held_margin(self, rounds: int | None = None) -> Array:
         span = (0, rounds or 0)
         return np.asarray(
-            self.booster.predict(self.held, output_margin=True, iteration_range=span)
+            self.booster.predict(
+                self.held, output_margin=True, iteration_range=span, validate_features=False
+            )
         )
 
 
