@@ -57,7 +57,7 @@ from gbm_constrained.rates import (
 )
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
 
-__all__ = ["Audit", "Estimate", "audit"]
+__all__ = ["Audit", "audit"]
 
 Verdict: TypeAlias = Literal["holds", "violated", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "violated", "undecided")

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from gbm_constrained.datasets import load_adult, load_dry_bean
+from gbm_constrained.estimator import ConstrainedFit
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +41,17 @@ def several():
     X = rng.normal(size=(1600, 6))
     score = X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.5 * rng.normal(size=1600)
     return X, np.digitize(score, np.quantile(score, [0.4, 0.7, 0.9]))
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Inner state of each constrained fit."""
+    seen = []
+    describe = ConstrainedFit.describe
+
+    def keep(self, estimator):
+        seen.append(self)
+        describe(self, estimator)
+
+    monkeypatch.setattr(ConstrainedFit, "describe", keep)
+    return seen

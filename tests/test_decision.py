@@ -10,12 +10,11 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
+from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
 from scipy import special, stats
 from sklearn.base import clone
 
 from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
     class_error,
     dataset,
     decision,
@@ -35,32 +34,17 @@ from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.intervals import constraint_intervals
 from gbm_constrained.rows import Rows
 
-CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
-BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
-KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
 ROUNDS = 13
 OPTIONS = {
     "xgboost": {"max_depth": 3, "n_jobs": 1},
     "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
 }
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
-RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
 
 
 def make(library, rules, **options):
     options = {"n_estimators": ROUNDS, **OPTIONS[library], **options}
     return CLASSIFIERS[library](constraints=rules, **options)
-
-
-def quiet(library):
-    return {"verbose": False} if library == "xgboost" else {}
-
-
-def margins_of(model, X, rounds=None):
-    if isinstance(model, xgb.XGBClassifier):
-        span = None if rounds is None else (0, rounds)
-        return model.predict(X, output_margin=True, iteration_range=span)
-    return model.predict(X, raw_score=True, num_iteration=rounds)
 
 
 def decided(scores):
@@ -95,20 +79,6 @@ def table():
     y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
     noise = rng.random(700) < 0.3
     return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}, sex
-
-
-@pytest.fixture
-def fits(monkeypatch):
-    """Inner state of each constrained fit."""
-    seen = []
-    describe = ConstrainedFit.describe
-
-    def keep(self, estimator):
-        seen.append(self)
-        describe(self, estimator)
-
-    monkeypatch.setattr(ConstrainedFit, "describe", keep)
-    return seen
 
 
 # --- the shift ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
+from boosters import quiet
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -71,10 +72,6 @@ SLACK = 0.025  # A few rows of a group.
 def make(library, rules, **options):
     """Rules are measured on training rows, unless `options` say otherwise."""
     return CLASSIFIERS[library](constraints=rules, **{**DEFAULTS[library], **options})
-
-
-def quiet(library):
-    return {"verbose": False} if library == "xgboost" else {}
 
 
 def rates_of(decisions, groups, weight=None):

@@ -8,6 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
+from boosters import BOTH, CLASSIFIERS, quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -15,9 +16,7 @@ from scipy.optimize import linprog
 from sklearn.metrics import log_loss as mean_log_loss
 
 from gbm_constrained import (
-    ConstrainedLGBMClassifier,
     ConstrainedLogisticRegression,
-    ConstrainedXGBClassifier,
     error_rate,
     fnr,
     fpr,
@@ -25,9 +24,6 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.selection import best_prefix, prefix_mixture
-
-CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
-BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
 
 # --- the choice by itself -----------------------------------------------------------------------
 
@@ -186,10 +182,6 @@ TIGHT = [fnr() <= 0.02, fpr() <= 0.15, gap(selection_rate(), min_group_size=1) <
 def make(library, rules=RULES, **options):
     options = {**DEFAULTS[library], **OPTIONS, **options}
     return CLASSIFIERS[library](constraints=rules, **options)
-
-
-def quiet(library):
-    return {"verbose": False} if library == "xgboost" else {}
 
 
 def first(library, rounds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from boosters import quiet
 from scipy import sparse
 from sklearn.metrics import log_loss as mean_log_loss
 
@@ -349,7 +350,7 @@ def test_on_evaluation_rows_a_data_set_has_no_value(problem, library):
     model = MAKE[library](rules).fit(
         features[100:], y[100:], datasets={"monitor": monitor},
         eval_set=[(features[:100], y[:100])],
-        **({"verbose": False} if library == "xgboost" else {}),
+        **quiet(library),
     )  # fmt: skip
     held_out = model.constraint_report_.held_out
     assert np.isnan(held_out[0])

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
-    class_error,
     dataset,
     error_rate,
     fnr,
@@ -32,32 +32,18 @@ from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Rows
 from gbm_constrained.unseen import PLENTY, parts_by_cell, parts_by_group
 
-CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
-BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
-KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
 ROUNDS = 9
 OPTIONS = {
     "xgboost": {"max_depth": 3, "n_jobs": 1, "enable_categorical": True},
     "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1, "min_data_in_bin": 1},
 }
 TOLERANCE = {"xgboost": 2e-7, "lightgbm": 1e-12}
-# A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
-RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
 
 
 def make(library, rules, **options):
     options = {"n_estimators": ROUNDS, **OPTIONS[library], **options}
     return CLASSIFIERS[library](constraints=rules, **options)
-
-
-def margins_of(model, X, rounds=None, start=None):
-    """Scores of a fitted classifier, or of its first rounds."""
-    if isinstance(model, xgb.XGBClassifier):
-        span = None if rounds is None else (0, rounds)
-        return model.predict(X, output_margin=True, iteration_range=span, base_margin=start)
-    raw = model.predict(X, raw_score=True, num_iteration=rounds)
-    return raw if start is None else raw + start
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +58,6 @@ def table():
     y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
     noise = rng.random(600) < 0.3
     return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}
-
-
-@pytest.fixture
-def fits(monkeypatch):
-    """Inner state of each constrained fit."""
-    seen = []
-    describe = ConstrainedFit.describe
-
-    def keep(self, estimator):
-        seen.append(self)
-        describe(self, estimator)
-
-    monkeypatch.setattr(ConstrainedFit, "describe", keep)
-    return seen
 
 
 # --- splits -------------------------------------------------------------------------------------
@@ -484,9 +456,8 @@ def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
             module._Scout, "__init__", lambda *a, **k: pytest.fail("a booster besides")
         )
     sets = [(X[:50], y[:50]), (X[50:250], y[50:250])]
-    quiet = {"verbose": False} if library == "xgboost" else {}
     model = make(library, RULES[kind], measure_on="holdout", probabilities="calibrated")
-    model.fit(X[250:], y[250:], eval_set=sets, **quiet)
+    model.fit(X[250:], y[250:], eval_set=sets, **quiet(library))
     (fit,) = fits
     assert fit.scouts is None
     records = fit.measurement.solver.history
@@ -515,8 +486,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
 @BOTH
 def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
     X, y = table[0], table[1]["binary"]
-    quiet = {"verbose": False} if library == "xgboost" else {}
-    given = {"eval_set": [(X[:200], y[:200])], **quiet}
+    given = {"eval_set": [(X[:200], y[:200])], **quiet(library)}
     for options in (
         {},
         {"measure_on": "train"},
@@ -531,9 +501,8 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
 @BOTH
 def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, fits):
     X, y = table[0], table[1]["binary"]
-    quiet = {"verbose": False} if library == "xgboost" else {}
     model = make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
-    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet)
+    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     (fold,) = fits[0].scouts.folds
     assert fold.held.size == 120
     assert fits[0].unseen.source == "holdout"
@@ -542,11 +511,10 @@ def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, f
 @BOTH
 def test_rules_that_an_evaluation_set_cannot_measure(library, table):
     X, y = table[0], table[1]["binary"]
-    quiet = {"verbose": False} if library == "xgboost" else {}
     rule = error_rate(on=X[200:, 0] > 0) <= 0.2
     with pytest.raises(ValueError, match=r"eval_set\[0\].*holdout_fraction"):
         make(library, [rule], measure_on="holdout").fit(
-            X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet
+            X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library)
         )
 
 
@@ -559,16 +527,15 @@ def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weight
     """Nor are they watched; and the sensitive features of the others stay theirs."""
     X, y = table[0], table[1]["binary"]
     weight = {"sample_weight": np.ones(y.size)} if weighted else {}
-    quiet = {"verbose": False} if library == "xgboost" else {}
     model = make(library, [fnr() <= 0.1], measure_on="holdout")
-    model.fit(X, y, eval_set=[(X, y)], **weight, **quiet)
+    model.fit(X, y, eval_set=[(X, y)], **weight, **quiet(library))
     assert fits[0].scouts is not None
     assert model.constraint_report_["rows"].tolist() == ["holdout"]
     s = np.arange(y.size) % 2
     other = X[:300] + 0.0, y[:300]
     for sets, features in (([(X, y), other], [s * 0, s[:300]]), ([other, (X, y)], [s[:300], s])):
         model = make(library, [gap(selection_rate(), by="s") <= 0.01])
-        given = {"sensitive_features": {"s": s}, **weight, **quiet}
+        given = {"sensitive_features": {"s": s}, **weight, **quiet(library)}
         model.fit(X, y, eval_set=sets, sensitive_features_eval_set=[{"s": f} for f in features],
                   **given)  # fmt: skip
         decided = model.predict(other[0])
@@ -582,16 +549,15 @@ def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weight
 def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
     """The library is given others than the user's, and evaluates these as rows of their own."""
     X, y = table[0], table[1]["binary"]
-    quiet = {"verbose": False} if library == "xgboost" else {}
     rules = [fnr() <= 0.1, selection_rate(on=dataset("more")) <= 0.9]
     model = make(library, rules)
     sets = [(X, y), (X[:300] + 0.0, y[:300])]
-    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets, **quiet)
+    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets, **quiet(library))
     report = model.constraint_report_.loc[0]
     assert report["rows"] == "eval_set[1]"
     missed = np.mean(model.predict(sets[1][0])[y[:300] == 1] == 0)
     assert report.held_out == pytest.approx(missed)
-    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets[:1], **quiet)
+    model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets[:1], **quiet(library))
     assert model.constraint_report_["rows"].tolist() == ["out of fold"] * 2
 
 

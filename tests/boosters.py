@@ -1,0 +1,33 @@
+"""The two boosters, alike: what several test files ask of them."""
+
+from __future__ import annotations
+
+import pytest
+import xgboost as xgb
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    class_error,
+    fnr,
+)
+
+CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
+KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
+# A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
+RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
+
+
+def quiet(library):
+    """Argument of fit that keeps evaluation sets from being printed."""
+    return {"verbose": False} if library == "xgboost" else {}
+
+
+def margins_of(model, X, rounds=None, start=None):
+    """Scores of a fitted classifier, or of its first rounds."""
+    if isinstance(model, xgb.XGBClassifier):
+        span = None if rounds is None else (0, rounds)
+        return model.predict(X, output_margin=True, iteration_range=span, base_margin=start)
+    raw = model.predict(X, raw_score=True, num_iteration=rounds)
+    return raw if start is None else raw + start
