@@ -57,6 +57,9 @@ class Shift:
         Value of each functional after it; NaN for those with a mean loss.
     excess : float
         Largest violation of a row of constraints after it; 0 if all hold.
+    loss : float
+        What was made smallest where no shift is feasible: the excess, or the error plus the price
+        of all violations.
     uncalibrated : tuple of int, default=()
         Rows of constraints with a mean loss, which decisions do not determine: they were left out.
     """
@@ -65,6 +68,7 @@ class Shift:
     error: float
     functionals: Float
     excess: float
+    loss: float
     uncalibrated: tuple[int, ...] = ()
 
     @property
@@ -169,12 +173,13 @@ def best_shift(
     else:
         value = _BiasSearch(margin, merits, price).run()
         decided = (margin + value).argmax(axis=1)
-    error, excess, _ = merits.of(decided)
+    error, excess, total = merits.of(decided)
     return Shift(
         value,
         error,
         _functionals(compiled, decisions.fractions(decided)),
         excess,
+        excess if price is None or margin.ndim == 1 else error + price * total,
         merits.uncalibrated,
     )
 
@@ -546,6 +551,8 @@ class _BiasSearch:
             for penalty in PENALTIES:
                 start = self._descend(start, penalty, every if self.best.excess else self.single)
             self._descend(self.best, None, every)
+            if self.price is not None and self.best.excess > 0.0:
+                self._descend(self.fair, self.price, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
             start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
         unmet = self.best.excess > 0.0 and self.price is not None

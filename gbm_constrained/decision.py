@@ -203,6 +203,9 @@ class Choice:
         What it had to be at most for a certificate.
     bounds : ndarray of shape (m,), default=None
         Right-hand sides that the shift was chosen by; those of the constraints by default.
+    loss : float, default=nan
+        What it is ranked by where nothing is feasible; see
+        :class:`gbm_constrained.calibration.Shift`.
     """
 
     rounds: int
@@ -212,6 +215,7 @@ class Choice:
     p_value: float = np.nan
     level: float = np.nan
     bounds: Float | None = None
+    loss: float = np.nan
 
     @property
     def uncertified(self) -> bool:
@@ -232,7 +236,7 @@ def prefixes(rounds: int, rounds_per_iteration: int) -> list[int]:
 def _rank(choice: Choice) -> tuple[bool, float, float]:
     # The later of equals, for that is what was asked for.
     met = choice.excess == 0.0
-    return (not met, choice.error if met else choice.excess, -choice.rounds)
+    return (not met, choice.error if met else choice.loss, -choice.rounds)
 
 
 def choose(
@@ -273,7 +277,7 @@ def choose(
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
             if inside.feasible and inside.error <= found.error + COSTLY:
                 found, used = inside, aimed
-        return Choice(prefix, found.value, found.error, found.excess, bounds=used)
+        return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
 
     whole = at(rounds)
     cost = whole.error - rows.error(rows.decisions(margins(rounds)))

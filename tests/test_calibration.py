@@ -305,20 +305,26 @@ def test_thinned_curve(most):
 # --- several classes -----------------------------------------------------------------------------
 
 
-def grid_search(problem, cells, compiled, steps=90, reach=4.5):
-    """The best (excess, error) over a fine grid of two biases, the third being zero."""
+def grid_search(problem, cells, compiled, steps=90, reach=4.5, price=None):
+    """The best (excess, error) over a fine grid of two biases, the third being zero.
+
+    With a price, the least error plus price of all violations.
+    """
     axis = np.linspace(-reach, reach, steps)
     lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
     w = np.ones(problem.n) if problem.weight is None else problem.weight
-    best = (np.inf, np.inf)
+    best = (np.inf, np.inf) if price is None else np.inf
     for v in itertools.product(axis, axis):
         decided = (problem.margin + np.array([*v, 0.0])).argmax(axis=1)
         share = np.bincount(cells.codes * 3 + decided, w, 3 * len(cells)).reshape(-1, 3)
         mass = lagrangian.cell_weight[:, None]
         share = np.divide(share, mass, out=np.zeros_like(share), where=mass > 0)
-        excess = max(0.0, ((compiled.A @ share.ravel()) - compiled.b).max())
+        violations = np.maximum(0.0, (compiled.A @ share.ravel()) - compiled.b)
         error = w[decided != problem.y].sum() / w.sum()
-        best = min(best, (round(excess, 10), error))
+        if price is None:
+            best = min(best, (round(violations.max(), 10), error))
+        else:
+            best = min(best, error + price * violations.sum())
     return best
 
 
@@ -338,6 +344,22 @@ def test_biases_by_trying_a_fine_grid(seed):
     assert found.excess <= best_excess + 1e-9
     if found.excess >= best_excess - 1e-9:
         assert found.error <= best_error + 2 / 150
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("price", [0.5, 3.0])
+def test_priced_violations_by_trying_a_fine_grid(seed, price):
+    problem = Problem(seed, n=150, k=3, weighted=seed % 2 == 0)
+    rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
+    cells, compiled = problem.compiled(rules)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    assert not found.feasible
+    error, _, functionals = measured(problem, cells, compiled, found.value)
+    violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
+    assert found.loss == pytest.approx(error + price * violations.sum(), abs=1e-12)
+    assert found.loss <= grid_search(problem, cells, compiled, price=price) + 2 / 150
+    strict = best_shift(problem.margin, cells, compiled, problem.weight)
+    assert strict.loss == strict.excess <= found.excess
 
 
 def test_seven_classes_against_the_dual():

@@ -29,7 +29,17 @@ from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts, functionals_of
-from gbm_constrained.decision import COSTLY, PREFIXES, Choice, aims, prefixes
+from gbm_constrained.decision import (
+    COSTLY,
+    FEW_PREFIXES,
+    PREFIXES,
+    PRICE,
+    Choice,
+    UnseenRows,
+    aims,
+    choose,
+    prefixes,
+)
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.intervals import constraint_intervals
 from gbm_constrained.rows import Rows
@@ -79,6 +89,43 @@ def table():
     y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
     noise = rng.random(700) < 0.3
     return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}, sex
+
+
+# --- the prefix ---------------------------------------------------------------------------------
+
+
+def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
+    """Half a point less of the largest violation is not worth any number of errors."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 900)
+    bounded = (y == 1) | (y == 2)
+    noise = rng.normal(size=(900, 3))
+    cells, compiled = compile_constraints(
+        [class_error(k) <= 0.01 for k in (1, 2)], Rows(y, np.arange(4))
+    )
+    rows = UnseenRows(cells, compiled, "test")
+
+    def margins(rounds):
+        # Early prefixes tell class 1 from 2 better, and these two from the others hardly.
+        apart = noise[:, 0] + (2.0 - 0.005 * rounds) * ((y == 1) * 1.0 - (y == 2))
+        known = 0.3 * noise[:, 1] + (6.0 if rounds == 60 else 1.0) * (0.5 - bounded)
+        others = noise[:, 2] + 3.0 * ((y == 0) * 1.0 - (y == 3))
+        return np.column_stack([known + others, apart, -apart, known - others])
+
+    chosen = choose(rows, margins, 60, 2, among_prefixes=True)
+    tried = {
+        r: best_shift(margins(r), cells, compiled, price=PRICE)
+        for r in prefixes(60, 2)[-FEW_PREFIXES - 1 :]
+    }
+    assert not any(shift.feasible for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].excess) != chosen.rounds
+    least = min(tried, key=lambda r: tried[r].error + PRICE * violation(tried[r], compiled))
+    assert chosen.rounds == least
+    assert chosen.loss == pytest.approx(tried[least].loss)
+
+
+def violation(shift, compiled):
+    return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 
 
 # --- the shift ----------------------------------------------------------------------------------
