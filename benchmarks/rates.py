@@ -35,10 +35,16 @@ from gbm_constrained.datasets import load_adult, load_compas
 RATES = {"selection_rate": selection_rate, "fpr": fpr, "tpr": tpr, "error_rate": error_rate}
 LIBRARIES = ("xgboost", "lightgbm")
 SEEDS = (0, 1, 2)
+THREADS = 2  # of each fit
 
 
 def make(library: str, rules: Any, **parameters: Any) -> Any:
-    defaults = {"n_estimators": 300, "learning_rate": 0.1, "n_jobs": 2, "measure_on": "train"}
+    defaults = {
+        "n_estimators": 300,
+        "learning_rate": 0.1,
+        "n_jobs": THREADS,
+        "measure_on": "train",
+    }
     parameters = {**defaults, **parameters}
     if library == "xgboost":
         return ConstrainedXGBClassifier(

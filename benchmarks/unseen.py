@@ -3,6 +3,7 @@
 Nothing here looks at test rows before the figures are printed.
 
     python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans cost] [--library xgboost]
+        [--splits 5] [--jobs 2]
 
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
 """
@@ -16,6 +17,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import rates
 from overhead import drawn_rows
 from rates import LIBRARIES, RATES, adult, gap_of, make
 from sklearn.model_selection import train_test_split
@@ -144,25 +146,34 @@ def neyman_pearson(library: str, splits: int) -> None:
 
 
 def beans(library: str, splits: int) -> None:
-    """Four class errors on Dry Bean: accuracy and summed violation on test rows."""
+    """Four class errors on Dry Bean: accuracy and summed violation on test rows.
+
+    All four cannot be met, so that frontiers are compared: bounds are asked for as they are and
+    somewhat wider, and violations are always those of the bounds themselves.
+    """
     data = load_dry_bean(download=False)
     X = data.data.iloc[:, :-1]
     y = np.unique(data.target.to_numpy(), return_inverse=True)[1]
-    rows = []
-    for seed in range(splits):
-        X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed)
-        rules = [class_error(k) <= level for k, level in BEAN_LEVELS.items()]
-        clf = make(library, rules, n_estimators=100, measure_on="auto").fit(X_train, y_train)
-        test = clf.predict(X_test)
-        errors = {k: np.mean(test[y_test == k] != k) for k in BEAN_LEVELS}
-        violation = sum(max(errors[k] - level, 0.0) for k, level in BEAN_LEVELS.items())
-        rows.append([np.mean(test == y_test), violation])
-    table = np.array(rows)
-    print(
-        f"{library:9s} accuracy {table[:, 0].mean():.4f}, summed "
-        f"violation {table[:, 1].mean():.4f} over {splits} splits",
-        flush=True,
-    )
+    # Chosen by the cross-entropy of cross-validation within one training part.
+    tree = {"n_estimators": 150, "max_depth": 3, "colsample_bytree": 0.5}
+    for factor in (1.0, 1.2, 1.4, 1.6):
+        rows = []
+        for seed in range(splits):
+            X_train, X_test, y_train, y_test = train_test_split(
+                X, y, test_size=0.2, random_state=seed
+            )
+            rules = [class_error(k) <= factor * level for k, level in BEAN_LEVELS.items()]
+            clf = make(library, rules, measure_on="auto", **tree).fit(X_train, y_train)
+            test = clf.predict(X_test)
+            errors = {k: np.mean(test[y_test == k] != k) for k in BEAN_LEVELS}
+            violation = sum(max(errors[k] - level, 0.0) for k, level in BEAN_LEVELS.items())
+            rows.append([np.mean(test == y_test), violation])
+        table = np.array(rows)
+        print(
+            f"{library:9s} asked for {factor} of the bounds: accuracy {table[:, 0].mean():.4f}, "
+            f"summed violation {table[:, 1].mean():.4f} over {splits} splits",
+            flush=True,
+        )
 
 
 def cost(library: str, splits: int) -> None:
@@ -205,8 +216,10 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--splits", type=int)
+    parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    rates.THREADS = args.jobs
     for part in args.parts or PARTS:
         function, splits = PARTS[part]
         for library in (args.library,) if args.library else LIBRARIES:
