@@ -175,7 +175,7 @@ FUNCTIONS = {**RATES, **PRESETS}
 def parse_constraint(
     text: str,
     *,
-    labels: Mapping[Hashable, Hashable] | None = None,
+    labels: Mapping[Any, Hashable] | None = None,
     positive: Hashable | None = None,
 ) -> Constraint:
     """Read one rule, such as ``"gap(tpr, by=sex) <= 0.02"``.
@@ -225,7 +225,7 @@ def parse_constraint(
 def parse_constraints(
     text: str,
     *,
-    labels: Mapping[Hashable, Hashable] | None = None,
+    labels: Mapping[Any, Hashable] | None = None,
     positive: Hashable | None = None,
 ) -> list[Constraint]:
     """Read rules that are separated by semicolons or stand on lines of their own.
@@ -339,7 +339,7 @@ class _Parser:
     def __init__(
         self,
         text: str,
-        labels: Mapping[Hashable, Hashable] | None,
+        labels: Mapping[Any, Hashable] | None,
         positive: Hashable | None,
     ) -> None:
         if not isinstance(text, str):
