@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _message(error: BaseException) -> str:
     """Say what is wrong, without the stack that XGBoost appends and its place in XGBoost."""
     text = str(error).partition("\nStack trace")[0].strip()
-    return re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", text)
+    return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text)
 
 
 @contextmanager
@@ -399,7 +399,10 @@ def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
 
 
 def _check_rules(
-    rules: Iterable[Constraint], options: argparse.Namespace, table: pd.DataFrame
+    rules: Iterable[Constraint],
+    options: argparse.Namespace,
+    table: pd.DataFrame,
+    labels: Sequence[Label],
 ) -> None:
     """Refuse rules about what the command line cannot give."""
     kept_out = {options.target: "target", options.weight: "weight"}
@@ -422,6 +425,13 @@ def _check_rules(
                     f"--constraint {rule}: column {name!r} is --{kept_out[name]}, and rules look "
                     f"at features and --sensitive columns only."
                 )
+        for name in _columns_named([rule])[1]:
+            strange = [value for value in table[name].unique() if value not in labels]
+            if strange:
+                raise ValueError(
+                    f"--constraint {rule}: column {name!r} is to hold another model's decisions, "
+                    f"and holds {strange[0]!r}, which is not among the labels {labels}."
+                )
 
 
 # --- commands ---------------------------------------------------------------------------------
@@ -439,7 +449,7 @@ def _fit(options: argparse.Namespace) -> int:
     is_coded = options.library == "xgboost" and not _are_positions(labels)
     codes = {label: i for i, label in enumerate(labels)}
     rules = _rules(options, {label: label for label in labels})
-    _check_rules(rules, options, data.table)
+    _check_rules(rules, options, data.table, labels)
     asked = _rules(options, codes) if is_coded else rules
     X = _features(options, data.table)
     rows, held_out = _split(data, options)
@@ -493,7 +503,7 @@ def _audit(options: argparse.Namespace) -> int:
         raise ValueError(
             f"{options.model} has no rules with it: give at least one --constraint RULE."
         )
-    _check_rules(rules, options, data.table)
+    _check_rules(rules, options, data.table, labels)
     return _measured(options, model.named(labels), data, rules)
 
 

@@ -147,10 +147,13 @@ class ModelFile:
     def take(self, table: pd.DataFrame) -> pd.DataFrame:
         """Take the features out of a table, with categories for texts.
 
+        Categories that are new to the model are missing values: XGBoost may take them for known
+        ones.
+
         Raises
         ------
         ValueError
-            If one is not there.
+            If a feature is not there, or holds none of its categories.
         """
         missing = [name for name in self.features if name not in table]
         if missing:
@@ -158,7 +161,20 @@ class ModelFile:
                 f"the data have no column {missing[0]!r}, which {self.path} was trained on "
                 f"({len(missing)} such columns)."
             )
-        return with_categories(table[self.features])[0]
+        X, _ = with_categories(table[self.features])
+        for name, known in self.categories(X).items():
+            values = X[name].astype(object)
+            X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
+            if X[name].isna().all() and not values.isna().all():
+                raise ValueError(
+                    f"column {name!r} holds none of the values that {self.path} was trained on: "
+                    f"{known[:10]}."
+                )
+        return X
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature."""
+        raise NotImplementedError
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict labels."""
@@ -177,7 +193,10 @@ class XGBoostModel(ModelFile):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         classifier = ConstrainedXGBClassifier()
-        classifier.load_model(os.fspath(path))
+        try:
+            classifier.load_model(os.fspath(path))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is no classifier of XGBoost: {error}") from None
         super().__init__(path, classifier)
         self.booster = classifier.get_booster()
         if self.booster.feature_names is None:
@@ -189,24 +208,18 @@ class XGBoostModel(ModelFile):
         label_of = None if self.labels is None else dict(enumerate(self.labels))
         self.constraints = stored_constraints(classifier, label_of)
 
-    def take(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Take the features out of a table; categories that are new to the model are missing.
-
-        XGBoost itself may take a new category for a known one.
-        """
-        X = super().take(table)
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature."""
         if "c" not in (self.booster.feature_types or ()):
-            return X
+            return {}
         try:
-            known = self.booster.get_categories(export_to_arrow=True).to_arrow()
-        except ImportError as error:
+            found = self.booster.get_categories(export_to_arrow=True).to_arrow()
+        except ImportError:
             raise ImportError(
-                f"a model with categories needs pyarrow to be read: {error}"
+                f"{self.path} has categories, and reading these from XGBoost needs pyarrow: pip "
+                f"install 'gbm_constrained[datasets]'."
             ) from None
-        for name, categories in known:
-            if categories is not None:
-                X[name] = pd.Categorical(X[name].astype(object), categories=categories.to_pylist())
-        return X
+        return {name: known.to_pylist() for name, known in found if known is not None}
 
 
 class LightGBMModel(ModelFile):
@@ -226,8 +239,19 @@ class LightGBMModel(ModelFile):
         self.constraints = stored_constraints(classifier)
 
     def take(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Take the features out of a table; categories that are new to the model are missing."""
+        """Take the features out of a table, whose columns may have spaces in their names."""
         return super().take(table.set_axis(table.columns.str.replace(" ", "_"), axis=1))
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature; it knows these in their order only."""
+        known = self.classifier.booster_.pandas_categorical or []
+        names = list(map(str, X.select_dtypes("category")))
+        if len(names) != len(known):
+            raise ValueError(
+                f"{self.path} was trained on {len(known)} columns of texts, and the data have "
+                f"{len(names)} in their place: {names}. Columns must be of the same kind."
+            )
+        return dict(zip(names, known, strict=True))
 
 
 def _load_lightgbm(path: str | os.PathLike[str]) -> Any:
