@@ -453,18 +453,13 @@ def _fit(options: argparse.Namespace) -> int:
     asked = _rules(options, codes) if is_coded else rules
     X = _features(options, data.table)
     rows, held_out = _split(data, options)
-    text = f"{rows.size:,} rows to train on, {held_out.size:,} held out; labels {labels}"
+    _say(options, f"{rows.size:,} rows to train on, {held_out.size:,} held out; labels {labels}")
     if len(labels) == 2:
-        text += f", {options.positive or str(labels[-1])} is positive"
-    _say(options, text)
+        _say(options, f"positive: {options.positive or labels[-1]}")
     named, decisions = _columns_named(rules)
     seen = [name for name in named if name in X]
     if seen:
-        _say(
-            options,
-            f"rules look at {', '.join(seen)}, which the model is trained on as well: --sensitive "
-            f"keeps a column out of it",
-        )
+        _say(options, f"rules look at features: {', '.join(seen)} (--sensitive takes them out)")
     trained = data.rows(rows)
     sensitive, y = _sensitive(trained.table, [*options.sensitive, *named]), trained.y
     if is_coded:
@@ -493,6 +488,8 @@ def _audit(options: argparse.Namespace) -> int:
     """Measure rules on the decisions of a model."""
     _rules(options)
     _check_out(options)
+    if options.positive is not None and not options.constraint:
+        raise ValueError("--positive is for --constraint: rules of a model name their labels.")
     model = open_model(options.model)
     data = _Data.of(options)
     labels = _labels_of(model, data.y, options)

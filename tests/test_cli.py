@@ -230,7 +230,7 @@ def test_columns_of_several_roles(library, run, files):
         *fit(library, files, "--sensitive=sex", "--drop=fnlwgt", "--weight=age"),
         "--constraint=gap(fpr, by=sex) <= 0.5; each(fpr, by=race) <= 0.5",
     )
-    assert "rules look at race, which the model is trained on as well" in done.out
+    assert "rules look at features: race (--sensitive takes them out)" in done.out
     model = model_files.open_model(MODEL[library])
     left_out = {"sex", "fnlwgt", "age", "income"}
     assert not left_out & set(model.features)
@@ -356,6 +356,7 @@ def test_rules_in_a_model_file_are_the_default(run, files, monkeypatch):
     assert done.code == 0
     assert "precision('>50K') >= 0.1" in done.out
     assert "fpr <= 0.9" in done.out
+    assert "--positive is for --constraint" in run(*new, "--positive=>50K").err
     done = run(*new, "--constraint=fpr <= 0.8")
     assert "precision" not in done.out
     stored = model_files.stored_constraints(SimpleNamespace(constraints=[fpr(1) <= 0.1]))
