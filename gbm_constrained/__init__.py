@@ -7,6 +7,7 @@ from gbm_constrained.feasibility import (
     InfeasibleConstraintsWarning,
 )
 from gbm_constrained.frontier import tradeoff_curve
+from gbm_constrained.language import format_constraint, parse_constraint, parse_constraints
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.logistic import ConstrainedLogisticRegression
 from gbm_constrained.rates import (
@@ -56,12 +57,15 @@ __all__ = [
     "error_rate",
     "f1",
     "fnr",
+    "format_constraint",
     "fpr",
     "gap",
     "label",
     "log_loss",
     "losses",
     "overall",
+    "parse_constraint",
+    "parse_constraints",
     "precision",
     "ratio",
     "recall",

@@ -334,6 +334,11 @@ class Rate(Expression):
     constant: float = 0.0
 
     @property
+    def coefficients(self) -> tuple[float, ...]:
+        """What its terms are multiplied by."""
+        return tuple(a for a, _ in self.terms)
+
+    @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value that predictions can give it."""
         ends = [
@@ -386,7 +391,8 @@ class Rate(Expression):
             )
         if not _number(factor) or not math.isfinite(factor):
             return NotImplemented
-        terms = tuple((a * float(factor), term) for a, term in self.terms if factor != 0)
+        terms = tuple((a * float(factor), term) for a, term in self.terms)
+        terms = tuple((a, term) for a, term in terms if a != 0.0)
         return Rate(terms, self.constant * float(factor))
 
     __rmul__ = __mul__
@@ -614,6 +620,10 @@ class Constraint:
             raise ValueError(
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
+        if not all(
+            math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
+        ):
+            raise ValueError(f"{self.expression} has a coefficient that is not finite.")
         bound = float(self.bound)
         low, high, what = _range(self.expression)
         if self.is_loss and isinstance(self.expression, (Rate, Each)) and low == 0.0:

@@ -1,0 +1,625 @@
+"""The command line: train under rules, and audit models, without writing Python.
+
+It has two commands::
+
+    gbm-constrained fit data.parquet --target y --constraint "fpr <= 0.05" --out model.json
+    gbm-constrained audit model.json new.parquet --target y --constraint "fpr <= 0.05"
+
+Exit codes: 0 if all rules hold by the report's own verdict, 1 if one does not, 2 if something
+that was given does not fit; the standard error stream then says what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.util
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import xgboost as xgb
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+import gbm_constrained
+from gbm_constrained.audit import Audit, audit
+from gbm_constrained.decision import GUARANTEES
+from gbm_constrained.language import parse_constraints
+from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
+from gbm_constrained.model_files import (
+    Label,
+    ModelFile,
+    open_model,
+    save_classifier,
+    with_categories,
+)
+from gbm_constrained.rates import Column, Constraint, DataSet, Differs, Grouped, Judged
+from gbm_constrained.unseen import MEASURE_ON
+from gbm_constrained.xgboost import ConstrainedXGBClassifier
+
+PROGRAM = "gbm-constrained"
+HOLDS, BROKEN, BAD_INPUT = 0, 1, 2
+
+LIBRARIES = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+NAMES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
+# Parameters that have options of their own.
+OPTION_OF = {
+    "constraints": "--constraint",
+    "measure_on": "--measure-on",
+    "guarantee": "--guarantee",
+    "delta": "--delta",
+    "random_state": "--seed",
+    "seed": "--seed",
+}
+# Values under which the model is more than its file holds.
+NOT_IN_A_FILE = (("iterate", "randomized"), ("probabilities", "calibrated"))
+MANY_TEXTS = 1000  # distinct values of a column that is likely to name its rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, default=None
+        Arguments; those of the process by default.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    options = _parser().parse_args(argv)
+    # The errors that this package, pandas, XGBoost and LightGBM report bad input by.
+    expected = (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError)
+    try:
+        with _warnings_as_lines():
+            code: int = options.run(options)
+    except expected as error:
+        print(f"{PROGRAM} {options.command}: error: {_message(error)}", file=sys.stderr)
+        return BAD_INPUT
+    return code
+
+
+def _message(error: BaseException) -> str:
+    """Say what is wrong, without the stack that XGBoost appends and its place in XGBoost."""
+    text = str(error).partition("\nStack trace")[0].strip()
+    return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text)
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Print each warning that is meant for users, once and as a line."""
+    seen: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if issubclass(category, UserWarning) and text not in seen:
+            print(f"{PROGRAM}: warning: {text}", file=sys.stderr)
+        seen.add(text)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Train XGBoost and LightGBM classifiers that obey rules, and audit models.",
+        epilog="exit codes: 0 all rules hold, 1 a rule does not hold, 2 bad usage or input",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {gbm_constrained.__version__}"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{fit,audit}")
+    _add_fit(commands.add_parser("fit", help="train a model under rules"))
+    _add_audit(commands.add_parser("audit", help="measure rules on rows a model has not seen"))
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", type=Path, help="table of rows: .parquet or .csv")
+    add("--target", required=True, metavar="COLUMN", help="the labels")
+    add(
+        "--constraint",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help='a rule such as "fpr <= 0.05" or "gap(tpr, by=sex) <= 0.02"; may be repeated',
+    )
+    add(
+        "--sensitive",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column for rules to look at that the model does not; may be repeated",
+    )
+    add("--weight", metavar="COLUMN", help="sample weights")
+    add(
+        "--positive",
+        metavar="LABEL",
+        help="the label that fpr, recall ... take as positive; by default the last of the sorted "
+        "labels",
+    )
+    add(
+        "--level",
+        type=float,
+        default=0.95,
+        help="level of each interval of the audit (default: 0.95)",
+    )
+    add("--html", type=Path, metavar="FILE", help="write the audit as a page")
+    add("--json", type=Path, metavar="FILE", help="write the audit as JSON")
+    add("--quiet", action="store_true", help="print nothing but warnings and errors")
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_fit)
+    _add_common(parser)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="FILE", help="the model, as its library has it")
+    add("--library", choices=list(LIBRARIES), default="xgboost", help="default: xgboost")
+    add(
+        "--drop",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column to leave out; may be repeated",
+    )
+    add(
+        "--test-fraction",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="rows that are held out, stratified by the target, for an audit after the fit; 0 "
+        "for none (default: 0.2)",
+    )
+    add("--measure-on", choices=MEASURE_ON, help="rows whose rates train the model")
+    guarantees = [guarantee for guarantee in GUARANTEES if guarantee is not None]
+    add("--guarantee", choices=guarantees, help="what is promised of new rows")
+    add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")
+    add("--seed", type=int, default=0, help="of splits and of the booster (default: 0)")
+    add(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the classifier, such as n_estimators=300; may be repeated",
+    )
+
+
+def _add_audit(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_audit)
+    parser.add_argument("model", type=Path, help="a model of XGBoost or LightGBM")
+    _add_common(parser)
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """Parameters of the classifier: those given by name, and those that have options."""
+    given: dict[str, Any] = {}
+    for pair in options.param:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise ValueError(f"--param {pair!r} must be NAME=VALUE, such as n_estimators=300.")
+        if name in OPTION_OF:
+            raise ValueError(f"--param {pair!r}: use {OPTION_OF[name]}.")
+        try:
+            given[name] = json.loads(value)
+        except ValueError:
+            given[name] = {"True": True, "False": False, "None": None}.get(value, value)
+        if (name, given[name]) in NOT_IN_A_FILE:
+            raise ValueError(
+                f"--param {pair!r}: a model file holds one model whose decisions are its own; do "
+                f"this in Python."
+            )
+    _check_known(options.library, given)
+    for name in ("measure_on", "guarantee", "delta"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    return {**given, "random_state": options.seed}
+
+
+def _check_known(library: str, given: dict[str, Any]) -> None:
+    """Refuse parameters that neither the classifier nor its library knows."""
+    known = set(LIBRARIES[library]().get_params())
+    others = {name: value for name, value in given.items() if name not in known}
+    if library == "lightgbm":
+        # Not public, and the only list of LightGBM's parameters; without it, it warns later.
+        table = getattr(lgb.basic, "_ConfigAliases", None)
+        aliases = {} if table is None else table._get_all_param_aliases()
+        names = {alias for group in aliases.values() for alias in group} | set(aliases)
+        unknown = [name for name in others if names and name not in names]
+    else:
+        unknown = [name for name, value in others.items() if _xgboost_ignores(name, value)]
+        names = set()
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*known, *names], n=1)
+        remedy = f"did you mean {near[0]}?" if near else "see the library's documentation."
+        raise ValueError(f"--param: {NAMES[library]} has no parameter {unknown[0]}: {remedy}")
+
+
+def _xgboost_ignores(name: str, value: Any) -> bool:
+    """Whether XGBoost has no use for a parameter, which it says in a warning."""
+    rows = xgb.DMatrix(np.zeros((2, 1)), label=[0, 1])
+    settings = {name: value, "validate_parameters": True, "verbosity": 1}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        xgb.train(settings, rows, 1)
+    return any("are not used" in str(warning.message) for warning in caught)
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if path.suffix in (".parquet", ".pq"):
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ImportError(
+                f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give "
+                f"CSV."
+            )
+        table = pd.read_parquet(path, engine="pyarrow")
+    elif path.suffixes[-1:] == [".csv"] or path.suffixes[-2:] == [".csv", ".gz"]:
+        table = pd.read_csv(path)
+    else:
+        raise ValueError(f"{path} must be a table that ends in .parquet or .csv.")
+    if table.empty:
+        raise ValueError(f"{path} has no rows.")
+    return table.rename(columns=str).reset_index(drop=True)
+
+
+def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
+    """Refuse columns that do not exist, or have two roles."""
+    roles: dict[str, str] = {}
+    for option in ("target", "weight", "sensitive", "drop"):
+        given = getattr(options, option, None)
+        for name in [given] if isinstance(given, str) else given or []:
+            if name not in table:
+                raise ValueError(f"--{option}: {_no_column(options.data, table, name)}")
+            if roles.get(name, option) != option:
+                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
+            roles[name] = option
+
+
+def _no_column(path: Path, table: pd.DataFrame, name: object) -> str:
+    near = difflib.get_close_matches(str(name), list(table.columns), n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"it has {list(table.columns)}."
+    return f"{path} has no column {name!r}: {remedy}"
+
+
+def _labels(column: pd.Series, name: str) -> NDArray[Any]:
+    """Labels as texts, whole numbers or bools."""
+    missing = np.flatnonzero(column.isna())
+    if missing.size:
+        raise ValueError(
+            f"--target {name}: {missing.size} rows have no label, the first is row "
+            f"{missing[0]}: take them out."
+        )
+    values = column.astype(object).tolist()
+    types = {type(value) for value in values}
+    if types == {float} and all(value.is_integer() for value in values):
+        values, types = [int(value) for value in values], {int}
+    if len(types) > 1 or not types <= {str, int, bool}:
+        found = sorted(kind.__name__ for kind in types)
+        raise ValueError(
+            f"--target {name} must hold texts, whole numbers or bools as labels, and holds "
+            f"{' and '.join(found)}."
+        )
+    return np.array(values)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """A table with its labels and weights."""
+
+    table: pd.DataFrame
+    y: NDArray[Any]
+    weight: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> _Data:
+        table = _read(options.data)
+        _check_columns(options, table)
+        weight = None
+        if options.weight is not None:
+            weight = table[options.weight].to_numpy()
+            if weight.dtype.kind not in "iufb":
+                raise ValueError(f"--weight {options.weight} must hold numbers.")
+        return cls(table, _labels(table[options.target], options.target), weight)
+
+    def rows(self, index: NDArray[Any]) -> _Data:
+        weight = None if self.weight is None else self.weight[index]
+        return _Data(self.table.iloc[index], self.y[index], weight)
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def _rules(
+    options: argparse.Namespace, labels: dict[Any, Any] | None = None
+) -> tuple[Constraint, ...]:
+    """Read the rules; given labels, as they are to be in the constraints."""
+    positive = None
+    if labels is not None and options.positive is not None:
+        found = [label for label in labels if str(label) == options.positive]
+        if not found:
+            raise ValueError(
+                f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
+            )
+        # Of two, the last is the positive one anyway, and presets then know it as well.
+        is_last = len(labels) == 2 and found == [*labels][-1:]
+        positive = None if is_last else found[0]
+    rules: list[Constraint] = []
+    for text in options.constraint:
+        try:
+            rules += parse_constraints(text, labels=labels, positive=positive)
+        except ValueError as error:
+            raise ValueError(f"--constraint: {error}") from None
+    return tuple(_with_groups(rule, options.sensitive) for rule in rules)
+
+
+def _with_groups(rule: Constraint, sensitive: Sequence[str]) -> Constraint:
+    """Name the columns that make a rule's groups where it leaves them open."""
+    expression = rule.expression
+    if isinstance(expression, Grouped) and expression.by is None and sensitive:
+        return replace(rule, expression=replace(expression, by=tuple(sensitive)))
+    return rule
+
+
+def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
+    """Columns that rules look at, and those of them that hold decisions."""
+    named: list[Any] = []
+    decisions: list[Any] = []
+    for rule in rules:
+        if isinstance(rule.expression, Grouped):
+            named += rule.expression.by or ()
+        for term in rule.terms:
+            for part in (*term.on, *term.where, term.event):
+                if isinstance(part, Column):
+                    named.append(part.name)
+                if isinstance(part, (Judged, Differs)):
+                    decisions.append(part.deployed.column)
+    return list(dict.fromkeys([*named, *decisions])), list(dict.fromkeys(decisions))
+
+
+def _check_rules(
+    rules: Iterable[Constraint],
+    options: argparse.Namespace,
+    table: pd.DataFrame,
+    labels: Sequence[Label],
+) -> None:
+    """Refuse rules about what the command line cannot give."""
+    kept_out = {options.target: "target", options.weight: "weight"}
+    kept_out |= dict.fromkeys(getattr(options, "drop", []), "drop")
+    for rule in rules:
+        if isinstance(rule.expression, Grouped) and rule.expression.by is None:
+            raise ValueError(
+                f"--constraint {rule}: name the columns of the groups, by=..., or give "
+                f"--sensitive."
+            )
+        if any(isinstance(part, DataSet) for term in rule.terms for part in term.on):
+            raise ValueError(
+                f"--constraint {rule} speaks of a further data set, which only Python can give."
+            )
+        for name in _columns_named([rule])[0]:
+            if name not in table:
+                raise ValueError(f"--constraint {rule}: {_no_column(options.data, table, name)}")
+            if name in kept_out:
+                raise ValueError(
+                    f"--constraint {rule}: column {name!r} is --{kept_out[name]}, and rules look "
+                    f"at features and --sensitive columns only."
+                )
+        for name in _columns_named([rule])[1]:
+            strange = [value for value in table[name].unique() if value not in labels]
+            if strange:
+                raise ValueError(
+                    f"--constraint {rule}: column {name!r} is to hold another model's decisions, "
+                    f"and holds {strange[0]!r}, which is not among the labels {labels}."
+                )
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def _fit(options: argparse.Namespace) -> int:
+    """Train a model, write it, and audit what was written on the rows held out."""
+    _rules(options)  # before a large table is read
+    parameters = _parameters(options)
+    _check_out(options)
+    data = _Data.of(options)
+    labels = np.unique(data.y).tolist()
+    if len(labels) < 2:
+        raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
+    is_coded = options.library == "xgboost" and not _are_positions(labels)
+    codes = {label: i for i, label in enumerate(labels)}
+    rules = _rules(options, {label: label for label in labels})
+    _check_rules(rules, options, data.table, labels)
+    asked = _rules(options, codes) if is_coded else rules
+    X = _features(options, data.table)
+    rows, held_out = _split(data, options)
+    _say(options, f"{rows.size:,} rows to train on, {held_out.size:,} held out; labels {labels}")
+    if len(labels) == 2:
+        _say(options, f"positive: {options.positive or labels[-1]}")
+    named, decisions = _columns_named(rules)
+    seen = [name for name in named if name in X]
+    if seen:
+        _say(options, f"rules look at features: {', '.join(seen)} (--sensitive takes them out)")
+    trained = data.rows(rows)
+    sensitive, y = _sensitive(trained.table, [*options.sensitive, *named]), trained.y
+    if is_coded:
+        y = np.searchsorted(labels, y)
+        for name in decisions:
+            sensitive[name] = sensitive[name].astype(object).map(codes)
+    classifier = _classifier(options.library, asked, parameters)
+    classifier.fit(
+        X.iloc[rows],
+        y,
+        sample_weight=trained.weight,
+        sensitive_features=sensitive if len(sensitive.columns) else None,
+        **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
+    )
+    save_classifier(classifier, options.out, labels)
+    known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
+    _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")
+    if not held_out.size:
+        return _report(options, classifier, rules)
+    model = open_model(options.out).named(labels)
+    model.history_ = getattr(classifier, "history_", None)
+    return _measured(options, model, data.rows(held_out), rules)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    """Measure rules on the decisions of a model."""
+    _rules(options)
+    _check_out(options)
+    if options.positive is not None and not options.constraint:
+        raise ValueError("--positive is for --constraint: rules of a model name their labels.")
+    model = open_model(options.model)
+    data = _Data.of(options)
+    labels = _labels_of(model, data.y, options)
+    rules = tuple(_with_groups(rule, options.sensitive) for rule in model.constraints)
+    if options.constraint:
+        rules = _rules(options, {label: label for label in labels})
+    if not rules:
+        raise ValueError(
+            f"{options.model} has no rules with it: give at least one --constraint RULE."
+        )
+    _check_rules(rules, options, data.table, labels)
+    return _measured(options, model.named(labels), data, rules)
+
+
+def _are_positions(labels: Sequence[Any]) -> bool:
+    """Whether labels are 0, 1, 2 ..., as XGBoost has them."""
+    return all(type(label) is int and label == i for i, label in enumerate(labels))
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Refuse what could not be written, before anything takes its time."""
+    for option in ("out", "html", "json"):
+        path = getattr(options, option, None)
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ValueError(f"--{option} {path}: there is no folder {path.parent}.")
+    if options.command != "fit":
+        return
+    if options.library == "xgboost" and options.out.suffix not in (".json", ".ubj"):
+        raise ValueError(f"--out {options.out} must end in .json or .ubj for XGBoost.")
+    share = options.test_fraction
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"--test-fraction must be at least 0 and below 1, got {share:g}.")
+    if share == 0.0 and (options.html or options.json):
+        raise ValueError(
+            "--html and --json write the audit of held-out rows, of which --test-fraction 0 "
+            "leaves none."
+        )
+
+
+def _features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
+    """Take the features out of a table, with categories for texts."""
+    left_out = {options.target, options.weight, *options.sensitive, *options.drop}
+    names = [name for name in table if name not in left_out]
+    if not names:
+        raise ValueError(f"{options.data} has no columns left to train on.")
+    X, made = with_categories(table[names])
+    if made:
+        _say(options, f"text columns as categories: {', '.join(made)}")
+    for name in made:
+        distinct = X[name].nunique()
+        if distinct > MANY_TEXTS:
+            _say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
+    return X
+
+
+def _split(data: _Data, options: argparse.Namespace) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Split the rows into those to train on and those held out."""
+    rows = np.arange(data.y.size)
+    if options.test_fraction == 0.0:
+        return rows, rows[:0]
+    trained, test = train_test_split(
+        rows, test_size=options.test_fraction, stratify=data.y, random_state=options.seed
+    )
+    return np.sort(trained), np.sort(test)
+
+
+def _sensitive(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    return table[list(dict.fromkeys(names))].copy()
+
+
+def _classifier(library: str, rules: tuple[Constraint, ...], parameters: dict[str, Any]) -> Any:
+    quiet: dict[str, Any] = {"enable_categorical": True}
+    if library == "lightgbm":
+        quiet = {} if "verbosity" in parameters else {"verbose": -1}
+    return LIBRARIES[library](constraints=list(rules), **{**quiet, **parameters})
+
+
+def _labels_of(model: ModelFile, y: NDArray[Any], options: argparse.Namespace) -> list[Label]:
+    """Labels of a model's classes: those of the file, else 0, 1 ..., else those of the data."""
+    if model.labels is not None:
+        return model.labels
+    found: list[Label] = np.unique(y).tolist()
+    positions = list(range(model.n_classes))
+    if set(found) <= set(positions) and bool not in map(type, found):
+        return list(positions)
+    if len(found) != model.n_classes:
+        raise ValueError(
+            f"{options.model} tells {model.n_classes} classes apart and does not name them, and "
+            f"--target {options.target} holds {found}: give rows of all classes."
+        )
+    _say(
+        options,
+        f"{options.model} does not name its classes: taken as the sorted labels, {found}",
+    )
+    return found
+
+
+def _measured(
+    options: argparse.Namespace, model: ModelFile, data: _Data, rules: tuple[Constraint, ...]
+) -> int:
+    """Audit a model, and write and print what was found."""
+    named = [*options.sensitive, *_columns_named(rules)[0]]
+    sensitive = _sensitive(data.table, named)
+    report: Audit = audit(
+        model,
+        model.take(data.table),
+        data.y,
+        rules,
+        sensitive_features=sensitive if len(sensitive.columns) else None,
+        sample_weight=data.weight,
+        level=options.level,
+    )
+    _say(options, f"\n{report}")
+    if options.html is not None:
+        report.to_html(options.html)
+    if options.json is not None:
+        options.json.write_text(report.to_json(), encoding="utf-8")
+    return HOLDS if (report.frame["verdict"] == "holds").all() else BROKEN
+
+
+def _report(options: argparse.Namespace, classifier: Any, rules: Sequence[Constraint]) -> int:
+    """Print what the fit itself says of its rules, on rows that its trees had not seen."""
+    if not rules:
+        return HOLDS
+    report = classifier.constraint_report_.assign(constraint=[str(rule) for rule in rules])
+    shown = report[["constraint", "held_out", "low", "high", "rows", "satisfied"]]
+    _say(options, f"\n{shown.to_string(index=False, float_format='{:.4f}'.format)}")
+    return HOLDS if report["satisfied"].fillna(False).all() else BROKEN
+
+
+def _say(options: argparse.Namespace, text: str) -> None:
+    if not options.quiet:
+        print(text)

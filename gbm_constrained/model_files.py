@@ -1,0 +1,297 @@
+"""Models in files of XGBoost and LightGBM, and what a table needs to be given to them.
+
+A file is what the library itself writes and reads. XGBoost knows its classes as 0, 1, 2 ... only:
+the labels that these stand for are kept in an attribute of the booster, which XGBoost carries
+along and does not look at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained.language import format_constraint, parse_constraint
+from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
+from gbm_constrained.options import check_constraints
+from gbm_constrained.rates import Constraint
+from gbm_constrained.xgboost import ConstrainedXGBClassifier
+
+LABELS_ATTRIBUTE = "class_labels"
+
+Label = str | int | float | bool
+
+
+def save_classifier(
+    classifier: Any, path: str | os.PathLike[str], labels: Sequence[Label]
+) -> None:
+    """Write a fitted classifier as a model of its library.
+
+    Parameters
+    ----------
+    classifier : ConstrainedXGBClassifier or ConstrainedLGBMClassifier
+        The classifier.
+    path : path
+        Where to; for XGBoost it ends in ``.json`` or ``.ubj``.
+    labels : sequence
+        What the classes in their order stand for.
+    """
+    if isinstance(classifier, ConstrainedXGBClassifier):
+        classifier.get_booster().set_attr(**{LABELS_ATTRIBUTE: json.dumps(list(labels))})
+    if hasattr(classifier, "save_model"):
+        classifier.save_model(os.fspath(path))
+    else:
+        classifier.booster_.save_model(os.fspath(path))
+
+
+def with_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Make categories of the texts in a table of features, and name their columns.
+
+    Raises
+    ------
+    ValueError
+        If a column holds neither numbers, bools, categories nor texts.
+    """
+    table, made = table.copy(), []
+    for name in map(str, table):
+        dtype = table[name].dtype
+        if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_numeric_dtype(dtype):
+            continue  # bools are numeric
+        kind = pd.api.types.infer_dtype(table[name], skipna=True)
+        if kind == "boolean":
+            table[name] = table[name].astype("boolean")
+        elif kind in ("string", "empty"):
+            table[name] = table[name].astype("category")
+            made.append(name)
+        else:
+            raise ValueError(
+                f"column {name!r} holds {kind} values, which no booster takes: turn them into "
+                f"numbers or texts, or leave the column out."
+            )
+    return table, made
+
+
+def open_model(path: str | os.PathLike[str]) -> ModelFile:
+    """Read a model of XGBoost or LightGBM, whichever it is.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    ValueError
+        If it is something else, or names no features.
+    """
+    with Path(path).open("rb") as file:
+        begin = file.read(4)
+    if begin == b"tree":
+        return LightGBMModel(path)
+    if begin[:1] == b"{":
+        return XGBoostModel(path)
+    raise ValueError(f"{path} is neither a model of XGBoost (JSON, UBJSON) nor one of LightGBM.")
+
+
+class ModelFile:
+    """A model that was read from a file: a classifier of tables.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Attributes
+    ----------
+    classifier : classifier
+        What the file holds.
+    features : list of str
+        Columns that it takes, in their order.
+    n_classes : int
+        Classes that it tells apart.
+    labels : list or None
+        What they stand for, where the file tells.
+    constraints : tuple of Constraint
+        The rules that it was trained under, where the file tells; about `labels`.
+    classes_ : ndarray of shape (n_classes,)
+        The labels that are predicted, once it is told by `named`.
+    history_ : DataFrame or None
+        How its training went, if it is told; audits show it.
+    """
+
+    features: list[str]
+    n_classes: int
+    labels: list[Label] | None = None
+    constraints: tuple[Constraint, ...] = ()
+    classes_: NDArray[Any]
+    history_: pd.DataFrame | None = None
+
+    def __init__(self, path: str | os.PathLike[str], classifier: Any) -> None:
+        self.path, self.classifier = path, classifier
+
+    def named(self, labels: Sequence[Label]) -> ModelFile:
+        """Tell what the classes stand for, and return the model."""
+        self.classes_ = np.array(labels)
+        return self
+
+    def take(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Take the features out of a table, with categories for texts.
+
+        Categories that are new to the model are missing values: XGBoost may take them for known
+        ones.
+
+        Raises
+        ------
+        ValueError
+            If a feature is not there, or holds none of its categories.
+        """
+        missing = [name for name in self.features if name not in table]
+        if missing:
+            raise ValueError(
+                f"the data have no column {missing[0]!r}, which {self.path} was trained on "
+                f"({len(missing)} such columns)."
+            )
+        X, _ = with_categories(table[self.features])
+        for name, known in self.categories(X).items():
+            values = X[name].astype(object)
+            X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
+            if X[name].isna().all() and not values.isna().all():
+                raise ValueError(
+                    f"column {name!r} holds none of the values that {self.path} was trained on: "
+                    f"{known[:10]}."
+                )
+        return X
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature."""
+        raise NotImplementedError
+
+    def predict(self, X: pd.DataFrame) -> NDArray[Any]:
+        """Predict labels."""
+        decided = np.asarray(self.classifier.predict(X))
+        codes_of = getattr(self.classifier, "classes_", np.arange(self.n_classes))
+        codes = np.searchsorted(np.asarray(codes_of), decided)
+        return np.asarray(self.classes_[codes])
+
+    def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:
+        """Predict probabilities of shape (n_samples, n_classes)."""
+        return np.asarray(self.classifier.predict_proba(X))
+
+
+class XGBoostModel(ModelFile):
+    """A model of XGBoost."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        classifier = ConstrainedXGBClassifier()
+        try:
+            classifier.load_model(os.fspath(path))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is no classifier of XGBoost: {error}") from None
+        super().__init__(path, classifier)
+        self.booster = classifier.get_booster()
+        if self.booster.feature_names is None:
+            raise ValueError(f"{path} names no features: train it on a table with columns.")
+        self.features = list(self.booster.feature_names)
+        self.n_classes = int(classifier.n_classes_)
+        stored = self.booster.attr(LABELS_ATTRIBUTE)
+        self.labels = None if stored is None else json.loads(stored)
+        label_of = None if self.labels is None else dict(enumerate(self.labels))
+        self.constraints = stored_constraints(classifier, label_of)
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature."""
+        if "c" not in (self.booster.feature_types or ()):
+            return {}
+        try:
+            found = self.booster.get_categories(export_to_arrow=True).to_arrow()
+        except ImportError:
+            raise ImportError(
+                f"{self.path} has categories, and reading these from XGBoost needs pyarrow: pip "
+                f"install 'gbm_constrained[datasets]'."
+            ) from None
+        return {name: known.to_pylist() for name, known in found if known is not None}
+
+
+class LightGBMModel(ModelFile):
+    """A model of LightGBM, which writes spaces in the names of columns as underscores."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        classifier = _load_lightgbm(path)
+        super().__init__(path, classifier)
+        booster = classifier.booster_
+        objective = re.search(r"^objective=(\w+)", booster.model_to_string(num_iteration=1), re.M)
+        if objective is None or objective[1] not in ("binary", "multiclass", "multiclassova"):
+            raise ValueError(f"{path} is a model of LightGBM, and no classifier.")
+        self.features = list(booster.feature_name())
+        self.n_classes = max(2, int(booster.num_model_per_iteration()))
+        classes = getattr(classifier, "classes_", None)
+        self.labels = None if classes is None else np.asarray(classes).tolist()
+        self.constraints = stored_constraints(classifier)
+
+    def take(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Take the features out of a table, whose columns may have spaces in their names."""
+        return super().take(table.set_axis(table.columns.str.replace(" ", "_"), axis=1))
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature; it knows these in their order only."""
+        known = self.classifier.booster_.pandas_categorical or []
+        names = list(map(str, X.select_dtypes("category")))
+        if len(names) != len(known):
+            raise ValueError(
+                f"{self.path} was trained on {len(known)} columns of texts, and the data have "
+                f"{len(names)} in their place: {names}. Columns must be of the same kind."
+            )
+        return dict(zip(names, known, strict=True))
+
+
+def _load_lightgbm(path: str | os.PathLike[str]) -> Any:
+    """Read a classifier: with all that was saved with it, or what LightGBM itself reads."""
+    if hasattr(ConstrainedLGBMClassifier, "load_model"):
+        classifier = ConstrainedLGBMClassifier()
+        classifier.load_model(os.fspath(path))
+        return classifier
+    return _BoosterClassifier(lgb.Booster(model_file=os.fspath(path)))
+
+
+class _BoosterClassifier:
+    """A LightGBM booster that predicts class positions, as ``LGBMClassifier`` does labels."""
+
+    constraints: ClassVar[None] = None
+
+    def __init__(self, booster: lgb.Booster) -> None:
+        self.booster_ = booster
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        given = np.asarray(self.booster_.predict(X))
+        return np.column_stack([1.0 - given, given]) if given.ndim == 1 else given
+
+    def predict(self, X: Any) -> NDArray[np.intp]:
+        return np.asarray(self.predict_proba(X).argmax(axis=1))
+
+
+def stored_constraints(
+    classifier: Any, labels: Mapping[Any, Hashable] | None = None
+) -> tuple[Constraint, ...]:
+    """Find the rules that were saved with a classifier.
+
+    Parameters
+    ----------
+    classifier : classifier
+        As it was read.
+    labels : mapping, default=None
+        What the class positions that the rules speak of stand for.
+    """
+    rules = check_constraints(classifier.constraints)
+    if labels is None:
+        return rules
+    return tuple(parse_constraint(format_constraint(rule), labels=labels) for rule in rules)

@@ -1,0 +1,571 @@
+"""The command line: against the same fit in Python, the plain libraries; what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from boosters import BOTH, CLASSIFIERS
+from sklearn.model_selection import train_test_split
+
+from gbm_constrained import cli, fpr, gap, model_files, parse_constraint, precision, tpr
+from gbm_constrained.audit import Audit
+from gbm_constrained.datasets import load_adult
+
+ROOT = Path(__file__).parents[1]
+MODEL = {"xgboost": "model.json", "lightgbm": "model.txt"}
+LABELS = ["<=50K", ">50K"]
+TINY = {"n_estimators": 10, "n_jobs": 1, "n_folds": 2, "learning_rate": 0.3}
+TEXTS = [
+    "workclass", "education", "marital-status", "occupation", "relationship", "race", "sex",
+    "native-country",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def adult_rows():
+    """Adult with texts and named labels, as a file holds them, and the decisions of a rule."""
+    data = load_adult(download=False)
+    table = data.data.iloc[:3000].copy()
+    for name in TEXTS:
+        table[name] = table[name].astype(object)
+    table["income"] = np.array(LABELS)[data.target.iloc[:3000]]
+    table["old"] = np.where(table["education-num"] > 12, *LABELS[::-1])
+    table["y"] = data.target.iloc[:3000]
+    return table
+
+
+@pytest.fixture(scope="module")
+def files(adult_rows, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adult")
+    for part, rows in (("train", slice(0, 2000)), ("new", slice(2000, None))):
+        table = adult_rows.iloc[rows]
+        table.drop(columns="y").to_csv(folder / f"{part}.csv", index=False)
+        table.drop(columns="income").rename(columns={"old": "old model"}).to_csv(
+            folder / f"{part}_01.csv", index=False
+        )
+    return folder
+
+
+@pytest.fixture
+def run(files, tmp_path, capsys, monkeypatch):
+    """Run a command in an empty folder; exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments):
+        try:
+            code = cli.main([str(a) for a in arguments])
+        except SystemExit as stopped:
+            code = stopped.code
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err
+        return SimpleNamespace(code=code, out=found.out, err=found.err)
+
+    return command
+
+
+def fit(library, files, *more, table="train.csv", target="income"):
+    parameters = [f"--param={name}={value}" for name, value in TINY.items()]
+    return [
+        "fit", files / table, "--target", target, "--library", library, "--out", MODEL[library],
+        *parameters, *more,
+    ]  # fmt: skip
+
+
+def equal(value):
+    """The same number, summed in another order."""
+    return pytest.approx(value, rel=1e-12, abs=1e-15)
+
+
+def decisions(library, X):
+    """Decisions of the plain library, as class positions, on text columns made categories."""
+    if library == "xgboost":
+        plain = xgb.XGBClassifier(n_jobs=1)
+        plain.load_model("model.json")
+        return plain.predict(X)
+    return (lgb.Booster(model_file="model.txt").predict(X) > 0.5).astype(int)
+
+
+# --- against Python ---------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_fit_is_the_fit_of_python(library, run, files, adult_rows):
+    done = run(
+        *fit(library, files, "--constraint", "fpr <= 0.08; gap(tpr, by=[sex]) <= 0.2"),
+        "--sensitive=sex", "--sensitive=old", "--drop=fnlwgt", "--weight=age", "--seed=3",
+        "--measure-on=crossfit", "--html=page.html", "--json=report.json",
+    )  # fmt: skip
+    assert done.code in (0, 1)
+    assert "text columns as categories: workclass, education, marital-status" in done.out
+    assert "1,600 rows to train on, 400 held out" in done.out
+
+    table = adult_rows.iloc[:2000].reset_index(drop=True)
+    X = table.drop(columns=["income", "old", "y", "sex", "fnlwgt", "age"])
+    X = X.astype(dict.fromkeys([name for name in TEXTS if name != "sex"], "category"))
+    rows, test = train_test_split(
+        np.arange(2000), test_size=0.2, stratify=table["income"], random_state=3
+    )
+    rows, test = np.sort(rows), np.sort(test)
+    more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
+    rules = [fpr() <= 0.08, gap(tpr(), by="sex") <= 0.2]
+    clf = CLASSIFIERS[library](
+        constraints=rules, measure_on="crossfit", random_state=3, **TINY, **more
+    )
+    clf.fit(
+        X.iloc[rows],
+        table["y"][rows],
+        sample_weight=table["age"][rows],
+        sensitive_features=table[["sex"]].iloc[rows],
+    )
+    expected = clf.predict(X.iloc[test])
+    np.testing.assert_array_equal(decisions(library, X.iloc[test]), expected)
+    report = json.loads(Path("report.json").read_text())
+    assert report["n_rows"] == 400
+    assert report["weighted"] is True
+    assert report["classes"] == LABELS
+    y, w = table["y"][test].to_numpy(), table["age"][test].to_numpy()
+    accuracy = np.average(expected == y, weights=w)
+    assert report["accuracy"]["value"] == equal(accuracy)
+    rate = np.average(expected[y == 0], weights=w[y == 0])
+    assert report["constraints"][0]["value"] == equal(rate)
+    assert report["history"] is not None
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
+    held = all(row["verdict"] == "holds" for row in report["constraints"])
+    assert done.code == (0 if held else 1)
+
+
+@BOTH
+def test_an_audit_is_of_the_decisions_of_the_plain_library(library, run, files, adult_rows):
+    assert run(*fit(library, files, "--constraint=fpr <= 0.1", "--quiet")).out == ""
+    done = run(
+        "audit", MODEL[library], files / "new.csv", "--target=income", "--json=report.json",
+        "--level=0.9", "--constraint=fpr <= 0.5", f'--constraint=recall("{LABELS[1]}") >= 0.1',
+    )  # fmt: skip
+    assert done.code == 0
+    assert "Both rules hold on 1,000 unseen rows." in done.out
+    named = "does not name its classes: taken as the sorted labels, ['<=50K', '>50K']"
+    assert (named in done.out) == (library == "lightgbm")
+    table = adult_rows.iloc[2000:]
+    known = {n: sorted(adult_rows.iloc[:2000][n].dropna().unique()) for n in TEXTS}
+    X = table.drop(columns=["income", "y"]).assign(old=table["old"].astype("category"))
+    for name, categories in known.items():
+        known_value = X[name].isin(categories)
+        X[name] = pd.Categorical(X[name].where(known_value), categories=categories)
+    predicted = decisions(library, X)
+    report = Audit.from_json(Path("report.json").read_text())
+    assert report.accuracy.value == equal(np.mean(predicted == table["y"]))
+    assert report.frame["value"][0] == equal(np.mean(predicted[table["y"] == 0]))
+    assert report.level == 0.9
+
+
+@BOTH
+def test_parquet_is_read_as_csv_is(library, run, files, adult_rows):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    adult_rows.iloc[:2000].drop(columns="y").to_parquet("train.parquet")
+    rule = "--constraint=fpr <= 0.1"
+    run(*fit(library, files, rule))
+    first = Path(MODEL[library]).read_bytes()
+    run(*fit(library, files, rule, table=Path("train.parquet").absolute()))
+    assert Path(MODEL[library]).read_bytes() == first
+
+
+# --- exit codes -------------------------------------------------------------------------------
+
+
+@BOTH
+def test_exit_codes_are_those_of_the_verdicts(library, run, files):
+    assert run(*fit(library, files, "--constraint=fpr <= 0.2")).code == 0
+    new = ["audit", MODEL[library], files / "new.csv", "--target=income"]
+    for rule, code, verdict in (("fpr <= 0.5", 0, "holds"), ("recall >= 0.99", 1, "is violated")):
+        done = run(*new, f"--constraint={rule}")
+        assert done.code == code
+        assert f"The rule {verdict}" in done.out
+    value = json.loads(_json_of(run, *new, "--constraint=fpr <= 0.5"))["constraints"][0]["value"]
+    done = run(*new, f"--constraint=fpr <= {value}")
+    assert done.code == 1
+    assert "The rule is undecided" in done.out
+
+
+def _json_of(run, *arguments):
+    run(*arguments, "--json=found.json", "--quiet")
+    return Path("found.json").read_text()
+
+
+def test_without_held_out_rows_the_fit_reports_itself(run, files):
+    done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=fpr <= 0.2"))
+    assert done.code == 0
+    assert "2,000 rows to train on, 0 held out" in done.out
+    assert "out of fold" in done.out
+    done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=recall >= 1; fpr <= 0"))
+    assert done.code == 1
+    assert done.err.startswith("gbm-constrained: warning: Infeasible: no decision")
+    assert done.err.count("\n") == 1
+
+
+def test_without_rules_the_model_is_the_librarys_own(run, files):
+    done = run(*fit("xgboost", files, table="train_01.csv", target="y"))
+    assert done.code == 0
+    assert "No rule was given; accuracy is" in done.out
+    assert run(*fit("xgboost", files, "--test-fraction=0")).code == 0
+
+
+# --- columns and labels -----------------------------------------------------------------------
+
+
+@BOTH
+def test_columns_of_several_roles(library, run, files):
+    done = run(
+        *fit(library, files, "--sensitive=sex", "--drop=fnlwgt", "--weight=age"),
+        "--constraint=gap(fpr, by=sex) <= 0.5; each(fpr, by=race) <= 0.5",
+    )
+    assert "rules look at features: race (--sensitive takes them out)" in done.out
+    model = model_files.open_model(MODEL[library])
+    left_out = {"sex", "fnlwgt", "age", "income"}
+    assert not left_out & set(model.features)
+    assert len(model.features) == 12
+    assert model.n_classes == 2
+
+
+def test_groups_that_are_not_named_are_those_of_the_sensitive_columns(run, files):
+    run(*fit("xgboost", files, "--sensitive=sex", "--sensitive=race"), "--quiet")
+    new = ["audit", "model.json", files / "new.csv", "--target=income", "--sensitive=sex"]
+    done = run(*new, "--constraint=gap(fpr) <= 0.9")
+    assert "gap(fpr, by='sex') <= 0.9" in done.out
+
+
+@BOTH
+@pytest.mark.parametrize("table", ["train.csv", "train_01.csv"])
+def test_decisions_of_another_model_are_a_column(library, table, run, files, adult_rows):
+    column, target = ("old", "income") if table == "train.csv" else ("old model", "y")
+    path = files / table
+    if target == "y":
+        rows = pd.read_csv(path)
+        rows[column] = (rows[column] == LABELS[1]).astype(int)
+        path = Path("coded.csv").absolute()
+        rows.to_csv(path, index=False)
+    rule = f'--constraint=churn(to="{column}") <= 0.3; wins(over="{column}") >= 0.01'
+    arguments = fit(library, files, f"--sensitive={column}", table=path, target=target)
+    report = json.loads(_json_of(run, *arguments, rule))
+    rows = pd.read_csv(path)
+    _, test = train_test_split(
+        np.arange(2000), test_size=0.2, stratify=rows[target], random_state=0
+    )
+    model = model_files.open_model(MODEL[library]).named(np.unique(rows[target]).tolist())
+    predicted = model.predict(model.take(rows.iloc[test]))
+    old, y = rows[column].to_numpy()[test], rows[target].to_numpy()[test]
+    churned, won = (row["value"] for row in report["constraints"])
+    assert churned == equal(np.mean(predicted != old))
+    assert won == equal(np.mean((predicted == y) & (old != y)))
+
+
+def test_positive_is_the_label_that_is_named(run, files):
+    rule = "--constraint=fnr <= 0.2"
+    named = [*fit("xgboost", files, rule), f"--positive={LABELS[0]}"]
+    done = run(*named)
+    assert "fnr('<=50K') <= 0.2" in done.out
+    first = Path("model.json").read_bytes()
+    run(*fit("xgboost", files, f'--constraint=fnr("{LABELS[0]}") <= 0.2'))
+    assert Path("model.json").read_bytes() == first
+    done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
+    assert "\nfnr <= 0.2" in done.out
+    done = run(*fit("xgboost", files, rule), "--positive=rich")
+    assert (done.code, done.err) == (
+        2,
+        "gbm-constrained fit: error: --positive rich: the labels are '<=50K', '>50K'.\n",
+    )
+    done = run(*fit("xgboost", files, "--constraint=EqualOpportunity(by=sex)", *named[-1:]))
+    assert done.code == 2
+    assert "takes the last of the sorted labels as positive" in done.err
+
+
+@BOTH
+def test_labels_of_any_kind_and_several_classes(library, run, adult_rows):
+    table = adult_rows.iloc[:1500].select_dtypes("number").drop(columns="y")
+    several = pd.cut(adult_rows["hours-per-week"].iloc[:1500], [0, 39, 40, 99])
+    names = np.array(["part", "full", "more"])[several.cat.codes]
+    for target in (names, several.cat.codes * 2 + 5, adult_rows["y"].iloc[:1500].astype(bool)):
+        table["kind"] = target
+        table.to_csv("table.csv", index=False)
+        labels = np.unique(target).tolist()
+        wanted = f'"{labels[-1]}"' if isinstance(labels[-1], str) else labels[-1]
+        rule = f"--constraint=class_error({wanted}) <= 0.6"
+        given = fit(library, Path().absolute(), rule, table="table.csv", target="kind")
+        done = run(*given, "--json=r.json")
+        assert done.code in (0, 1)
+        report = json.loads(Path("r.json").read_text())
+        assert report["classes"] == labels
+        assert report["constraints"][0]["constraint"] == f"class_error({labels[-1]!r}) <= 0.6"
+        # The hours tell the classes, and each class is predicted by its own label.
+        assert report["accuracy"]["value"] > 0.7
+
+
+# --- model files ------------------------------------------------------------------------------
+
+
+@BOTH
+def test_categories_that_are_new_to_the_model_are_missing(library, run, files, adult_rows):
+    run(*fit(library, files, "--constraint=fpr <= 0.1"), "--quiet")
+    model = model_files.open_model(MODEL[library]).named(LABELS)
+    rows = adult_rows.iloc[2000:].copy()
+    rows["occupation"] = np.where(np.arange(1000) % 2, rows["occupation"], None)
+    missing = model.predict_proba(model.take(rows))
+    rows["occupation"] = np.where(np.arange(1000) % 2, rows["occupation"], "Astronaut")
+    np.testing.assert_array_equal(model.predict_proba(model.take(rows)), missing)
+    rows["occupation"] = 7.0
+    with pytest.raises(ValueError, match=r"columns of texts|none of the values .* trained on"):
+        model.take(rows)
+
+
+def test_lightgbm_writes_spaces_as_underscores(run, files):
+    done = run(
+        *fit("lightgbm", files, "--constraint=fpr <= 0.3", table="train_01.csv", target="y")
+    )
+    assert done.code == 0
+    assert "old_model" in model_files.open_model("model.txt").features
+
+
+def test_rules_in_a_model_file_are_the_default(run, files, monkeypatch):
+    run(*fit("xgboost", files), "--quiet")
+    new = ["audit", "model.json", files / "new.csv", "--target=income"]
+    done = run(*new)
+    assert done.code == 2
+    assert done.err == (
+        "gbm-constrained audit: error: model.json has no rules with it: give at least one "
+        "--constraint RULE.\n"
+    )
+    load = cli.ConstrainedXGBClassifier.load_model
+
+    def with_rules(self, path):
+        load(self, path)
+        self.constraints = [precision(1) >= 0.1, fpr() <= 0.9]  # about class positions
+
+    monkeypatch.setattr(cli.ConstrainedXGBClassifier, "load_model", with_rules)
+    done = run(*new)
+    assert done.code == 0
+    assert "precision('>50K') >= 0.1" in done.out
+    assert "fpr <= 0.9" in done.out
+    assert "--positive is for --constraint" in run(*new, "--positive=>50K").err
+    done = run(*new, "--constraint=fpr <= 0.8")
+    assert "precision" not in done.out
+    stored = model_files.stored_constraints(SimpleNamespace(constraints=[fpr(1) <= 0.1]))
+    assert stored == (fpr(1) <= 0.1,)
+
+
+def test_a_lightgbm_model_that_names_its_classes_is_believed(run, files, monkeypatch):
+    run(*fit("lightgbm", files), "--quiet")
+    rows = pd.read_csv(files / "train.csv")
+    X = rows.drop(columns="income").astype(dict.fromkeys([*TEXTS, "old"], "category"))
+    fitted = cli.ConstrainedLGBMClassifier(constraints=[fpr() <= 0.9], verbose=-1, **TINY)
+    fitted.fit(X, np.where(rows["income"] == LABELS[1], "rich", "poor"))
+
+    def load(self, path):
+        self.__dict__.update(fitted.__dict__)
+
+    monkeypatch.setattr(cli.ConstrainedLGBMClassifier, "load_model", load, raising=False)
+    rows["income"] = np.where(rows["income"] == LABELS[1], "rich", "poor")
+    rows.to_csv("renamed.csv", index=False)
+    done = run("audit", "model.txt", "renamed.csv", "--target=income")
+    assert done.code == 0
+    assert "does not name" not in done.out
+    assert "fpr <= 0.9" in done.out
+    report = json.loads(_json_of(run, "audit", "model.txt", "renamed.csv", "--target=income"))
+    assert report["accuracy"]["value"] == equal(np.mean(fitted.predict(X) == rows["income"]))
+
+
+def test_files_that_hold_no_classifier_are_refused(tmp_path, binary):
+    X, y = binary
+    for name, text, message in (
+        ("table.csv", "a,b\n1,2\n", "is neither a model of XGBoost"),
+        ("other.json", '{"a": 1}', "is no classifier of XGBoost"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            model_files.open_model(tmp_path / name)
+    lgb.LGBMRegressor(n_estimators=1, verbose=-1).fit(X, y).booster_.save_model(tmp_path / "m.txt")
+    with pytest.raises(ValueError, match="is a model of LightGBM, and no classifier"):
+        model_files.open_model(tmp_path / "m.txt")
+    xgb.XGBClassifier(n_estimators=1).fit(X, y).save_model(tmp_path / "m.json")
+    with pytest.raises(ValueError, match="names no features: train it on a table"):
+        model_files.open_model(tmp_path / "m.json")
+    with pytest.raises(OSError, match="none"):
+        model_files.open_model(tmp_path / "none")
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target=incme"], "--target: TABLE has no column 'incme': did you mean 'income'?"),
+        (["--target=capital-gain", "--drop=sx"], "--drop: TABLE has no column 'sx': did you mean"),
+        (["--drop=income"], "--drop income: this column is --target already."),
+        (["--weight=sex"], "--weight sex must hold numbers."),
+        (["--constraint=gap(fpr, by=sx) <= 0.1"], "TABLE has no column 'sx': did you mean 'sex'?"),
+        (["--constraint=gap(fpr) <= 0.1"], "name the columns of the groups, by=..., or give"),
+        (["--constraint=gap(fpr, by=income) <= 0.1"], "column 'income' is --target, and rules"),
+        (["--drop=sex", "--constraint=fpr(on={sex: Male}) <= 0.1"], "column 'sex' is --drop, and"),
+        (["--constraint=fpr(on=dataset(a)) <= 0.1"], "which only Python can give"),
+        (["--constraint=churn(to=sex) <= 0.1"], "which is not among the labels ['<=50K', '>50K']"),
+        (["--param=n_estimators"], "--param 'n_estimators' must be NAME=VALUE"),
+        (["--param=n_estimator=3"], "XGBoost has no parameter n_estimator: did you mean n_est"),
+        (["--library=lightgbm", "--out=m", "--param=num_leave=3"], "did you mean num_leaves?"),
+        (["--param=max_depth=deep"], "Invalid Parameter format for max_depth expect int but"),
+        (["--param=delta=0.1"], "--param 'delta=0.1': use --delta."),
+        (["--param=iterate=randomized"], "a model file holds one model whose decisions are its"),
+        (["--param=solver=fast"], "solver must be one of ['auto', 'abpp', 'cbpr'], got 'fast'."),
+        (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
+        (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),
+        (["--test-fraction=0", "--json=a.json"], "of which --test-fraction 0 leaves none"),
+        (["--out=none/m.json"], "--out none/m.json: there is no folder none."),
+        (["--out=m.txt"], "--out m.txt must end in .json or .ubj for XGBoost."),
+        (["--json=none/r.json"], "--json none/r.json: there is no folder none."),
+        (["--target=capital-gain"], "The least populated class"),
+        (["--seed=x"], "argument --seed: invalid int value: 'x'"),
+        (["--library=catboost"], "argument --library: invalid choice: 'catboost'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(more, message, run, files):
+    done = run(*fit("xgboost", files, "--constraint=accuracy >= 0.5", *more))
+    assert done.code == 2
+    *usage, line = done.err.strip().split("\n")
+    assert not usage or usage[0].startswith("usage: ")
+    assert line.startswith("gbm-constrained fit: error: ")
+    assert message.replace("TABLE", str(files / "train.csv")) in line
+    assert not Path("model.json").exists()
+
+
+def test_errors_of_rules_are_marked(run, files):
+    done = run(*fit("xgboost", Path("none"), "--constraint=fpr <= 0.1; fprr <= 0.1"))
+    assert done.code == 2
+    assert done.err == (
+        "gbm-constrained fit: error: --constraint: unknown rate fprr: did you mean fpr?\n"
+        "  fpr <= 0.1; fprr <= 0.1\n"
+        "              ^^^^\n"
+    )
+    done = run(*fit("xgboost", files, "--constraint=precision(rich) <= 0.1"))
+    assert done.err.split("\n")[:2] == [
+        "gbm-constrained fit: error: --constraint: no class is labelled 'rich': the labels are "
+        "'<=50K', '>50K'",
+        "  precision(rich) <= 0.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        (
+            "y",
+            [0, 1, None],
+            "--target y: 1 rows have no label, the first is row 2: take them out.",
+        ),
+        ("y", [0.5, 1, 2], "--target y must hold texts, whole numbers or bools as labels"),
+        ("y", [1, 1, 1], "--target y holds one label only, 1."),
+        ("x", pd.to_datetime(["2020-01-01"] * 3), "column 'x' holds datetime64 values"),
+    ],
+)
+def test_tables_that_cannot_be_trained_on(column, values, message, run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    pd.DataFrame({"x": [1, 2, 3], "y": [0, 1, 0], column: values}).to_parquet("t.parquet")
+    done = run("fit", "t.parquet", "--target=y", "--out=model.json")
+    assert done.code == 2
+    assert done.err.startswith(f"gbm-constrained fit: error: {message}")
+
+
+def test_tables_that_cannot_be_read(run, monkeypatch):
+    arguments = ["--target=y", "--out=m.json"]
+    assert "must be a table that ends in .parquet or .csv" in run("fit", "t.xls", *arguments).err
+    done = run("fit", "t.csv", *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "No such file or directory: 't.csv'" in done.err
+    Path("t.csv").write_text("y\n")
+    assert "t.csv has no rows." in run("fit", "t.csv", *arguments).err
+    Path("t.csv").write_text("y\n1\n0\n")
+    assert "t.csv has no columns left to train on." in run("fit", "t.csv", *arguments).err
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)
+    )
+    done = run("fit", "t.parquet", *arguments)
+    assert done.code == 2
+    assert "reading t.parquet needs pyarrow: pip install 'gbm_constrained[datasets]'" in done.err
+
+
+def test_categories_of_xgboost_need_pyarrow(run, files, monkeypatch):
+    run(*fit("xgboost", files), "--quiet")
+
+    def refuse(self, export_to_arrow=False):
+        raise ImportError("pyarrow")
+
+    monkeypatch.setattr(xgb.Booster, "get_categories", refuse)
+    new = ["audit", "model.json", files / "new.csv", "--target=income"]
+    done = run(*new, "--constraint=fpr <= 0.1")
+    assert done.code == 2
+    assert "reading these from XGBoost needs pyarrow" in done.err
+
+
+def test_audits_refuse_what_does_not_fit_the_model(run, files):
+    run(*fit("lightgbm", files), "--quiet")
+    rule = "--constraint=fpr <= 0.1"
+    rows = pd.read_csv(files / "new.csv")
+    rows.drop(columns="age").to_csv("short.csv", index=False)
+    done = run("audit", "model.txt", "short.csv", "--target=income", rule)
+    assert "the data have no column 'age', which model.txt was trained on" in done.err
+    rows[rows["income"] == LABELS[0]].to_csv("one.csv", index=False)
+    done = run("audit", "model.txt", "one.csv", "--target=income", rule)
+    assert "tells 2 classes apart and does not name them" in done.err
+    assert "give rows of all classes" in done.err
+    rows.assign(race=np.nan).to_csv("missing.csv", index=False)
+    done = run("audit", "model.txt", "missing.csv", "--target=income", rule)
+    assert "was trained on 9 columns of texts, and the data have 8 in their place" in done.err
+
+
+# --- as a program -----------------------------------------------------------------------------
+
+
+def test_it_is_a_program(files, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def program(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gbm_constrained", *arguments],
+            capture_output=True, text=True, cwd=tmp_path, env=environment, check=False,
+        )  # fmt: skip
+
+    done = program("audit", "none.json", "none.csv", "--target=y", "--constraint=fpr <= 0.1")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "gbm-constrained audit: error: [Errno 2] No such file or directory: 'none.json'\n"
+    )
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"gbm-constrained": f"{cli.__name__}:{cli.main.__name__}"}
+
+
+def test_help_and_version(run):
+    assert run("--version").out == f"gbm-constrained {cli.gbm_constrained.__version__}\n"
+    done = run("fit", "--help")
+    assert done.code == 0
+    assert "exit codes: 0 all rules hold" in run("--help").out
+    for option in ("--constraint RULE", "--sensitive COLUMN", "--param NAME=VALUE"):
+        assert option in done.out
+    assert run().code == 2
+
+
+def test_what_is_printed_of_a_rule_is_a_rule(run, files):
+    text = "gap(tpr, by=[sex, race], min_group_size=5) <= 0.9"
+    run(*fit("xgboost", files, f"--constraint={text}", "--quiet"), "--json=r.json")
+    report = json.loads(Path("r.json").read_text())
+    assert report["constraints"][0]["constraint"] == str(parse_constraint(text))
