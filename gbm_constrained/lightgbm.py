@@ -31,6 +31,7 @@ from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -337,6 +338,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             return None
         prints = any(isinstance(c, type(lgb.log_evaluation())) for c in callbacks or ())
         return Progress("round", lines=prints)
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _truncate(self, rounds: int) -> None:
         """Keep the first rounds of the booster."""

@@ -20,6 +20,7 @@ from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import ErrorForm, Iterate, SolverName, SolverOptions
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
@@ -265,6 +266,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
         fit.describe(self)
         return self
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
         """Coefficients of the parent's own fit, the intercept last: where ABPP starts."""

@@ -25,6 +25,7 @@ from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -245,6 +246,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """Load a model, and forget what is known of another one: its threshold and its reports."""
         super().load_model(fname)
         ConstrainedFit.forget(self)
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _check_supported(self, options: SolverOptions) -> None:
         if self.objective not in NATIVE_OBJECTIVES:
