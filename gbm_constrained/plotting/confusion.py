@@ -17,9 +17,9 @@ from gbm_constrained.rows import Rows, columns_of
 
 Normalize = Literal["true", "pred", "all"] | None
 UNITS = {
-    "true": "fraction of the group's rows of the true class",
-    "pred": "fraction of the group's rows of the predicted class",
-    "all": "fraction of the group's rows",
+    "true": "fraction of the true class",
+    "pred": "fraction of the predicted class",
+    "all": "fraction of the group",
     None: "rows",
 }
 NOTHING = "\N{EN DASH}"  # where there are no rows to take a fraction of
@@ -273,7 +273,7 @@ class GroupConfusionDisplay:
                 edgecolors="white", linewidth=1.0,
             )  # fmt: skip
             ax.text(
-                -0.5, top - 0.12, self.groups[i], ha="left", va="bottom", fontweight="semibold",
+                -0.5, top - 0.12, self.groups[i], ha="left", va="bottom", fontweight="bold",
                 fontsize="small",
             )  # fmt: skip
             if self.text_ is not None:

@@ -235,12 +235,13 @@ class GroupRatesDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        ax = one_axes(ax, (6.0, 1.6 + 0.45 * max(len(self.rates), 2)))
+        sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
+        labels = [f"{group} (n={size:,})" for group, size in sizes]
+        longest = max(map(len, labels), default=0)
+        ax = one_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         before = [line for line in ax.get_lines() if line.get_gid() == GID]
         colour = COLOURS[len(before) % len(COLOURS)]
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
-        sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
-        labels = [f"{group} (n={size:,})" for group, size in sizes]
         shown += [label for label in labels if label not in shown]
         at = np.array([shown.index(label) for label in labels]) + APART * len(before)
         low, rate, high = (self.rates[c].to_numpy(np.float64) for c in ("low", "rate", "high"))
@@ -256,8 +257,8 @@ class GroupRatesDisplay:
         ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)
         ax.set_ylim(len(shown) - 1 + APART * len(before) + 0.5, -0.5)
         ax.set_xlabel(self.rate_name + unit_of([self.rate_name]))
-        # Below, where no rate can be.
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, -0.18), borderaxespad=0.0, frameon=False)
+        # Above, where no rate can be; beyond the names on the left there is room for long rules.
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
         tidy(ax)
         ax.grid(False, axis="y")
         self.ax_, self.figure_ = ax, ax.figure
@@ -270,7 +271,7 @@ class GroupRatesDisplay:
         ends = [end for end in self.allowed if math.isfinite(end)]
         line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
         for i, end in enumerate(ends):
-            ax.axvline(end, label=f"bound: {self.rule}" if i == 0 else None, **line)
+            ax.axvline(end, label=str(self.rule) if i == 0 else None, **line)
         if len(ends) == 2:
             ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
 
