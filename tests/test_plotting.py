@@ -646,6 +646,7 @@ def test_confusion_of_intersections_missing_values_and_absent_classes():
     np.testing.assert_array_equal(display.confusion_matrix, expected)
     assert np.isnan(display.shown_[1]).all()
     assert display.text_[1, 0, 0].get_text() == "\N{EN DASH}"
+    assert display.text_[1, 0, 0].get_color() == "black"  # on no colour
     display.figure_.canvas.draw()
 
 

@@ -298,7 +298,7 @@ class GroupConfusionDisplay:
         assert self.text_ is not None
         for (k, j), value in np.ndenumerate(self.shown_[i]):
             red, green, blue, _ = colours.to_rgba(value)
-            bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+            bright = np.isnan(value) or 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
             self.text_[i, k, j] = ax.text(
                 j, top + k + 0.5, NOTHING if np.isnan(value) else format(value, spec), ha="center",
                 va="center", color="black" if bright else "white",

@@ -204,9 +204,13 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         ax.set_ylim(bottom=-0.05 * linear)  # a line at zero stays in sight
         top = ax.get_ylim()[1]
         first, last = int(np.floor(np.log10(linear))), int(np.ceil(np.log10(max(top, linear))))
-        digits = np.array([1, 2, 5] if last - first <= 3 else [1])
-        ticks = np.ravel(np.outer(10.0 ** np.arange(first, last + 1), digits))
-        ax.set_yticks([0.0, *ticks[(ticks >= linear * (1 - 1e-9)) & (ticks <= top)]])
+        decades = 10.0 ** np.arange(first, last + 1)
+        for digits in ([1], [1, 2, 5], range(1, 10)):  # as few as there may be
+            ticks = np.ravel(np.outer(decades, digits))
+            ticks = ticks[(ticks >= linear * (1 - 1e-9)) & (ticks <= top)]
+            if ticks.size >= 3:
+                break
+        ax.set_yticks([0.0, *ticks])
         ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))
 
