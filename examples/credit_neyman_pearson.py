@@ -27,7 +27,12 @@ from sklearn.model_selection import cross_val_predict, train_test_split
 
 from gbm_constrained import fnr
 from gbm_constrained.datasets import load_credit
-from gbm_constrained.plotting import plot_history, plot_threshold_curve, plot_tradeoff
+from gbm_constrained.plotting import (
+    ConstraintHistoryDisplay,
+    MultipliersDisplay,
+    TradeoffDisplay,
+    plot_threshold_curve,
+)
 
 MISS_RATE = 0.05  # the rule: the fraction of frauds that may be missed
 BOUNDS = [0.1, 0.05, 0.02]  # of the trade-off curve
@@ -194,7 +199,8 @@ def plot_histories(path: Path, constrained: dict[str, Any]) -> None:
         2, len(constrained), figsize=(10, 6), sharex=True, sharey="row", layout="constrained"
     )
     for column, (library, model) in zip(axes.T, constrained.items(), strict=True):
-        plot_history(model, column, held_out_name="out of fold")
+        ConstraintHistoryDisplay.from_estimator(model, ax=column[0], held_out_name="out of fold")
+        MultipliersDisplay.from_estimator(model, ax=column[1], legend=False)
         column[0].set_title(library)
     for ax in axes.flat:
         ax.label_outer()
@@ -213,8 +219,7 @@ def plot_trade_offs(path: Path, table: pd.DataFrame, scores: Any, y_test: Any) -
     for ax, (library, score) in zip(axes, scores.items(), strict=True):
         plot_threshold_curve(y_test, score, ax, label="plain, every threshold")
         plain = table[(table["library"] == library) & (table["model"] == "plain")].iloc[0]
-        plot_tradeoff(
-            ruled[ruled["library"] == library],
+        TradeoffDisplay(ruled[ruled["library"] == library]).plot(
             ax,
             x="miss rate",
             y="false alarm rate",

@@ -28,7 +28,11 @@ from sklearn.model_selection import train_test_split
 
 from gbm_constrained import class_error
 from gbm_constrained.datasets import load_dry_bean
-from gbm_constrained.plotting import plot_history, plot_tradeoff
+from gbm_constrained.plotting import (
+    ConstraintHistoryDisplay,
+    MultipliersDisplay,
+    TradeoffDisplay,
+)
 
 EXPECTED_ERRORS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}  # by position of the sorted class names
 FACTORS = [2, 1, 0.5]  # of the expected errors, for the trade-off curve
@@ -164,13 +168,15 @@ def plot_histories(path: Path, models: Any, names: list[str]) -> None:
         2, len(models), figsize=(11, 7), sharex=True, sharey="row", layout="constrained"
     )
     for column, library in zip(axes.T, models, strict=True):
-        plot_history(
-            models[library]["1"],
-            column,
+        model = models[library]["1"]
+        ConstraintHistoryDisplay.from_estimator(
+            model,
+            ax=column[0],
             violation=True,
             held_out_name="test rows (only watched)",
             names=legend,
         )
+        MultipliersDisplay.from_estimator(model, ax=column[1], legend=False)
         column[0].set_title(library)
     for ax in axes.flat:
         ax.label_outer()
@@ -185,8 +191,7 @@ def plot_trade_offs(path: Path, models: Any, X: Any, y: Any) -> None:
     asked = sum(EXPECTED_ERRORS.values())
     for ax, library in zip(axes, models, strict=True):
         ax.axvline(asked, color="0.5", linestyle=":", label="sum of the expected errors")
-        plot_tradeoff(
-            trade_off_points(models[library], X, y),
+        TradeoffDisplay(trade_off_points(models[library], X, y)).plot(
             ax,
             x="summed error",
             y="accuracy",

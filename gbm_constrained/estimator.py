@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 
+from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import (
     as_groups,
@@ -33,10 +34,11 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.feasibility import Feasibility, judge
-from gbm_constrained.history import Progress, history_frame
+from gbm_constrained.history import history_frame
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
+from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.selection import best_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
@@ -106,8 +108,10 @@ class ConstrainedFit:
         data set, or applies it in its own objective.
     softmax_hessian : callable, default=1
         Given the number of classes, the factor of the library's softmax Hessian.
-    show_progress : bool, default=False
-        Whether a fit of more than a few seconds shows its progress.
+    progress : Progress, default=None
+        Shows how far the fit is.
+    constraint_callbacks : sequence of callable, default=None
+        Told of each outer iteration.
     lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
     groups : array-like of shape (n_samples,), default=None
@@ -150,13 +154,21 @@ class ConstrainedFit:
         library_factor: FactorOfClass | None = None,
         objective_factor: FactorOfClass | None = None,
         softmax_hessian: Callable[[int], float] = lambda k: 1.0,
-        show_progress: bool = False,
+        progress: Progress | None = None,
+        constraint_callbacks: Any = None,
         lazy: bool = True,
         groups: Any = None,
         random_state: Any = None,
         **kernel: Any,
     ) -> None:
         self.options = options
+        callbacks = check_callbacks(constraint_callbacks)
+        self.progress = progress
+        self.announcer = Announcer(
+            callbacks if progress is None else [*callbacks, progress],
+            n_rounds,
+            options.rounds_per_iteration,
+        )
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
@@ -229,8 +241,8 @@ class ConstrainedFit:
             "level_update": None if factors is None else n_rounds // (2 * rounds) * rounds,
             "level_factors": factors,
         }
-        self._progress = Progress(n_rounds, self._reported) if show_progress else None
-        self.solver = self._make_solver(self._make_lagrangian(), callback=self._progress)
+        self.solver = self._make_solver(self._make_lagrangian())
+        self.solver.callback = self._teller("training", "training rows", self.solver)
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
         self.scouts: Scouts | None = None
@@ -281,6 +293,16 @@ class ConstrainedFit:
         part = None if weight is None else weight[index]
         cells, y = self._cells.take(index), self._rows.y[index]
         return Lagrangian(y, cells, self._trained, weight=part, **self._kernel)
+
+    def _teller(self, phase: Phase, rows: str, solver: ABPP) -> Callable[[Record], None] | None:
+        """Make what tells of a solver's iterations."""
+        moving = self.options.error_form == "log_loss"
+        return self.announcer.teller(phase, rows, solver.lagrangian.constraints, moving)
+
+    def hide_progress(self) -> None:
+        """Take a progress bar away; it comes back with the next iteration."""
+        if self.progress is not None:
+            self.progress.close()
 
     def _make_solver(self, lagrangian: Lagrangian, **others: Any) -> ABPP:
         solver = self.options.solver_class(lagrangian)
@@ -341,7 +363,9 @@ class ConstrainedFit:
         folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
         rows = np.sort(np.concatenate(held))
         lagrangian = self._make_lagrangian(rows)
-        leader = self._make_solver(lagrangian, callback=self._progress)
+        source = "out of fold" if measure_on == "crossfit" else "holdout"
+        leader = self._make_solver(lagrangian)
+        leader.callback = self._teller("measuring", source, leader)
         self._follow(Measurement(leader, rows, self._aim(lagrangian)))
         schedule = self.solver.schedule
         members = [
@@ -350,8 +374,12 @@ class ConstrainedFit:
         ]
         assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
-        self.scouts.grow(self.n_rounds, self.options.rounds_per_iteration)
-        source = "out of fold" if measure_on == "crossfit" else "holdout"
+        self.announcer.n_scouts = len(members)
+        try:
+            rounds_per_iteration = self.options.rounds_per_iteration
+            self.scouts.grow(self.n_rounds, rounds_per_iteration, self.announcer.is_over)
+        finally:
+            self.hide_progress()
         self.unseen = UnseenRows(lagrangian.cells, self._reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
@@ -374,8 +402,10 @@ class ConstrainedFit:
                 weight=rows.cells.rows.weight,
                 **self._kernel,
             )
-        leader = self._make_solver(lagrangian, callback=self._progress)
+        leader = self._make_solver(lagrangian)
+        leader.callback = self._teller("training", f"{rows.source}, watched", leader)
         self._follow(Measurement(leader, aim=self._aim(lagrangian)))
+        self.solver.callback = None  # the leader tells
         self.unseen = rows
         rows.source += ", watched"  # no evidence any more
 
@@ -397,7 +427,6 @@ class ConstrainedFit:
     def _follow(self, measurement: Measurement) -> None:
         self.measurement = measurement
         self.solver.schedule = measurement.schedule
-        self.solver.callback = None
 
     def _parts(self, rows: Codes, cells: Cells, share: float, n: int | None = None) -> list[Codes]:
         """Split rows by cell: a part of this share and the rest, or `n` parts of it."""
@@ -626,8 +655,6 @@ class ConstrainedFit:
         prefixes : DataFrame, default=None
             Those of a randomised classifier, whose expected rates are then reported.
         """
-        if self._progress is not None:
-            self._progress.close()
         statistics = self._statistics(margin)
         self._final = self._record(statistics, rounds)
         self.multipliers = self._final.multipliers

@@ -1,9 +1,7 @@
-"""What a fit tells while it runs and after: its history as a table, and its progress."""
+"""The history of a fit, as a table."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,46 +44,3 @@ def history_frame(
         if held:
             columns[f"held_out[{constraint}]"] = np.array(held)[:, j]
     return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)
-
-
-class Progress:
-    """Progress of a fit that takes longer than a few seconds, on the standard error stream.
-
-    A tqdm bar where tqdm is installed, a line every few seconds otherwise.
-    """
-
-    DELAY = 5.0  # seconds
-
-    def __init__(self, n_rounds: int, compiled: CompiledConstraints) -> None:
-        self.n_rounds = n_rounds
-        self.compiled = compiled
-        self._last = time.perf_counter()
-        self._bar: Any = None
-
-    def __call__(self, record: Record) -> None:
-        """Show one outer iteration."""
-        due = time.perf_counter() - self._last > self.DELAY
-        if self._bar is None and not due:
-            return
-        values = ", ".join(
-            f"{c.expression} {value:.4f} ({c.sense} {c.bound:g})"
-            for c, value in zip(
-                self.compiled.constraints, self.compiled.values(record.functionals), strict=True
-            )
-        )
-        if self._bar is None:
-            try:
-                from tqdm import tqdm  # here, for importing it takes longer than many a fit
-            except ImportError:
-                self._last = time.perf_counter()
-                line = f"[{record.rounds}/{self.n_rounds}] {values}"
-                print(line, file=sys.stderr, flush=True)
-                return
-            self._bar = tqdm(total=self.n_rounds, initial=record.rounds, unit="round", leave=False)
-        self._bar.set_postfix_str(values, refresh=False)
-        self._bar.update(record.rounds - self._bar.n)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()

@@ -19,17 +19,19 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from lightgbm.callback import CallbackEnv
+from lightgbm.callback import CallbackEnv, EarlyStopException
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
+from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -42,6 +44,7 @@ from gbm_constrained.options import (
     SolverName,
     SolverOptions,
 )
+from gbm_constrained.progress import Progress
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
@@ -198,13 +201,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         datasets: Any = None,
         sensitive_features_eval_set: list[Any] | None = None,
         groups: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each evaluation set are recorded, the last
         one being the held-out set of the report. A fit of more than a few seconds shows its
-        progress unless ``verbose`` (``verbosity``) is below 1.
+        progress unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
+        lines.
 
         Parameters
         ----------
@@ -218,6 +223,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             Sensitive features of each evaluation set.
         groups : array-like of shape (n_samples,), default=None
             Rows of one group are kept together where rows are split to measure constraints.
+        constraint_callbacks : sequence of callable, default=None
+            Called in each outer iteration with a
+            :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, training
+            ends with that iteration.
 
         Raises
         ------
@@ -256,7 +265,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
             library_factor=self._class_weight_factor,
             objective_factor=self._label_factor,
-            show_progress=self._parameter(1, "verbosity", "verbose") > 0,
+            progress=self._progress(callbacks),
+            constraint_callbacks=constraint_callbacks,
             groups=groups,
             random_state=self.random_state,
             softmax_hessian=lambda k: k / (k - 1),
@@ -322,6 +332,18 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
         fit.complain()
         return self
+
+    def _progress(self, callbacks: Any) -> Progress | None:
+        if self._parameter(1, "verbosity", "verbose") <= 0:
+            return None
+        prints = any(isinstance(c, type(lgb.log_evaluation())) for c in callbacks or ())
+        return Progress("round", lines=prints)
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _truncate(self, rounds: int) -> None:
         """Keep the first rounds of the booster."""
@@ -472,6 +494,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         try:
             yield
         finally:
+            fit.hide_progress()
             self.objective = self._objective = own
             del self._fit_params
         if own is None:
@@ -716,9 +739,14 @@ class _Observer:
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
 
+        def end(env: Any) -> None:
+            if self.fit.announcer.is_over(self.fit.solver.rounds):
+                raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
         before.before_iteration = True  # type: ignore[attr-defined]
         after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
-        return [before, after]
+        end.order = 1000  # type: ignore[attr-defined]  # after all others have seen the round
+        return [before, after, end]
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
         remaining = iter(self.sets)

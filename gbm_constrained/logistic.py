@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import ErrorForm, Iterate, SolverName, SolverOptions
+from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 
@@ -175,6 +179,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         *,
         sensitive_features: Any = None,
         datasets: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     ) -> ConstrainedLogisticRegression:
         """Fit the classifier under its constraints.
 
@@ -192,6 +197,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         datasets : dict from name to X or (X, y), default=None
             Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
             not in the objective.
+        constraint_callbacks : sequence of callable, default=None
+            Called in each iteration with a
+            :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, it is the
+            last one.
 
         Raises
         ------
@@ -222,7 +231,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             learning_rate=1.0,
             n_rounds=self.n_iterations,
             objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
-            show_progress=bool(self.verbose),
+            progress=Progress("iteration") if self.verbose else None,
+            constraint_callbacks=constraint_callbacks,
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         start = self._unconstrained(X, y, sample_weight)
@@ -240,18 +250,28 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if isinstance(fit.solver, CBPR):
             start = self._feasible(learner, start)
         adaptive = self.sigma is None and self.outlier_clip is None
-        for solution in learner.path(
-            self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
-        ):
-            if solution.converged:
-                break
-        self._check_converged(options, solution)
+        try:
+            for solution in learner.path(
+                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+            ):
+                if solution.converged or fit.announcer.is_stopped:
+                    break
+        finally:
+            fit.hide_progress()
+        if not fit.announcer.is_stopped:
+            self._check_converged(options, solution)
         weights = solution.weights if self.iterate == "last" else solution.average_weights
         fit.finish(learner.margin(weights), len(solution.history))
         self.coef_, self.intercept_ = learner.coefficients(weights)
         self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
         fit.describe(self)
         return self
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
         """Coefficients of the parent's own fit, the intercept last: where ABPP starts."""

@@ -76,7 +76,7 @@ _RULES = (
 )  # fmt: skip
 
 
-def _style() -> str:
+def style_sheet() -> str:
     """Write the style sheet, all of it below the class of the audit: a notebook has others."""
     lines = [f".{ROOT}{{{_LIGHT}}}", f"@media (prefers-color-scheme:dark){{.{ROOT}{{{_DARK}}}}}"]
     for selectors, declarations in _RULES:
@@ -123,8 +123,8 @@ def section(audit: Audit, element: str = "div") -> str:
     a = audit.accuracy
     percent = f"{100 * audit.level:g}%"
     about = (
-        f"Accuracy {_decimal(a.value)} ({percent} interval {_decimal(a.low)} to "
-        f"{_decimal(a.high)})"
+        f"Accuracy {decimal(a.value)} ({percent} interval {decimal(a.low)} to "
+        f"{decimal(a.high)})"
         f"{', all rates weighted' if audit.weighted else ''}. Classes: "
         f"{', '.join(map(str, audit.classes))}"
         f"{'; the last one is positive' if len(audit.classes) == 2 else ''}."
@@ -142,20 +142,22 @@ def section(audit: Audit, element: str = "div") -> str:
     if audit.history is not None:
         parts += _training(audit.history)
     content = "\n".join(parts)
-    return f'<{element} class="{ROOT}" lang="en">\n{_style()}\n{content}\n</{element}>'
+    return f'<{element} class="{ROOT}" lang="en">\n{style_sheet()}\n{content}\n</{element}>'
 
 
-def _decimal(value: float) -> str:
+def decimal(value: float) -> str:
+    """Write a number with four decimals; a dash where there is none."""
     if math.isnan(value):
         return "\N{EN DASH}"
     return f"{value:.4f}" if math.isfinite(value) else "\N{INFINITY}".rjust(1 + (value < 0), "-")
 
 
-def _interval(low: float, high: float) -> str:
-    return _decimal(low) if math.isnan(low) else f"{_decimal(low)} to {_decimal(high)}"
+def interval(low: float, high: float) -> str:
+    """Write both ends of an interval."""
+    return decimal(low) if math.isnan(low) else f"{decimal(low)} to {decimal(high)}"
 
 
-def _table(
+def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)
 ) -> str:
     """Write a table whose first column names the rows; cells are HTML."""
@@ -181,8 +183,8 @@ def _rules(audit: Audit, percent: str) -> list[str]:
     rows = [
         [
             f"<code>{escape(r['constraint'])}</code>",
-            _decimal(r["value"]),
-            _interval(r["low"], r["high"]),
+            decimal(r["value"]),
+            interval(r["low"], r["high"]),
             escape(f"{'≤' if r['sense'] == '<=' else '≥'} {r['bound']:g}"),
             f"{r['rows']:,}",
             f'<span class="badge {r["verdict"]}">{SYMBOLS[r["verdict"]]} {r["verdict"]}</span>',
@@ -194,14 +196,14 @@ def _rules(audit: Audit, percent: str) -> list[str]:
         "A rule holds when its whole interval is on the right side of the bound, is violated when "
         "all of it is on the wrong side, and is undecided otherwise: more rows may decide it."
     )
-    return ["<h2>Rules</h2>", _table(head, rows, left=(0, 5)), f'<p class="soft">{note}</p>']
+    return ["<h2>Rules</h2>", table(head, rows, left=(0, 5)), f'<p class="soft">{note}</p>']
 
 
 def _intervals(audit: Audit, percent: str) -> list[str]:
     columns = ("constraint", "sense", "verdict", "bound", "value", "low", "high")
     rules = [svg.Interval(*(r[name] for name in columns)) for r in audit.frame.to_dict("records")]
     spoken = "; ".join(
-        f"{r.name}: {_decimal(r.value)}, interval {_interval(r.low, r.high)}, {r.verdict}"
+        f"{r.name}: {decimal(r.value)}, interval {interval(r.low, r.high)}, {r.verdict}"
         for r in rules
     )
     title = "Values and intervals of the rules"
@@ -225,13 +227,13 @@ def _groups(audit: Audit, percent: str) -> list[str]:
             escape(r["group"]),
             f"<code>{escape(r['constraint'])}</code>",
             f"{r['rows']:,}",
-            _decimal(r["rate"]),
-            _interval(r["low"], r["high"]),
+            decimal(r["rate"]),
+            interval(r["low"], r["high"]),
         ]
         for r in audit.groups.to_dict("records")
     ]
     head = ["Group", "Rule", "Rows", "Rate", f"{percent} interval"]
-    return ["<h2>Groups</h2>", _table(head, rows, left=(0, 1))]
+    return ["<h2>Groups</h2>", table(head, rows, left=(0, 1))]
 
 
 def _trade_off(audit: Audit, percent: str) -> list[str]:
@@ -242,7 +244,7 @@ def _trade_off(audit: Audit, percent: str) -> list[str]:
     drawn = [(r["model"], r["violation"], r["accuracy"], r["low"], r["high"]) for r in models]
     if any(math.isfinite(point[1]) for point in drawn):
         spoken = "; ".join(
-            f"{name}: accuracy {_decimal(y)}, largest violation {_decimal(x)}"
+            f"{name}: accuracy {decimal(y)}, largest violation {decimal(x)}"
             for name, x, y, _, _ in drawn
         )
         chart = svg.scatter(
@@ -257,16 +259,16 @@ def _trade_off(audit: Audit, percent: str) -> list[str]:
     rows = [
         [
             escape(r["model"]),
-            _decimal(r["accuracy"]),
-            _interval(r["low"], r["high"]),
-            _decimal(r["violation"]),
+            decimal(r["accuracy"]),
+            interval(r["low"], r["high"]),
+            decimal(r["violation"]),
             *(str(r[verdict]) for verdict in SYMBOLS),
         ]
         for r in models
     ]
     head = ["Model", "Accuracy", f"{percent} interval", "Violation", "Hold",
             "Violated", "Undecided"]  # fmt: skip
-    return [*parts, _table(head, rows)]
+    return [*parts, table(head, rows)]
 
 
 def _training(history: pd.DataFrame) -> list[str]:
@@ -318,4 +320,4 @@ def _ends(kind: str, names: Sequence[str], history: pd.DataFrame) -> str:
     def last(name: str) -> Any:
         return history[f"{kind}[{name}]"].iloc[-1]
 
-    return "; ".join(f"{name}: ends at {_decimal(float(last(name)))}" for name in names)
+    return "; ".join(f"{name}: ends at {decimal(float(last(name)))}" for name in names)

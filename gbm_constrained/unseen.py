@@ -185,10 +185,14 @@ class Scouts:
         assert rows is not None
         self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
 
-    def grow(self, n_rounds: int, rounds_per_iteration: int) -> None:
-        """Grow all boosters in step."""
+    def grow(
+        self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
+    ) -> None:
+        """Grow all boosters in step, until an iteration after which training `is_over`."""
         for rounds in range(n_rounds):
             if rounds % rounds_per_iteration == 0:
+                if is_over(rounds):
+                    break
                 self.measurement.observe(self.held_margin())
             for member in self.members:
                 member.grow()

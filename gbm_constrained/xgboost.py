@@ -20,10 +20,12 @@ import xgboost as xgb
 from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
+from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.losses import Array, Proxy
+from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
     FITTED_ATTRIBUTES_DOC,
     SOLVER_PARAMETERS,
@@ -36,6 +38,7 @@ from gbm_constrained.options import (
     SolverName,
     SolverOptions,
 )
+from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
@@ -140,13 +143,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         datasets: Any = None,
         sensitive_features_eval_set: Sequence[Any] | None = None,
         groups: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each `eval_set` are recorded, the last one
         being the held-out set of the report. A fit of more than a few seconds shows its progress
-        unless `verbose` is false.
+        unless `verbose` is false; beside the lines that `verbose` has XGBoost print, in lines.
 
         Parameters
         ----------
@@ -160,6 +164,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             Sensitive features of each evaluation set.
         groups : array-like of shape (n_samples,), default=None
             Rows of one group are kept together where rows are split to measure constraints.
+        constraint_callbacks : sequence of callable, default=None
+            Called in each outer iteration with a
+            :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, training
+            ends with that iteration.
 
         Raises
         ------
@@ -193,7 +201,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             learning_rate=DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
             n_rounds=self.get_num_boosting_rounds(),
             objective_factor=self._label_factor,
-            show_progress=bool(verbose) and self.verbosity != 0,
+            progress=self._progress(verbose, eval_set),
+            constraint_callbacks=constraint_callbacks,
             dtype=np.float32,
             groups=groups,
             random_state=self.random_state,
@@ -226,10 +235,23 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         fit.complain()
         return self
 
+    def _progress(self, verbose: Any, eval_set: Any) -> Progress | None:
+        if not verbose or self.verbosity == 0:
+            return None
+        monitors = xgb.callback.EvaluationMonitor
+        prints = bool(eval_set) or any(isinstance(c, monitors) for c in self.callbacks or ())
+        return Progress("round", lines=prints)
+
     def load_model(self, fname: Any) -> None:
         """Load a model, and forget what is known of another one: its threshold and its reports."""
         super().load_model(fname)
         ConstrainedFit.forget(self)
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
 
     def _check_supported(self, options: SolverOptions) -> None:
         if self.objective not in NATIVE_OBJECTIVES:
@@ -288,6 +310,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         try:
             yield observer
         finally:
+            fit.hide_progress()
             for name, value in own.items():
                 setattr(self, name, value)
             del self._matrices, self._current_fit, self._fit_params
@@ -556,6 +579,10 @@ class _Observer(xgb.callback.TrainingCallback):
             self.fit.watch(self.fit.evaluation_sets[-1])
             self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
         return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        # Not after the last one, where the callbacks that follow would not see it.
+        return self.fit.announcer.is_over(self.fit.solver.rounds)
 
     def after_training(self, model: Any) -> Any:
         if self.matrices:

@@ -1,17 +1,15 @@
 """Audits of any classifier agree with scikit-learn and with counting; pages are well-formed."""
 
 import html.parser
-import importlib.util
 import json
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from browsers import browser
 from lightgbm import LGBMClassifier
 from scipy import stats
 from sklearn import metrics
@@ -737,52 +735,8 @@ def test_the_documented_example_prints_what_it_says(tmp_path, monkeypatch, capsy
     assert skeleton(said) == skeleton(printed)
 
 
-def browser():
-    """How to take a screenshot here, if there is a way: a function of the page and the image."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "firefox"):
-        path = shutil.which(name)
-        if path is None:
-            continue
-
-        def shoot(page, image, profile, path=path, name=name):
-            if name == "firefox":
-                command = [path, "--headless", "--profile", profile, "--window-size=1000,2600"]
-                command += [f"--screenshot={image}", page.as_uri()]
-            else:
-                command = [path, "--headless", "--no-sandbox", "--disable-gpu",
-                           "--enable-logging=stderr", f"--user-data-dir={profile}",
-                           "--hide-scrollbars", "--window-size=1000,2600",
-                           f"--screenshot={image}", page.as_uri()]  # fmt: skip
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-            return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-        return shoot
-    if importlib.util.find_spec("playwright") is not None:
-        from playwright.sync_api import Error, sync_playwright
-
-        def shoot(page, image, profile):
-            said = []
-            with sync_playwright() as p:
-                try:
-                    opened = p.chromium.launch()
-                except Error as missing:
-                    pytest.skip(f"playwright has no browser: {missing.message.splitlines()[0]}")
-                tab = opened.new_page(viewport={"width": 1000, "height": 2600})
-                tab.on("console", lambda message: said.append(message.text))
-                tab.on("pageerror", lambda error: said.append(str(error)))
-                tab.goto(page.as_uri())
-                tab.screenshot(path=image)
-                opened.close()
-            return said
-
-        return shoot
-    return None
-
-
 def test_page_in_a_browser(full, tmp_path):
     shoot = browser()
-    if shoot is None:
-        pytest.skip("no chromium, google-chrome or firefox on PATH, and no playwright")
     full.to_html(tmp_path / "audit.html")
     (tmp_path / "profile").mkdir()
     image = tmp_path / "audit.png"

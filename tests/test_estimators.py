@@ -1,7 +1,6 @@
 """The drop-in classifiers as scikit-learn estimators, and the errors they raise."""
 
 import pickle
-import sys
 
 import lightgbm as lgb
 import numpy as np
@@ -293,24 +292,6 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
     assert set(vars(clf)) >= set(vars(clone(clf)))
     assert not any(name.startswith(("_fit_params", "_matrices")) for name in vars(clf))
     clf.fit(X, y)
-
-
-@BOTH
-def test_progress_of_long_fits(make, binary, capfd, monkeypatch):
-    """Nothing is shown of short fits; long ones show it, with and without tqdm."""
-    X, y = binary
-    loud = {"verbose": 1} if make is make_lgb else {}
-    make([fnr() <= 0.1], **loud).fit(X, y)
-    assert "fnr" not in capfd.readouterr().err
-    monkeypatch.setattr("gbm_constrained.history.Progress.DELAY", 0.0)
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    make([fnr() <= 0.1], **loud).fit(X, y)
-    assert "[14/15] fnr 0." in capfd.readouterr().err
-    if make is make_lgb:
-        make([fnr() <= 0.1]).fit(X, y)
-    else:
-        make([fnr() <= 0.1]).fit(X, y, verbose=False)
-    assert "fnr" not in capfd.readouterr().err
 
 
 NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)

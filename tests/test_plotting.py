@@ -1,17 +1,39 @@
 """The figures show what the history holds, and ask for matplotlib only when it is needed."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.metrics import roc_curve
+from sklearn.metrics import confusion_matrix, roc_curve
 
-from gbm_constrained import ConstrainedXGBClassifier, fnr, fpr
+from gbm_constrained import (
+    ConstrainedLogisticRegression,
+    ConstrainedXGBClassifier,
+    each,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    overall,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tradeoff_curve,
+)
+from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.plotting import (
-    plot_history,
+    ConstraintHistoryDisplay,
+    GroupConfusionDisplay,
+    GroupRatesDisplay,
+    MultipliersDisplay,
+    TradeoffDisplay,
     plot_requested,
     plot_threshold_curve,
     plot_tradeoff,
@@ -62,61 +84,105 @@ def assert_line(line, x, y):
     np.testing.assert_array_equal(line.get_ydata(), y)
 
 
+COLOURS = ("#0072B2", "#D55E00")
+
+
 def test_history_lines_are_the_columns_of_the_history(two_rules):
     history = two_rules.history_
-    top, bottom = plot_history(two_rules)
-    above, below = iter(top.get_lines()), iter(bottom.get_lines())
-    for rule, colour in (("fnr <= 0.05", "#0072B2"), ("fpr <= 0.2", "#D55E00")):
+    display = ConstraintHistoryDisplay.from_estimator(two_rules)
+    assert isinstance(display, ConstraintHistoryDisplay)
+    assert display.figure_ is display.ax_.figure
+    assert display.constraints == ("fnr <= 0.05", "fpr <= 0.2")
+    lines = iter(display.ax_.get_lines())
+    for rule, colour in zip(display.constraints, COLOURS, strict=True):
         for column, style in (("value", "-"), ("held_out", "--"), ("bound", ":")):
-            line = next(above)
+            line = next(lines)
             assert_line(line, history["rounds"], history[f"{column}[{rule}]"])
             assert line.get_linestyle() == style
             assert line.get_color() == colour
-        line = next(below)
+    assert list(lines) == []
+
+
+def test_multipliers_are_the_columns_of_the_history(two_rules):
+    history = two_rules.history_
+    display = MultipliersDisplay.from_estimator(two_rules, names={"fpr <= 0.2": "alarms"})
+    assert display.lines_ == list(display.ax_.get_lines())
+    for line, rule, colour in zip(display.lines_, display.constraints, COLOURS, strict=True):
         assert_line(line, history["rounds"], history[f"multiplier[{rule}]"])
-        assert line.get_color() == colour
-        assert line.get_label() == rule
-    assert list(above) == list(below) == []
+        assert line.get_color() == colour  # as in the history of values
+    assert labels(display.ax_) == ["fnr <= 0.05", "alarms"]
+    assert display.ax_.get_ylabel() == "multiplier"
+    assert display.ax_.get_xlabel() == "boosting rounds"
+    assert display.ax_.get_ylim()[0] < 0.0  # a line at zero is seen
+    again = MultipliersDisplay(history).plot(legend=False)
+    assert again.ax_.get_legend() is None
+
+
+def test_multipliers_of_several_rows_are_added(data):
+    X, y, *_ = data
+    group = np.where(X[:, 0] > 0, "a", "b")
+    model = ConstrainedXGBClassifier(
+        constraints=[gap(fpr(), by="g") <= 0.01], n_estimators=6, n_jobs=1, measure_on="train"
+    ).fit(X, y, sensitive_features={"g": group}, verbose=False)
+    (line,) = MultipliersDisplay.from_estimator(model).lines_
+    assert line.get_ydata()[-1] == pytest.approx(model.multipliers_.sum())
+    assert len(model.multipliers_) == 2
 
 
 def test_history_labels(two_rules):
-    top, bottom = plot_history(two_rules)
-    assert labels(top) == ["fnr <= 0.05", "fpr <= 0.2", "training rows", "held-out rows", "bound"]
-    assert top.get_ylabel() == "constrained values (fraction)"
-    assert bottom.get_ylabel() == "multiplier"
-    assert bottom.get_xlabel() == "boosting rounds"
-    top, _ = plot_history(
+    ax = ConstraintHistoryDisplay.from_estimator(two_rules).ax_
+    assert labels(ax) == ["fnr <= 0.05", "fpr <= 0.2", "training rows", "held-out rows", "bound"]
+    assert ax.get_ylabel() == "constrained values (fraction)"
+    assert ax.get_xlabel() == "boosting rounds"
+    ax = ConstraintHistoryDisplay.from_estimator(
         two_rules,
         train_name="train",
         held_out_name="test",
         names={"fnr <= 0.05": "missed frauds"},
-    )
-    assert labels(top) == ["missed frauds", "fpr <= 0.2", "train", "test", "bound"]
+    ).ax_
+    assert labels(ax) == ["missed frauds", "fpr <= 0.2", "train", "test", "bound"]
+
+
+def test_history_of_a_linear_model_counts_iterations(data):
+    X, y, *_ = data
+    model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.3], n_iterations=5).fit(X, y)
+    for display in (ConstraintHistoryDisplay, MultipliersDisplay):
+        assert display.from_estimator(model).ax_.get_xlabel() == "iterations"
 
 
 def test_one_rule_names_the_axis(data):
-    top, _ = plot_history(fitted(data, [fnr() <= 0.05]))
-    assert top.get_ylabel() == "fnr (fraction)"
+    for rule, name in (
+        (fnr() <= 0.05, "fnr"),
+        (recall(on={"g": "<= b"}) >= 0.9, "recall[g=<= b]"),
+    ):
+        groups = {"g": np.repeat(["<= b", "c"], 150)}
+        X, y, *_ = data
+        model = ConstrainedXGBClassifier(
+            constraints=[rule], n_estimators=4, n_jobs=1, measure_on="train"
+        ).fit(X, y, sensitive_features=groups, verbose=False)
+        display = ConstraintHistoryDisplay.from_estimator(model)
+        assert display.ax_.get_ylabel() == f"{name} (fraction)"
 
 
-def test_violation_is_the_part_above_the_bound(two_rules):
-    history = two_rules.history_
-    top, _ = plot_history(two_rules, violation=True)
-    lines = iter(top.get_lines())
-    for rule in ("fnr <= 0.05", "fpr <= 0.2"):
+def test_violation_is_the_part_beyond_the_bound(data):
+    rules = [fnr() <= 0.05, precision() >= 0.8]
+    history = fitted(data, rules).history_
+    ax = ConstraintHistoryDisplay(history).plot(violation=True).ax_
+    lines = iter(ax.get_lines())
+    for rule, sign in zip(rules, (1, -1), strict=True):
         for column in ("value", "held_out"):
-            above = history[f"{column}[{rule}]"] - history[f"bound[{rule}]"]
-            assert_line(next(lines), history["rounds"], above.clip(lower=0.0))
+            beyond = sign * (history[f"{column}[{rule}]"] - history[f"bound[{rule}]"])
+            assert_line(next(lines), history["rounds"], beyond.clip(lower=0.0))
     assert list(lines) == []
-    assert "bound" not in labels(top)
-    assert top.get_ylabel() == "violation (fraction)"
+    assert "bound" not in labels(ax)
+    assert ax.get_ylabel() == "violation (fraction)"
 
 
 def test_without_held_out_rows_there_is_no_dashed_line(data):
     model = fitted(data, [fnr() <= 0.05], held_out=False, measure_on="train")
-    top, _ = plot_history(model)
-    assert [line.get_linestyle() for line in top.get_lines()] == ["-", ":"]
-    assert labels(top) == ["fnr <= 0.05", "training rows", "bound"]
+    ax = ConstraintHistoryDisplay.from_estimator(model).ax_
+    assert [line.get_linestyle() for line in ax.get_lines()] == ["-", ":"]
+    assert labels(ax) == ["fnr <= 0.05", "training rows", "bound"]
 
 
 def test_losses_are_in_nats():
@@ -128,34 +194,43 @@ def test_losses_are_in_nats():
             "multiplier[log_loss[y=1] <= 0.2]": [0.1, 0.2],
         }
     )
-    assert plot_history(history)[0].get_ylabel() == "log_loss[y=1] (nats)"
+    assert ConstraintHistoryDisplay(history).plot().ax_.get_ylabel() == "log_loss[y=1] (nats)"
 
 
-def test_history_draws_into_the_axes_given(two_rules):
+@pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
+def test_history_draws_into_the_axes_given(display, two_rules):
     _, axes = plt.subplots(1, 2)
     before = dict(matplotlib.rcParams)
-    assert list(plot_history(two_rules.history_, axes)) == list(axes)
+    drawn = display.from_estimator(two_rules, ax=axes[1])
+    assert drawn.ax_ is axes[1]
+    assert not axes[0].lines
+    assert drawn.plot(axes[0]) is drawn
+    assert drawn.ax_ is axes[0]
     assert len(plt.get_fignums()) == 1
     assert dict(matplotlib.rcParams) == before
 
 
 @pytest.mark.parametrize("bound", [0.0, 1e-6, 1.0])
 def test_scale_is_sensible_for_any_bound(data, bound):
-    top, _ = plot_history(fitted(data, [fnr() <= bound, fpr() <= 1.0]))
-    ticks = top.get_yticks()
+    model = fitted(data, [fnr() <= bound, fpr() <= 1.0])
+    ax = ConstraintHistoryDisplay.from_estimator(model).ax_
+    ticks = ax.get_yticks()
     assert ticks[0] == 0.0
     assert 2 <= ticks.size <= 12
-    assert top.get_ylim()[0] < 0.0 < 1.0 <= top.get_ylim()[1]
-    top.figure.canvas.draw()
+    assert ax.get_ylim()[0] < 0.0 < 1.0 <= ax.get_ylim()[1]
+    ax.figure.canvas.draw()
 
 
-def test_history_of_nothing(data):
+@pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
+def test_history_of_nothing(display, data):
     with pytest.raises(TypeError, match="ConstrainedXGBClassifier has no history_"):
-        plot_history(ConstrainedXGBClassifier(constraints=[fnr() <= 0.1]))
+        display.from_estimator(ConstrainedXGBClassifier(constraints=[fnr() <= 0.1]))
     with pytest.raises(TypeError, match="fitted with constraints"):
-        plot_history(fitted(data, []))
+        display.from_estimator(fitted(data, []))
     with pytest.raises(ValueError, match="holds no constraint"):
-        plot_history(pd.DataFrame({"rounds": [0]}))
+        display(pd.DataFrame({"rounds": [0]}))
+    with pytest.raises(TypeError, match="history must be the history_"):
+        display(fitted(data, [fnr() <= 0.1]))
 
 
 def test_threshold_curve_is_the_roc_curve(two_rules, data):
@@ -233,6 +308,48 @@ def test_tradeoff_draws_intervals_bounds_and_the_plain_model():
     ax = plot_tradeoff(curve()[["bound", "value", "accuracy"]], bound=None)
     assert not ax.collections
     assert len(ax.get_lines()) == 1
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("value (fraction)", "accuracy (fraction)")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tradeoff_of_an_estimator_is_its_curve(data):
+    X, y, X_test, y_test = data
+    model = ConstrainedXGBClassifier(
+        constraints=[fnr() <= 0.1], n_estimators=6, max_depth=2, n_jobs=1, measure_on="train"
+    )
+    test = {"X_test": X_test, "y_test": y_test, "verbose": False}
+    _, ax = plt.subplots()
+    display = TradeoffDisplay.from_estimator(
+        model, X, y, [0.1, 0.4], ax=ax, plot_options={"label": "bound"}, **test
+    )
+    expected = tradeoff_curve(model, X, y, [0.1, 0.4], **test)
+    pd.testing.assert_frame_equal(
+        display.curve.drop(columns="seconds"), expected.drop(columns="seconds")
+    )
+    assert display.ax_ is ax
+    assert display.figure_ is ax.figure
+    assert ax.get_xlabel() == "fnr, test rows (fraction)"
+    assert ax.get_ylabel() == "accuracy, test rows (fraction)"
+    assert [text.get_text() for text in ax.texts] == ["0.4", "0.1"]
+    again = display.plot()
+    assert again is display
+    assert display.ax_ is not ax
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tradeoff_of_several_rules_has_a_line_for_each(data):
+    X, y, *_ = data
+    model = ConstrainedXGBClassifier(n_estimators=4, max_depth=2, n_jobs=1, n_folds=2)
+    display = TradeoffDisplay.from_estimator(
+        model, X, y, [0.5, 0.3], constraint=lambda b: [fnr() <= b, recall() >= 1 - b],
+        verbose=False,
+    )  # fmt: skip
+    *_, first, second = display.ax_.get_lines()
+    assert (first.get_label(), second.get_label()) == ("fnr", "recall")
+    values = display.curve["value"].to_numpy()
+    np.testing.assert_array_equal(first.get_xdata(), values[::2])
+    np.testing.assert_array_equal(second.get_xdata(), values[1::2])
+    assert display.ax_.get_xlabel() == "value, out of fold (fraction)"
 
 
 def requests():
@@ -302,12 +419,326 @@ def test_requested_needs_a_bound():
         plot_requested(requests().assign(requested=np.nan))
 
 
+# --- groups -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def decided():
+    """Labels, decisions, groups and weights of rows; small groups are none."""
+    rng = np.random.default_rng(0)
+    n = 600
+    y, group = rng.integers(0, 2, n), rng.choice(["a", "b", "c"], n, p=[0.5, 0.3, 0.2])
+    predicted = np.where(rng.random(n) < 0.7, y, 1 - y)
+    return y, predicted, {"g": group}, rng.choice([1.0, 2.0], n)
+
+
+def points_of(display):
+    """Rates, and ends of the bars, as they are drawn."""
+    (line,) = [line for line in display.ax_.get_lines() if line.get_gid() == "group_rates"][-1:]
+    segments = display.bars_.lines[2][0].get_segments()
+    return line.get_xdata(), line.get_ydata(), np.array([s[:, 0] for s in segments])
+
+
+def test_group_rates_have_exact_intervals(decided):
+    y, predicted, columns, _ = decided
+    display = GroupRatesDisplay.from_predictions(
+        y, predicted, each(fpr(), by="g"), sensitive_features=columns, level=0.9, name="model"
+    )
+    rates, at, bars = points_of(display)
+    counts = [
+        ((predicted == 1)[inside].sum(), inside.sum())
+        for inside in ((columns["g"] == g) & (y == 0) for g in "abc")
+    ]
+    events, n = np.array(counts).T
+    np.testing.assert_allclose(rates, events / n)
+    np.testing.assert_allclose(bars.T, clopper_pearson(events, n, 0.9))
+    assert at.tolist() == [0, 1, 2]
+    ticks = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert ticks == [f"g={g} (n={size})" for g, size in zip("abc", n, strict=True)]
+    assert display.ax_.get_xlabel() == "fpr (fraction)"
+    assert labels(display.ax_) == ["model, 90% intervals"]
+    assert display.allowed is None
+    bottom, top = display.ax_.get_ylim()
+    assert bottom > top  # the first group is above
+
+
+class Fixed:
+    """A model of which the decisions are known."""
+
+    constraints: tuple = ()
+
+    def __init__(self, decisions, constraints=()):
+        self.decisions, self.constraints = decisions, constraints
+
+    def predict(self, X):
+        return self.decisions
+
+
+def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
+    y, predicted, columns, weight = decided
+    X = pd.DataFrame({"g": columns["g"], "x": 0.0})
+    rule = gap(fpr(), by="g") <= 0.1
+    of_model = GroupRatesDisplay.from_estimator(Fixed(predicted), X, y, rule, sample_weight=weight)
+    of_decisions = GroupRatesDisplay.from_predictions(
+        y, predicted, rule, sensitive_features=columns, sample_weight=weight
+    )
+    pd.testing.assert_frame_equal(of_model.rates, of_decisions.rates)
+    assert of_model.name == "Fixed"
+    own = Fixed(predicted, [fnr() <= 0.1, rule])
+    by_itself = GroupRatesDisplay.from_estimator(own, X, y, sample_weight=weight)
+    pd.testing.assert_frame_equal(of_model.rates, by_itself.rates)
+    assert by_itself.rule == rule
+    for several in ([], [rule, rule]):
+        with pytest.raises(ValueError, match="rules that compare groups"):
+            GroupRatesDisplay.from_estimator(Fixed(predicted, several), X, y)
+    with pytest.raises(TypeError, match="rule must compare groups"):
+        GroupRatesDisplay.from_estimator(own, X, y, fpr() <= 0.1)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        each(fpr(), by="g") <= 0.25,
+        each(fpr(), by="g") >= 0.25,
+        gap(fpr(), by="g") <= 0.05,
+        gap(fpr(), by="g", reference="b") <= 0.05,
+        gap(fpr(), by="g", reference=overall) <= 0.05,
+        ratio(fpr(), by="g") >= 0.9,
+        ratio(fpr(), by="g", reference="b", slack=0.01) >= 0.9,
+        ratio(fpr(), by="g", reference=overall) >= 0.9,
+    ],
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rule_holds_where_all_rates_are_in_its_band(rule, seed):
+    """The band says the same as the rule's own value, whatever the decisions."""
+    rng = np.random.default_rng(seed)
+    n = 900
+    group = rng.choice(["a", "b", "c"], n)
+    apart = rng.choice([0.0, 0.02, 0.2]) * (group == "c")
+    predicted = (rng.random(n) < 0.25 + apart).astype(int)
+    y = np.zeros(n, dtype=int)
+    y[::30] = 1
+    given = {"sensitive_features": {"g": group}}
+    display = GroupRatesDisplay.from_predictions(y, predicted, rule, **given)
+    low, high = display.allowed
+    inside = display.rates["rate"].between(low - 1e-12, high + 1e-12).all()
+    from gbm_constrained.audit import audit
+
+    found = audit(Fixed(predicted), np.zeros((n, 1)), y, [rule], **given)
+    assert inside == bool(found.frame["satisfied"].iloc[0])
+    drawn = {round(x, 9) for line in display.ax_.get_lines() for x in line.get_xdata()}
+    assert {round(end, 9) for end in (low, high) if np.isfinite(end)} <= drawn
+    assert labels(display.ax_)[0] == str(rule)
+
+
+def test_rates_of_several_models_share_axes(decided):
+    y, predicted, columns, _ = decided
+    given = {"sensitive_features": columns}
+    first = GroupRatesDisplay.from_predictions(
+        y, predicted, gap(selection_rate(), by="g") <= 0.1, **given, name="one"
+    )
+    second = GroupRatesDisplay.from_predictions(
+        y, y, gap(selection_rate(), by="g"), **given, name="two", ax=first.ax_
+    )
+    assert second.ax_ is first.ax_
+    one, two = (x for x in first.ax_.get_lines() if x.get_gid() == "group_rates")
+    assert (two.get_ydata() - one.get_ydata() > 0).all()
+    assert (two.get_ydata() - one.get_ydata() < 0.5).all()
+    assert one.get_color() != two.get_color()
+    assert len(first.ax_.get_yticklabels()) == 3
+    assert second.allowed is None
+    assert labels(first.ax_)[1:] == ["one, 95% intervals", "two, 95% intervals"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gap(fpr(), by="g"),
+        ratio(fpr(), by="g"),
+        gap(log_loss(), by="g"),
+        each(log_loss(on=label(1)), by="g"),
+    ],
+)
+def test_comparisons_without_a_bound(rule, decided):
+    y, _, columns, _ = decided
+
+    class Sure(Fixed):
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, X):
+            return np.column_stack([np.where(columns["g"] == "a", 0.5, 0.25)] * 2) * [1, 1]
+
+    display = GroupRatesDisplay.from_estimator(
+        Sure(y), np.zeros((y.size, 1)), y, rule, sensitive_features=columns
+    )
+    assert display.allowed is None
+    if "log_loss" in str(rule):
+        np.testing.assert_allclose(display.rates["rate"], -np.log([0.5, 0.25, 0.25]))
+        assert display.ax_.get_xlabel().endswith("(nats)")
+
+
+def test_group_rates_need_their_columns():
+    with pytest.raises(ValueError, match=r"it lacks \['low', 'high'\]"):
+        GroupRatesDisplay(pd.DataFrame({"group": ["a"], "rows": [3], "rate": [0.1]}))
+
+
+@pytest.mark.parametrize("normalize", ["true", "pred", "all", None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_confusion_of_each_group_is_scikit_learns(decided, normalize, weighted):
+    y, predicted, columns, weight = decided
+    names = np.array(["no", "yes"])
+    given = {"sample_weight": weight} if weighted else {}
+    display = GroupConfusionDisplay.from_predictions(
+        names[y], names[predicted], sensitive_features=columns, normalize=normalize, **given
+    )
+    for i, g in enumerate("abc"):
+        inside = columns["g"] == g
+        part = {"sample_weight": weight[inside]} if weighted else {}
+        expected = confusion_matrix(y[inside], predicted[inside], normalize=normalize, **part)
+        np.testing.assert_allclose(display.shown_[i], expected)
+        shown = "{:,.6g}" if normalize is None else "{:.3f}"
+        for (k, j), value in np.ndenumerate(expected):
+            text = display.text_[i, k, j]
+            assert text.get_text() == shown.format(value)
+            assert text.get_position()[0] == j
+        assert display.groups[i] == f"g={g} (n={inside.sum()})"
+    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["no", "yes"] * 3
+    assert [t.get_text() for t in display.ax_.get_xticklabels()] == ["no", "yes"]
+    meshes = display.ax_.collections
+    np.testing.assert_array_equal([m.get_array() for m in meshes], display.shown_)
+    assert len({m.norm for m in meshes}) == 1  # colours can be compared between groups
+    assert display.ax_.get_ylabel() == "true class"
+    assert display.ax_.get_xlabel() == "predicted class"
+
+
+def test_confusion_of_an_estimator(decided):
+    y, predicted, columns, _ = decided
+    X = pd.DataFrame({"g": columns["g"], "x": 0.0})
+    display = GroupConfusionDisplay.from_estimator(
+        Fixed(predicted), X, y, by="g", display_labels=["-", "+"], include_values=False,
+        colorbar=False,
+    )  # fmt: skip
+    same = GroupConfusionDisplay.from_predictions(y, predicted, sensitive_features=columns)
+    np.testing.assert_array_equal(display.confusion_matrix, same.confusion_matrix)
+    assert display.groups == same.groups
+    assert display.text_ is None
+    assert display.colorbar_ is None
+    assert len(display.figure_.axes) == 1
+    assert same.colorbar_.ax.get_ylabel() == "fraction of the true class"
+    assert [t.get_text() for t in display.ax_.get_xticklabels()] == ["-", "+"]
+    again = display.plot(values_format=".1f", normalize=None)
+    assert again is display
+    assert display.text_[0, 0, 0].get_text() == f"{display.confusion_matrix[0, 0, 0]:.1f}"
+
+
+def test_confusion_of_intersections_missing_values_and_absent_classes():
+    y = np.array([0, 1, 2, 0, 1, 1])
+    predicted = np.array([0, 2, 2, 0, 1, 0])
+    columns = {"s": ["f", "f", "m", "m", "f", None], "r": [1, 1, 1, 2, 2, 2]}
+    display = GroupConfusionDisplay.from_predictions(
+        y, predicted, ["s", "r"], sensitive_features=columns, labels=[2, 0]
+    )
+    assert [group.partition(" (")[0] for group in display.groups] == [
+        "s=f, r=1", "s=f, r=2", "s=m, r=1", "s=m, r=2", "s=missing, r=2"
+    ]  # fmt: skip
+    expected = np.zeros((5, 2, 2))
+    expected[0, 1, 1] = expected[2, 0, 0] = expected[3, 1, 1] = 1
+    np.testing.assert_array_equal(display.confusion_matrix, expected)
+    assert np.isnan(display.shown_[1]).all()
+    assert display.text_[1, 0, 0].get_text() == "\N{EN DASH}"
+    assert display.text_[1, 0, 0].get_color() == "black"  # on no colour
+    display.figure_.canvas.draw()
+
+
+def test_confusion_that_does_not_fit(decided):
+    y, predicted, columns, _ = decided
+    with pytest.raises(ValueError, match="600 labels and 3 decisions"):
+        GroupConfusionDisplay.from_predictions(y, predicted[:3], sensitive_features=columns)
+    with pytest.raises(ValueError, match="groups are made by no column"):
+        GroupConfusionDisplay.from_estimator(Fixed(predicted), np.zeros((600, 1)), y)
+    with pytest.raises(ValueError, match="column 'race' is neither"):
+        GroupConfusionDisplay.from_predictions(y, predicted, "race", sensitive_features=columns)
+    with pytest.raises(ValueError, match="normalize must be one of"):
+        GroupConfusionDisplay.from_predictions(
+            y, predicted, sensitive_features=columns, normalize="rows"
+        )
+    with pytest.raises(ValueError, match="must be of shape"):
+        GroupConfusionDisplay(np.zeros((2, 2)), ["a", "b"])
+
+
+def test_group_displays_draw_into_the_axes_given(decided):
+    y, predicted, columns, _ = decided
+    figure, axes = plt.subplots(1, 2)
+    before = dict(matplotlib.rcParams)
+    given = {"sensitive_features": columns}
+    rates = GroupRatesDisplay.from_predictions(
+        y, predicted, each(fpr(), by="g"), **given, ax=axes[0]
+    )
+    confusion = GroupConfusionDisplay.from_predictions(y, predicted, "g", **given, ax=axes[1])
+    assert [rates.ax_, confusion.ax_] == list(axes)
+    assert rates.figure_ is confusion.figure_ is figure
+    assert len(plt.get_fignums()) == 1
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_nothing_overlaps_in_a_figure_of_its_own(adult):
+    """Legends, names and labels of real groups are inside the figure and apart."""
+    _, _, X, y = adult
+    columns = X[["sex", "race"]].astype(str)
+    predicted = (X["education-num"] > 12).astype(int).to_numpy()
+    rule = gap(fpr(), by=["sex", "race"], min_group_size=1) <= 0.05
+    display = GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+    inside = display.figure_.bbox
+    display.figure_.canvas.draw()
+    renderer = display.figure_.canvas.get_renderer()
+    ax = display.ax_
+    shown = [ax.get_legend(), ax.xaxis.label, *ax.get_yticklabels()]
+    boxes = [artist.get_window_extent(renderer) for artist in shown]
+    for i, box in enumerate(boxes):
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    axes_box = ax.get_window_extent(renderer)
+    assert not axes_box.overlaps(boxes[0])
+    assert axes_box.width > 0.4 * inside.width
+
+
+DOCS = Path(__file__).parents[1] / "docs" / "plots.md"
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
+def test_the_documented_figures_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, names)
+    kinds = (ConstraintHistoryDisplay, MultipliersDisplay, GroupRatesDisplay,
+             GroupConfusionDisplay, TradeoffDisplay)  # fmt: skip
+    drawn = [value for value in names.values() if isinstance(value, kinds)]
+    assert {type(display) for display in drawn} == set(kinds)
+    for display in drawn:
+        display.figure_.canvas.draw()
+    assert (tmp_path / "training.png").stat().st_size > 10_000
+
+
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules, points):
-    for module in ("matplotlib", "matplotlib.pyplot", "matplotlib.lines"):
+    for module in ("matplotlib", "matplotlib.pyplot", "matplotlib.lines", "matplotlib.axes"):
         monkeypatch.setitem(sys.modules, module, None)
     remedy = r'pip install "gbm_constrained\[plot\]"'
+    for display in (ConstraintHistoryDisplay, MultipliersDisplay):
+        with pytest.raises(ImportError, match=remedy):
+            display.from_estimator(two_rules)
+    given = {"sensitive_features": {"g": [0, 1]}}
     with pytest.raises(ImportError, match=remedy):
-        plot_history(two_rules)
+        GroupRatesDisplay.from_predictions([0, 1], [0, 1], each(fpr(), by="g"), **given)
+    with pytest.raises(ImportError, match=remedy):
+        GroupRatesDisplay.from_estimator(two_rules, None, None)
+    with pytest.raises(ImportError, match=remedy):
+        GroupConfusionDisplay.from_predictions([0, 1], [0, 1], **given)
+    with pytest.raises(ImportError, match=remedy):
+        GroupConfusionDisplay.from_estimator(two_rules, None, None)
+    with pytest.raises(ImportError, match=remedy):
+        TradeoffDisplay.from_estimator(two_rules, None, None, [0.1])
     with pytest.raises(ImportError, match=remedy):
         plot_threshold_curve([0, 1], [0.2, 0.8])
     with pytest.raises(ImportError, match=remedy):

@@ -1,0 +1,242 @@
+"""What a constrained fit tells while it runs: the state of its constraints, to callbacks.
+
+A callback is a function of one :class:`ConstraintState`, as LightGBM's are functions of one
+``CallbackEnv``; training ends when it returns True, as with XGBoost's ``TrainingCallback``. The
+parents' own callbacks go where they always went, and see boosters and metrics.
+
+>>> from sklearn.datasets import make_classification
+>>> from gbm_constrained import ConstrainedXGBClassifier, fnr
+>>> X, y = make_classification(random_state=0)
+>>> path = []
+>>> def keep(state):
+...     path.append((state.phase, state.rounds, state.violations.max()))
+>>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.3], n_estimators=4, n_jobs=1)
+>>> clf = clf.fit(X, y, constraint_callbacks=[keep])
+>>> [step[:2] for step in path]
+[('measuring', 0), ('measuring', 2), ('training', 0), ('training', 2)]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.rates import Constraint, Grouped
+from gbm_constrained.solvers.abpp import Record
+
+__all__ = ["ConstraintCallback", "ConstraintState"]
+
+Phase: TypeAlias = Literal["measuring", "training"]
+
+
+@dataclass(frozen=True)
+class ConstraintState:
+    """One outer iteration of a constrained fit, at its beginning.
+
+    Parameters
+    ----------
+    phase : {"measuring", "training"}
+        "measuring" while boosters are grown on parts of the rows to find the multipliers
+        (``measure_on="crossfit"`` or ``"holdout"``), "training" while the model itself is.
+    rows : str
+        The rows that all values here are of: ``"out of fold"``, ``"holdout"``,
+        ``"training rows"``, or an evaluation set that is watched. Training rows prove nothing.
+    iteration : int
+        Number of the outer iteration in this phase, from 0.
+    rounds : int
+        Boosting rounds so far in this phase; iterations of a linear learner.
+    n_rounds : int
+        Boosting rounds after which this phase ends.
+    done, total : int
+        Boosting rounds of all boosters of the fit together, fold boosters too: grown so far, and
+        in all.
+    seconds : float
+        Since the fit began.
+    record : Record
+        The solver's own account of the iteration.
+    compiled : CompiledConstraints
+        The constraints on these rows.
+    moving_bounds : bool
+        Whether bounds are those of mean losses (``error_form="log_loss"``).
+    """
+
+    phase: Phase
+    rows: str
+    iteration: int
+    rounds: int
+    n_rounds: int
+    done: int
+    total: int
+    seconds: float
+    record: Record
+    compiled: CompiledConstraints
+    moving_bounds: bool = False
+
+    @property
+    def objective(self) -> float:
+        """Weighted mean cross-entropy in nats."""
+        return self.record.objective
+
+    @property
+    def error(self) -> float:
+        """Weighted fraction of misclassified rows."""
+        return self.record.error
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints, in the order they were given in."""
+        return self.compiled.constraints
+
+    @cached_property
+    def values(self) -> pd.Series[float]:
+        """Value of what each constraint bounds, by constraint; NaN where it is undefined."""
+        return self._by_constraint(self.compiled.values(self.record.functionals), "value")
+
+    @cached_property
+    def bounds(self) -> pd.Series[float]:
+        """Bound of each constraint, by constraint."""
+        right = self.record.bounds if self.moving_bounds else self.compiled.bounds
+        return self._by_constraint(right, "bound")
+
+    @cached_property
+    def violations(self) -> pd.Series[float]:
+        """How far each value is beyond its bound, by constraint; negative where there is room."""
+        sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in self.constraints])
+        beyond = sign * (self.values.to_numpy() - self.bounds.to_numpy())
+        return self._by_constraint(beyond, "violation")
+
+    @cached_property
+    def rates(self) -> pd.Series[float]:
+        """Every rate that the constraints speak of, of each group, by how it prints."""
+        names = [name for j in range(len(self.constraints)) for name in self._rates_of(j)]
+        return pd.Series(self.record.functionals, index=names, name="rate")
+
+    @cached_property
+    def multipliers(self) -> pd.Series[float]:
+        """Multipliers of this iteration, by linear row as in ``multipliers_``."""
+        index = list(self.compiled.rows)
+        return pd.Series(self.record.multipliers, index=index, name="multiplier")
+
+    def _by_constraint(self, values: Any, name: str) -> pd.Series[float]:
+        return pd.Series(values, index=[str(c) for c in self.constraints], name=name)
+
+    def _rates_of(self, j: int) -> list[str]:
+        """Names of the functionals of a constraint."""
+        constraint, span = self.constraints[j], self.compiled.spans[j]
+        expression = constraint.expression
+        if not isinstance(expression, Grouped):
+            return [str(rate) for rate in constraint.rates]
+        rate = expression.rate
+        names = [str(rate.restricted(*group.selectors)) for group in self.compiled.groups[j]]
+        return [*names, str(rate)][: span.stop - span.start]  # the last one is that of all rows
+
+
+ConstraintCallback: TypeAlias = Callable[[ConstraintState], object]
+
+
+def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
+    """Callbacks as a list.
+
+    Raises
+    ------
+    TypeError
+        If there is something that cannot be called.
+    """
+    if callbacks is None:
+        return []
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise TypeError(
+            f"constraint_callbacks must be a list of functions of one ConstraintState, got "
+            f"{callbacks!r}: put it into a list."
+        )
+    found = list(callbacks)
+    for callback in found:
+        if isinstance(callback, type) or not callable(callback):
+            raise TypeError(
+                f"constraint_callbacks holds {callback!r}, which is not a function of one "
+                f"ConstraintState: the booster's own callbacks belong into callbacks=."
+            )
+    return found
+
+
+class Announcer:
+    """Tells callbacks of each outer iteration, and when training is over.
+
+    Parameters
+    ----------
+    callbacks : sequence of callable
+        Told in this order.
+    n_rounds : int
+        Boosting rounds asked for.
+    rounds_per_iteration : int
+        Boosting rounds of an outer iteration.
+
+    Attributes
+    ----------
+    n_scouts : int
+        Boosters that are grown before the model, on parts of the rows.
+    n_rounds : int
+        Boosting rounds after which training ends; fewer once a callback has asked for an end.
+    is_stopped : bool
+        Whether one has.
+    """
+
+    def __init__(
+        self, callbacks: Sequence[ConstraintCallback], n_rounds: int, rounds_per_iteration: int
+    ) -> None:
+        self.callbacks = callbacks
+        self.n_rounds = n_rounds
+        self.rounds_per_iteration = rounds_per_iteration
+        self.n_scouts = 0
+        self.is_stopped = False
+        self._started = time.perf_counter()
+
+    def teller(
+        self,
+        phase: Phase,
+        rows: str,
+        compiled: CompiledConstraints,
+        moving_bounds: bool = False,
+    ) -> Callable[[Record], None] | None:
+        """Make the callback of a solver; None where there is nobody to tell."""
+        if not self.callbacks:
+            return None
+
+        def tell(record: Record) -> None:
+            measuring = phase == "measuring"
+            before = 0 if measuring else self.n_scouts * self.n_rounds
+            state = ConstraintState(
+                phase=phase,
+                rows=rows,
+                iteration=record.iteration,
+                rounds=record.rounds,
+                n_rounds=self.n_rounds,
+                done=before + record.rounds * (self.n_scouts if measuring else 1),
+                total=(self.n_scouts + 1) * self.n_rounds,
+                seconds=time.perf_counter() - self._started,
+                record=record,
+                compiled=compiled,
+                moving_bounds=moving_bounds,
+            )
+            answers = [callback(state) for callback in self.callbacks]
+            if any(map(_asks_to_stop, answers)):
+                end = record.rounds + self.rounds_per_iteration
+                self.n_rounds, self.is_stopped = min(self.n_rounds, end), True
+
+        return tell
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether training ends after so many boosting rounds because a callback said so."""
+        return self.is_stopped and rounds >= self.n_rounds
+
+
+def _asks_to_stop(answer: object) -> bool:
+    """Whether a callback returned True; what else functions return means nothing."""
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)

@@ -1,0 +1,97 @@
+"""Constrained estimators as notebooks show them: scikit-learn's own view, and the constraints.
+
+scikit-learn's view stays as it is, with its scripts; what follows it has none, loads nothing, and
+escapes every text that a user chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+from sklearn import get_config
+from sklearn.utils import estimator_html_repr
+
+from gbm_constrained.mathematics import NOTE, math_of
+from gbm_constrained.options import check_constraints
+from gbm_constrained.page import ROOT, SYMBOLS, decimal, interval, style_sheet, table
+
+
+def html_of(estimator: Any) -> str:
+    """Write an estimator as HTML: its parameters, its constraints, and their report once fitted.
+
+    Parameters
+    ----------
+    estimator : constrained classifier
+        The estimator, fitted or not.
+    """
+    whole: str = estimator_html_repr(estimator)
+    parts = [*_constraints(estimator), *_report(estimator)]
+    if not parts:
+        return whole
+    content = "\n".join(parts)
+    return f'{whole}\n<div class="{ROOT}" lang="en">\n{style_sheet()}\n{content}\n</div>'
+
+
+def mime_bundle(estimator: Any) -> dict[str, str]:
+    """Make what notebooks choose from: the text, and HTML unless scikit-learn is told otherwise.
+
+    Parameters
+    ----------
+    estimator : constrained classifier
+        The estimator.
+    """
+    bundle = {"text/plain": repr(estimator)}
+    if get_config()["display"] == "diagram":
+        bundle["text/html"] = html_of(estimator)
+    return bundle
+
+
+def _constraints(estimator: Any) -> list[str]:
+    try:
+        constraints = check_constraints(estimator.constraints)
+    except (TypeError, ValueError) as error:  # as fit would say; a view must not fail
+        return ["<h2>Constraints</h2>", f"<p>{escape(str(error))}</p>"]
+    if not constraints:
+        return []
+    classes = getattr(estimator, "classes_", None)
+    known: Sequence[Any] | None = None if classes is None else list(classes)
+    rows = [[f"<code>{escape(str(c))}</code>", math_of(c, known)] for c in constraints]
+    shown = table(["Rule", "In symbols"], rows, left=(0, 1))
+    return ["<h2>Constraints</h2>", shown, f'<p class="soft">{escape(NOTE)}</p>']
+
+
+def _report(estimator: Any) -> list[str]:
+    report = getattr(estimator, "constraint_report_", None)
+    if report is None:
+        return []
+    rows = [
+        [
+            f"<code>{escape(r['constraint'])}</code>",
+            f"{r['bound']:g}",
+            decimal(r["train"]),
+            decimal(r["held_out"]),
+            interval(r["low"], r["high"]),
+            escape(r["rows"]) if isinstance(r["rows"], str) else "\N{EN DASH}",
+            decimal(r["multiplier"]),
+            _verdict(r["satisfied"]),
+        ]
+        for r in report.to_dict("records")
+    ]
+    head = ["Rule", "Bound", "Training rows", "Unseen rows", "95% interval", "Which rows",
+            "Multiplier", "On unseen rows"]  # fmt: skip
+    note = (
+        "Values on training rows prove nothing about others. On unseen rows a rule is satisfied "
+        "when its value is on the right side of the bound; the interval says how sure that is."
+    )
+    shown = table(head, rows, left=(0, 5, 7))
+    return ["<h2>Constraint report</h2>", shown, f'<p class="soft">{note}</p>']
+
+
+def _verdict(satisfied: Any) -> str:
+    if pd.isna(satisfied):
+        return "not measured"
+    badge, word = ("holds", "satisfied") if satisfied else ("violated", "violated")
+    return f'<span class="badge {badge}">{SYMBOLS[badge]} {word}</span>'

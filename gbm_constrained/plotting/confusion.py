@@ -1,0 +1,323 @@
+"""Confusion matrices of groups, one below the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import unique_labels
+
+from gbm_constrained.checks import as_labels, check_weight
+from gbm_constrained.compiler import Group
+from gbm_constrained.plotting.style import matplotlib, one_axes
+from gbm_constrained.rows import Rows, columns_of
+
+Normalize = Literal["true", "pred", "all"] | None
+UNITS = {
+    "true": "fraction of the true class",
+    "pred": "fraction of the predicted class",
+    "all": "fraction of the group",
+    None: "rows",
+}
+NOTHING = "\N{EN DASH}"  # where there are no rows to take a fraction of
+HEADING = 0.7  # height of a group's name, where that of a row of the matrix is one
+
+
+class GroupConfusionDisplay:
+    """Confusion matrix of each group, true classes down and predicted ones across.
+
+    Parameters
+    ----------
+    confusion_matrix : ndarray of shape (n_groups, n_classes, n_classes)
+        Weighted number of rows of each group, true class and predicted class.
+    groups : sequence of str
+        Names of the groups.
+    display_labels : sequence, default=None
+        Names of the classes; their positions by default.
+
+    Attributes
+    ----------
+    shown_ : ndarray of shape (n_groups, n_classes, n_classes)
+        The numbers as they are drawn, normalised.
+    text_ : ndarray of matplotlib Text of that shape, or None
+        What is written into the cells.
+    colorbar_ : matplotlib Colorbar or None
+        The scale of the colours.
+    ax_ : matplotlib Axes
+        What was drawn into.
+    figure_ : matplotlib Figure
+        Its figure.
+
+    See Also
+    --------
+    sklearn.metrics.ConfusionMatrixDisplay : That of all rows.
+    """
+
+    shown_: NDArray[np.float64]
+    text_: NDArray[Any] | None
+    colorbar_: Any
+    ax_: Any
+    figure_: Any
+
+    def __init__(
+        self,
+        confusion_matrix: NDArray[np.float64],
+        groups: Sequence[str],
+        *,
+        display_labels: Sequence[Any] | None = None,
+    ) -> None:
+        shape = np.shape(confusion_matrix)
+        if len(shape) != 3 or shape[1] != shape[2] or shape[0] != len(groups):
+            raise ValueError(
+                f"confusion_matrix must be of shape (n_groups, n_classes, n_classes) for "
+                f"{len(groups)} groups, got {shape}."
+            )
+        self.confusion_matrix = np.asarray(confusion_matrix)
+        self.groups = tuple(groups)
+        self.display_labels = list(range(shape[1]) if display_labels is None else display_labels)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        by: Any = None,
+        *,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        labels: Any = None,
+        display_labels: Any = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> GroupConfusionDisplay:
+        """Draw the confusion matrices of a fitted classifier, constrained or not.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Anything with ``predict``.
+        X : array-like of shape (n_samples, n_features)
+            Features of rows that it was not trained on.
+        y : array-like of shape (n_samples,)
+            Labels.
+        by : str or list of str, default=None
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns that make groups.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        labels : array-like, default=None
+            The classes and their order; by default those that occur, sorted.
+        display_labels : array-like, default=None
+            What to call them; their labels by default.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        **options
+            Options of :meth:`plot`.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            If there are no such columns, or labels, weights and columns are not equally many.
+        """
+        matplotlib("axes")
+        return cls._counted(
+            y, estimator.predict(X), by, sensitive_features, sample_weight, labels,
+            display_labels, X,
+        ).plot(ax, **options)  # fmt: skip
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        by: Any = None,
+        *,
+        sensitive_features: Any,
+        sample_weight: Any = None,
+        labels: Any = None,
+        display_labels: Any = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> GroupConfusionDisplay:
+        """Draw the confusion matrices of given decisions.
+
+        Parameters
+        ----------
+        y_true, y_pred : array-like of shape (n_samples,)
+            Labels, and decisions.
+        by : str or list of str, default=None
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns that make groups.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        labels : array-like, default=None
+            The classes and their order; by default those that occur, sorted.
+        display_labels : array-like, default=None
+            What to call them; their labels by default.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        **options
+            Options of :meth:`plot`.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            As :meth:`from_estimator`.
+        """
+        matplotlib("axes")
+        return cls._counted(
+            y_true, y_pred, by, sensitive_features, sample_weight, labels, display_labels, None
+        ).plot(ax, **options)
+
+    @classmethod
+    def _counted(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        by: Any,
+        sensitive_features: Any,
+        sample_weight: Any,
+        labels: Any,
+        display_labels: Any,
+        X: Any,
+    ) -> GroupConfusionDisplay:
+        true, decided = as_labels(y_true), as_labels(y_pred)
+        if true.size != decided.size:
+            raise ValueError(f"There are {true.size} labels and {decided.size} decisions.")
+        weight = check_weight(sample_weight, true.size)
+        classes = unique_labels(true, decided) if labels is None else np.asarray(labels)
+        columns = columns_of(sensitive_features, true.size)
+        names = tuple(columns) if by is None else (by,) if isinstance(by, str) else tuple(by)
+        nothing = np.zeros(true.size, dtype=np.intp)  # groups need no labels
+        attribute = Rows(nothing, classes, None, columns, [X]).attribute(names)
+        known = pd.Index(classes)
+        at = attribute.codes, known.get_indexer(true), known.get_indexer(decided)
+        counted = (at[1] >= 0) & (at[2] >= 0)  # of the classes that were asked for
+        counts = np.zeros((len(attribute.levels), classes.size, classes.size))
+        one = np.ones(true.size) if weight is None else weight
+        np.add.at(counts, tuple(each[counted] for each in at), one[counted])
+        sizes = np.bincount(attribute.codes, minlength=len(attribute.levels))
+        groups = [
+            f"{Group(names, frozenset([i]), level)} (n={sizes[i]:,})"
+            for i, level in enumerate(attribute.levels)
+        ]
+        shown = classes if display_labels is None else display_labels
+        return cls(counts, groups, display_labels=list(shown))
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        normalize: Normalize = "true",
+        include_values: bool = True,
+        values_format: str | None = None,
+        cmap: Any = "Blues",
+        colorbar: bool = True,
+    ) -> GroupConfusionDisplay:
+        """Draw the matrices.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        normalize : {"true", "pred", "all"}, default="true"
+            Numbers as fractions of the rows of a group: of the true class, of the predicted
+            class, or of all; None for the numbers themselves.
+        include_values : bool, default=True
+            Whether they are written into the cells.
+        values_format : str, default=None
+            How; three decimals for fractions and ``",.6g"`` for numbers by default.
+        cmap : str or matplotlib Colormap, default="Blues"
+            The colours.
+        colorbar : bool, default=True
+            Whether there is a scale of the colours.
+
+        Returns
+        -------
+        GroupConfusionDisplay
+            Itself.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            If `normalize` is something else.
+        """
+        n_groups, n, _ = self.confusion_matrix.shape
+        self.shown_ = _normalised(self.confusion_matrix, normalize)
+        height = n_groups * (n + HEADING)
+        ax = one_axes(ax, (2.6 + 0.9 * n, 1.3 + 0.42 * height))
+        colours = matplotlib("cm").ScalarMappable(
+            matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
+        )
+        tops = np.arange(n_groups) * (n + HEADING) + HEADING
+        self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
+        spec = values_format or (",.6g" if normalize is None else ".3f")
+        for i, top in enumerate(tops):
+            edges = np.arange(n + 1) - 0.5, top + np.arange(n + 1)
+            ax.pcolormesh(
+                *edges, self.shown_[i], norm=colours.norm, cmap=colours.cmap,
+                edgecolors="white", linewidth=1.0,
+            )  # fmt: skip
+            ax.text(
+                -0.5, top - 0.12, self.groups[i], ha="left", va="bottom", fontweight="bold",
+                fontsize="small",
+            )  # fmt: skip
+            if self.text_ is not None:
+                self._write(ax, colours, i, top, spec)
+        classes = [str(label) for label in self.display_labels]
+        ax.set_yticks(np.add.outer(tops, np.arange(n) + 0.5).ravel(), classes * n_groups)
+        ax.set_xticks(np.arange(n), classes)
+        ax.set_xlim(-0.5, n - 0.5)
+        ax.set_ylim(height, 0.0)
+        ax.set_xlabel("predicted class")
+        ax.set_ylabel("true class")
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        self.colorbar_ = None
+        if colorbar:
+            self.colorbar_ = ax.figure.colorbar(colours, ax=ax, label=UNITS[normalize])
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _write(self, ax: Any, colours: Any, i: int, top: float, spec: str) -> None:
+        """Write the numbers of a group into its cells, in a colour that is seen."""
+        assert self.text_ is not None
+        for (k, j), value in np.ndenumerate(self.shown_[i]):
+            red, green, blue, _ = colours.to_rgba(value)
+            bright = np.isnan(value) or 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+            self.text_[i, k, j] = ax.text(
+                j, top + k + 0.5, NOTHING if np.isnan(value) else format(value, spec), ha="center",
+                va="center", color="black" if bright else "white",
+            )  # fmt: skip
+
+
+def _normalised(counts: NDArray[np.float64], normalize: Normalize) -> NDArray[np.float64]:
+    """Take counts as fractions; NaN where there are no rows."""
+    axes: dict[str, Any] = {"true": 2, "pred": 1, "all": (1, 2)}
+    if normalize is None:
+        return counts
+    if normalize not in axes:
+        raise ValueError(f"normalize must be one of {[*axes, None]}, got {normalize!r}.")
+    total = counts.sum(axis=axes[normalize], keepdims=True)
+    nothing = np.full(counts.shape, np.nan)
+    return np.asarray(np.divide(counts, total, out=nothing, where=total > 0))
+
+
+def _largest(shown: NDArray[np.float64], normalize: Normalize) -> float:
+    if normalize in ("true", "pred"):
+        return 1.0
+    return float(max(np.nanmax(shown, initial=0.0), 1e-12))

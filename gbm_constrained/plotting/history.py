@@ -1,0 +1,333 @@
+"""How constrained values and multipliers moved while a model was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained.plotting.style import (
+    COLOURS,
+    GREY,
+    matplotlib,
+    one_axes,
+    split_rule,
+    tidy,
+    unit_of,
+)
+
+ROUNDS = "boosting rounds"
+
+
+class _HistoryDisplay:
+    """What both displays of a history share."""
+
+    ax_: Any
+    figure_: Any
+
+    def __init__(self, history: pd.DataFrame, step: str = ROUNDS) -> None:
+        if not isinstance(history, pd.DataFrame):
+            raise TypeError(
+                f"history must be the history_ of a constrained estimator, got a "
+                f"{type(history).__name__}."
+            )
+        self.history = history
+        self.step = step
+        self.constraints = tuple(
+            name.removeprefix("value[").removesuffix("]")
+            for name in history.columns
+            if name.startswith("value[")
+        )
+        if not self.constraints:
+            raise ValueError("The history holds no constraint: it has no column value[...].")
+
+    def _of(self, kind: str, constraint: str) -> NDArray[np.float64]:
+        """Values of a column over the rounds; NaN where there is none."""
+        name = f"{kind}[{constraint}]"
+        if name not in self.history:
+            return np.full(len(self.history), np.nan)
+        return self.history[name].to_numpy(dtype=np.float64)
+
+    def _finish(self, ax: Any) -> None:
+        ax.set_xlabel(self.step)
+        tidy(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+
+
+def _arguments(estimator: Any) -> tuple[pd.DataFrame, str]:
+    """History of an estimator, and what its rounds are."""
+    history = getattr(estimator, "history_", None)
+    if not isinstance(history, pd.DataFrame):
+        raise TypeError(
+            f"{type(estimator).__name__} has no history_: give an estimator that was fitted with "
+            f"constraints."
+        )
+    return history, "iterations" if hasattr(estimator, "n_iterations") else ROUNDS
+
+
+class ConstraintHistoryDisplay(_HistoryDisplay):
+    """Constrained values over the boosting rounds.
+
+    Each bounded value on the training rows (solid), on the held-out rows if there were any
+    (dashed), and its bound (dotted); a constraint has one colour, as in
+    :class:`MultipliersDisplay`.
+
+    Parameters
+    ----------
+    history : DataFrame
+        The ``history_`` of a constrained estimator.
+    step : str, default="boosting rounds"
+        What the horizontal axis counts.
+
+    Attributes
+    ----------
+    constraints : tuple of str
+        The constraints, as they print.
+    ax_ : matplotlib Axes
+        What was drawn into.
+    figure_ : matplotlib Figure
+        Its figure.
+
+    Raises
+    ------
+    ValueError
+        If the history holds no constraint.
+
+    See Also
+    --------
+    MultipliersDisplay : The multipliers over the same rounds.
+    """
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, **options: Any
+    ) -> ConstraintHistoryDisplay:
+        """Draw the history of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted constrained classifier
+            The estimator.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        **options
+            Options of :meth:`plot`.
+
+        Raises
+        ------
+        TypeError
+            If it has no history: it is not fitted, or has no constraints.
+        ImportError
+            If matplotlib is not installed.
+        """
+        return cls(*_arguments(estimator)).plot(ax, **options)
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        violation: bool = False,
+        train_name: str = "training rows",
+        held_out_name: str = "held-out rows",
+        names: Mapping[str, str] | None = None,
+    ) -> ConstraintHistoryDisplay:
+        r"""Draw the values.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        violation : bool, default=False
+            Draw :math:`\max(\text{value} - \text{bound}, 0)` instead of value and bound: with
+            several constraints that is easier to read.
+        train_name, held_out_name : str
+            What the legend calls the rows.
+        names : mapping from str to str, default=None
+            What the legend calls a constraint, by the constraint as it prints.
+
+        Returns
+        -------
+        ConstraintHistoryDisplay
+            Itself.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+
+        Notes
+        -----
+        The vertical axis is linear up to the smallest bound and logarithmic beyond: the first
+        rounds, where a whole class may be misclassified, would otherwise hide the last ones.
+        """
+        ax = one_axes(ax)
+        line_2d = matplotlib("lines").Line2D
+        rounds = self.history["rounds"].to_numpy()
+        rows = {
+            train_name: ("value", {"linestyle": "-", "linewidth": 1.8}),
+            held_out_name: ("held_out", {"linestyle": "--", "linewidth": 1.4}),
+        }
+        dotted = {"linestyle": ":", "linewidth": 1.4}
+        kinds: dict[str, dict[str, Any]] = {}
+        handles = []
+        for j, constraint in enumerate(self.constraints):
+            colour = COLOURS[j % len(COLOURS)]
+            bound = self._of("bound", constraint)
+            for name, (column, style) in rows.items():
+                value = self._of(column, constraint)
+                if np.isnan(value).all():
+                    continue
+                kinds[name] = style
+                drawn = _beyond(constraint, value, bound) if violation else value
+                ax.plot(rounds, drawn, color=colour, **style)
+            if not violation:
+                kinds["bound"] = dotted
+                ax.plot(rounds, bound, color=colour, **dotted)
+            label = (names or {}).get(constraint, constraint)
+            handles.append(line_2d([], [], color=colour, linewidth=1.8, label=label))
+        handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
+        self._scale(ax)
+        ax.set_ylabel(_value_label(self.constraints, violation))
+        ax.legend(handles=handles, framealpha=0.9)
+        self._finish(ax)
+        return self
+
+    def _scale(self, ax: Any) -> None:
+        """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""
+        bounds = np.array([self._of("bound", c) for c in self.constraints])
+        positive = bounds[bounds > 0]
+        linear = float(positive.min()) if positive.size else 1e-2
+        ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
+        ax.set_ylim(bottom=-0.05 * linear)  # a line at zero stays in sight
+        top = ax.get_ylim()[1]
+        first, last = int(np.floor(np.log10(linear))), int(np.ceil(np.log10(max(top, linear))))
+        decades = 10.0 ** np.arange(first, last + 1)
+        for digits in ([1], [1, 2, 5], range(1, 10)):  # as few as there may be
+            ticks = np.ravel(np.outer(decades, digits))
+            ticks = ticks[(ticks >= linear * (1 - 1e-9)) & (ticks <= top)]
+            if ticks.size >= 3:
+                break
+        ax.set_yticks([0.0, *ticks])
+        ax.set_yticks([], minor=True)
+        ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))
+
+
+class MultipliersDisplay(_HistoryDisplay):
+    """Multipliers over the boosting rounds: what each rule weighs in the objective.
+
+    A rule that compiles to several rows, such as a gap, has the sum of theirs.
+
+    Parameters
+    ----------
+    history : DataFrame
+        The ``history_`` of a constrained estimator.
+    step : str, default="boosting rounds"
+        What the horizontal axis counts.
+
+    Attributes
+    ----------
+    constraints : tuple of str
+        The constraints, as they print.
+    lines_ : list of matplotlib Line2D
+        The line of each.
+    ax_ : matplotlib Axes
+        What was drawn into.
+    figure_ : matplotlib Figure
+        Its figure.
+
+    Raises
+    ------
+    ValueError
+        If the history holds no constraint.
+
+    See Also
+    --------
+    ConstraintHistoryDisplay : The values over the same rounds.
+    """
+
+    lines_: list[Any]
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, **options: Any
+    ) -> MultipliersDisplay:
+        """Draw the multipliers of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted constrained classifier
+            The estimator.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        **options
+            Options of :meth:`plot`.
+
+        Raises
+        ------
+        TypeError
+            If it has no history: it is not fitted, or has no constraints.
+        ImportError
+            If matplotlib is not installed.
+        """
+        return cls(*_arguments(estimator)).plot(ax, **options)
+
+    def plot(
+        self, ax: Any = None, *, names: Mapping[str, str] | None = None, legend: bool = True
+    ) -> MultipliersDisplay:
+        """Draw the multipliers.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+        names : mapping from str to str, default=None
+            What the legend calls a constraint, by the constraint as it prints.
+        legend : bool, default=True
+            Whether there is one: below a :class:`ConstraintHistoryDisplay` its legend will do.
+
+        Returns
+        -------
+        MultipliersDisplay
+            Itself.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
+        ax = one_axes(ax)
+        rounds = self.history["rounds"].to_numpy()
+        self.lines_ = []
+        for j, constraint in enumerate(self.constraints):
+            multiplier = self._of("multiplier", constraint)
+            label = (names or {}).get(constraint, constraint)
+            colour = COLOURS[j % len(COLOURS)]
+            self.lines_ += ax.plot(rounds, multiplier, color=colour, linewidth=1.8, label=label)
+        # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
+        ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
+        ax.set_ylabel("multiplier")
+        if legend:
+            ax.legend(framealpha=0.9)
+        self._finish(ax)
+        return self
+
+
+def _beyond(
+    constraint: str, value: NDArray[np.float64], bound: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How far values are on the wrong side of a bound."""
+    over = bound - value if split_rule(constraint)[1] == ">=" else value - bound
+    return np.maximum(over, 0.0)
+
+
+def _value_label(constraints: tuple[str, ...], violation: bool) -> str:
+    """Name and unit of the vertical axis."""
+    unit = unit_of(constraints)
+    if violation:
+        return "violation" + unit
+    return (
+        split_rule(constraints[0])[0] if len(constraints) == 1 else "constrained values"
+    ) + unit

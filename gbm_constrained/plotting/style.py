@@ -1,0 +1,48 @@
+"""What all figures share: matplotlib on demand, colours, axes of their own, grids."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+# Okabe and Ito's palette, without its yellow: told apart with any colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "0.45"
+
+
+def matplotlib(module: str) -> Any:
+    """Import a module of matplotlib, or say what to install."""
+    try:
+        return importlib.import_module(f"matplotlib.{module}")
+    except ImportError as error:
+        raise ImportError('Plots need matplotlib: pip install "gbm_constrained[plot]".') from error
+
+
+def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
+    """Take the axes given, or those of a new figure."""
+    if ax is not None:
+        return ax
+    return matplotlib("pyplot").subplots(figsize=size, layout="constrained")[1]
+
+
+def tidy(ax: Any) -> None:
+    """Give axes a grid behind everything, and no frame above and on the right."""
+    ax.grid(True, color="0.9", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def split_rule(rule: str) -> tuple[str, str]:
+    """Split a constraint as it prints into what is bounded and the sense of the bound."""
+    sense = max("<=", ">=", key=lambda sign: rule.rfind(f" {sign} "))
+    return rule.rpartition(f" {sense} ")[0], sense
+
+
+def unit_of(rules: Iterable[str]) -> str:
+    """Name the unit of what constraints bound; empty where there are several."""
+    losses = {"log_loss" in rule for rule in rules}
+    if len(losses) != 1:
+        return ""
+    return " (nats)" if losses.pop() else " (fraction)"
