@@ -20,6 +20,7 @@ import xgboost as xgb
 from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
+from gbm_constrained import saving
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
@@ -178,7 +179,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         options = SolverOptions.of(self)
         if not options.constraints:
             native(X, y, sample_weight=sample_weight, base_margin=base_margin)
-            ConstrainedFit.forget(self)
+            self._forget()
             return self
         self._check_supported(options)
         with untouched_random_state(self):
@@ -221,15 +222,76 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
             observer.watches = measure_on == "watch"
             native(stack.X, stack.y, sample_weight=stack.sample_weight, base_margin=own_margin)
-            ConstrainedFit.forget(self)
+            self._forget()
             self._finish(fit, observer, base_margin)
         fit.complain()
         return self
 
-    def load_model(self, fname: Any) -> None:
-        """Load a model, and forget what is known of another one: its threshold and its reports."""
-        super().load_model(fname)
+    def _forget(self) -> None:
+        """Forget an earlier fit, and what the file of a model that was continued knows of it."""
         ConstrainedFit.forget(self)
+        self.get_booster().set_attr(**{saving.NAME: None})
+
+    def save_model(self, fname: Any) -> None:
+        """Save the model, its constraints and reports; plain XGBoost reads the same file.
+
+        Parameters
+        ----------
+        fname : str or path
+            Where to; the extension, ``json`` or ``ubj``, says in which form.
+
+        Raises
+        ------
+        TypeError
+            If a constraint holds a value that no file can hold.
+        """
+        booster, known = self.get_booster(), vars(self)
+        library = {name: known[name] for name in ("evals_result_",) if name in known}
+        note = saving.write_note(self, booster.num_boosted_rounds(), library)
+        booster.set_attr(**{saving.NAME: note})
+        try:
+            super().save_model(fname)
+        finally:
+            booster.set_attr(**{saving.NAME: None})
+
+    def load_model(self, fname: Any) -> ConstrainedXGBClassifier:
+        """Load a model, with its parameters, constraints and reports where the file has them.
+
+        The file of another program holds none: parameters stay as they are, apart from those that
+        the parent reads from it, and what is known of an earlier model is forgotten.
+
+        Parameters
+        ----------
+        fname : str, path or bytearray
+            Written by :meth:`save_model` or by XGBoost.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or of a newer version; the estimator is left as it was.
+        """
+        source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
+        with saving.unchanged_on_error(self):
+            vars(self).pop("_Booster", None)  # the parent would load into it
+            try:
+                super().load_model(fname)
+            except xgb.core.XGBoostError as error:
+                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {error}") from error
+            booster = self.get_booster()
+            note = saving.read_note(
+                booster.attr(saving.NAME),
+                self,
+                rounds=booster.num_boosted_rounds(),
+                n_classes=self.n_classes_,
+                source=source,
+            )
+            self._forget()
+            vars(self).pop("evals_result_", None)
+            if note is not None:
+                note.restore(self)
+                vars(self).update(note.library)
+                booster.set_param({"nthread": self.n_jobs or 0})
+        return self
 
     def _check_supported(self, options: SolverOptions) -> None:
         if self.objective not in NATIVE_OBJECTIVES:
