@@ -406,9 +406,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         except (ValueError, lgb.basic.LightGBMError) as error:
             raise ValueError(f"{source} cannot be loaded: {error}.") from error
         rounds = booster.current_iteration()
-        note = saving.read_note(
-            written, self, rounds=rounds, n_classes=n_classes, source=source
-        )
+        note = saving.read_note(written, self, rounds=rounds, n_classes=n_classes, source=source)
         with saving.unchanged_on_error(self):
             ConstrainedFit.forget(self)
             own = {
@@ -426,7 +424,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 encoder.classes_ = note.classes
                 own.update({name: note.library[name] for name in own if name in note.library})
             # LightGBM 4.6 does not know all of them.
-            vars(self).update({name: value for name, value in own.items() if name in vars(self)})
+            self.__dict__.update({name: own[name] for name in own if name in vars(self)})
             booster.best_iteration, booster.best_score = self._best_iteration, self._best_score
             self._Booster, self.fitted_ = booster, True
             self._n_features = self._n_features_in = booster.num_feature()

@@ -53,16 +53,18 @@ class Note:
 
     def restore(self, estimator: Any) -> None:
         """Give an estimator its parameters and what was measured; all else is its adapter's."""
-        own = {name: getattr(estimator, name) for name in self.left_out if hasattr(estimator, name)}
+        own = {
+            name: getattr(estimator, name) for name in self.left_out if hasattr(estimator, name)
+        }
         anew = type(estimator)(**{**own, **self.parameters})
-        vars(estimator).pop("kwargs", None)  # where XGBoost keeps parameters that it has no name for
+        vars(estimator).pop(
+            "kwargs", None
+        )  # where XGBoost keeps parameters that it has no name for
         vars(estimator).update(vars(anew))
         vars(estimator).update(self.fitted)
 
 
-def write_note(
-    estimator: Any, rounds: int, library: Mapping[str, Any], whole: bool = True
-) -> str:
+def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: bool = True) -> str:
     """Write the note of a fitted estimator.
 
     Parameters

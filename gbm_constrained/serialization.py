@@ -18,12 +18,11 @@ is ASCII.
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import math
 import types
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -71,6 +70,16 @@ CLASSES: dict[str, type] = {
         Estimate, Feasibility, RuleReached, TooFewRows,
     )
 }  # fmt: skip
+
+
+def _fields_of(cls: Any) -> dict[str, Any]:
+    """Fields of a class that are written, and what they hold."""
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
+    hints = get_type_hints(cls)
+    return {name: hints[name] for name in names if (cls, name) != (Deployed, "model")}
+
+
+FIELDS = {cls: _fields_of(cls) for cls in CLASSES.values()}
 
 
 def dumps(value: Any) -> str:
@@ -143,8 +152,8 @@ def _encode(value: Any) -> Any:
 def _encode_instance(value: Any) -> dict[str, Any]:
     if isinstance(value, Deployed) and value.model is not None:
         value = replace(value, model=None, forgotten=type(value.model).__name__)
-    fields = {name: _encode(getattr(value, name)) for name in _hints(type(value))}
-    return {TAG: type(value).__name__, **fields}
+    content = {name: _encode(getattr(value, name)) for name in FIELDS[type(value)]}
+    return {TAG: type(value).__name__, **content}
 
 
 def _encode_array(array: Any) -> dict[str, Any]:
@@ -163,34 +172,35 @@ def _encode_array(array: Any) -> dict[str, Any]:
 
 def _encode_pandas(value: Any) -> dict[str, Any]:
     if type(value) is pd.DataFrame:
-        columns = [_encode_column(value.iloc[:, j].array) for j in range(value.shape[1])]
+        columns = [_encode_column(value.iloc[:, j]) for j in range(value.shape[1])]
         index = {"index": _encode(value.index), "columns": _encode(value.columns)}
         return {TAG: "DataFrame", **index, "values": columns}
     if type(value) is pd.Series:
-        found = {"values": _encode_column(value.array), "index": _encode(value.index)}
+        found = {"values": _encode_column(value), "index": _encode(value.index)}
         return {TAG: "Series", **found, "name": _encode(value.name)}
     if type(value) is pd.RangeIndex:
         span = [value.start, value.stop, value.step]
         return {TAG: "RangeIndex", "span": span, "name": _encode(value.name)}
     if isinstance(value, pd.Index) and not isinstance(value, pd.MultiIndex):
-        return {TAG: "Index", "values": _encode_column(value.array), "name": _encode(value.name)}
+        return {TAG: "Index", "values": _encode_column(value), "name": _encode(value.name)}
     if type(value) is pd.Interval:
         ends = {"left": _encode(value.left), "right": _encode(value.right)}
         return {TAG: "Interval", **ends, "closed": value.closed}
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON.")
 
 
-def _encode_column(array: Any) -> dict[str, Any]:
+def _encode_column(column: Any) -> dict[str, Any]:
     """Values of a column or an index."""
-    dtype = array.dtype
+    dtype, array = column.dtype, column.array
     if isinstance(dtype, np.dtype):
-        return _encode_array(np.asarray(array))
+        return _encode_array(column.to_numpy())
     if isinstance(dtype, pd.CategoricalDtype):
         content = {"categories": _encode(dtype.categories), "codes": _encode_array(array.codes)}
         return {TAG: "Categorical", **content, "ordered": bool(dtype.ordered)}
     if str(dtype) not in EXTENSION_DTYPES:
         raise TypeError(f"A column of dtype {dtype} cannot be written as JSON.")
-    values = [None if missing else _encode(v) for v, missing in zip(array, array.isna(), strict=True)]
+    pairs = zip(array, array.isna(), strict=True)
+    values = [None if missing else _encode(item) for item, missing in pairs]
     return {TAG: "extension", "dtype": str(dtype), "values": values}
 
 
@@ -205,33 +215,25 @@ def _decode(value: Any) -> Any:
     if TAG not in value:
         return {key: _decode(item) for key, item in value.items()}
     name = value[TAG]
-    fields = {key: item for key, item in value.items() if key != TAG}
+    content = {key: item for key, item in value.items() if key != TAG}
     if not isinstance(name, str) or name not in {*READERS, *CLASSES, *SCALARS}:
         raise ValueError(f"There is no {name!r} that could be read.")
     if name in CLASSES:
-        return _decode_instance(CLASSES[name], fields)
+        return _decode_instance(CLASSES[name], content)
     if name in SCALARS:
-        return SCALARS[name][2](**fields)
-    return READERS[name](**fields)
+        return SCALARS[name][2](**content)
+    return READERS[name](**content)
 
 
-def _decode_instance(cls: type, fields: dict[str, Any]) -> Any:
-    hints = _hints(cls)
-    decoded = {key: _decode(item) for key, item in fields.items()}
+def _decode_instance(cls: type, content: dict[str, Any]) -> Any:
+    hints = FIELDS[cls]
+    decoded = {key: _decode(item) for key, item in content.items()}
     for key, item in decoded.items():
         if key not in hints:
             raise ValueError(f"{cls.__name__} has no field {key!r}.")
         if not _fits(item, hints[key]):
             raise ValueError(f"{item!r} cannot be the {key} of a {cls.__name__}.")
     return cls(**decoded)
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    """Fields of a class that are written, and what they hold."""
-    hints = get_type_hints(cls)
-    hints.pop("model", None)  # of Deployed: any object
-    return hints
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -333,7 +335,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "ndarray": _array,
     "extension": _extension,
     "Categorical": _categorical,
-    "RangeIndex": lambda span, name: pd.RangeIndex(*span, name=_decode(name)),
+    "RangeIndex": lambda span, name: pd.RangeIndex(range(*span), name=_decode(name)),
     "Index": _index,
     "Series": _series,
     "DataFrame": _frame,

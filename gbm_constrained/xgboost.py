@@ -272,7 +272,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """
         source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
         with saving.unchanged_on_error(self):
-            vars(self).pop("_Booster", None)  # the parent would load into it
+            self.__dict__.pop("_Booster", None)  # the parent would load into it
             try:
                 super().load_model(fname)
             except xgb.core.XGBoostError as error:
@@ -286,10 +286,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 source=source,
             )
             self._forget()
-            vars(self).pop("evals_result_", None)
+            self.__dict__.pop("evals_result_", None)
             if note is not None:
                 note.restore(self)
-                vars(self).update(note.library)
+                self.__dict__.update(note.library)
                 booster.set_param({"nthread": self.n_jobs or 0})
         return self
 
