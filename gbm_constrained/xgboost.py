@@ -13,6 +13,7 @@ import functools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from gbm_constrained.options import (
 )
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
@@ -274,9 +276,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         with saving.unchanged_on_error(self):
             self.__dict__.pop("_Booster", None)  # the parent would load into it
             try:
+                _check_complete(fname)
                 super().load_model(fname)
-            except xgb.core.XGBoostError as error:
-                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {error}") from error
+            except ValueError as error:  # as XGBoost's own are
+                told = str(error).partition("\nStack trace:")[0]
+                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {told}") from error
             booster = self.get_booster()
             note = saving.read_note(
                 booster.attr(saving.NAME),
@@ -463,6 +467,17 @@ def _matrix(
         feature_types=parent.feature_types,
         **more,
     )
+
+
+def _check_complete(fname: Any) -> None:
+    """Refuse a binary model that was cut, on which XGBoost would crash."""
+    if isinstance(fname, bytearray):
+        data = bytes(fname)
+    else:
+        path = Path(fname).expanduser()
+        data = path.read_bytes() if path.is_file() else b""  # XGBoost tells of a missing one
+    if is_ubjson(data):
+        check_complete(data)
 
 
 class _Trained:
