@@ -283,7 +283,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 raise xgb.core.XGBoostError(f"{source} cannot be loaded: {told}") from error
             booster = self.get_booster()
             note = saving.read_note(
-                booster.attr(saving.NAME),
+                booster.attributes().get(saving.NAME),
                 self,
                 rounds=booster.num_boosted_rounds(),
                 n_classes=self.n_classes_,
