@@ -278,12 +278,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             try:
                 _check_complete(fname)
                 super().load_model(fname)
-            except ValueError as error:  # as XGBoost's own are
-                told = str(error).partition("\nStack trace:")[0]
+                booster = self.get_booster()
+                text = booster.attr(saving.NAME)
+            # XGBoost's own errors are of the first kind; of an empty attribute, of the second.
+            except (ValueError, AssertionError) as error:
+                told = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
                 raise xgb.core.XGBoostError(f"{source} cannot be loaded: {told}") from error
-            booster = self.get_booster()
             note = saving.read_note(
-                booster.attributes().get(saving.NAME),
+                text,
                 self,
                 rounds=booster.num_boosted_rounds(),
                 n_classes=self.n_classes_,

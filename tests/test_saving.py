@@ -643,7 +643,8 @@ def within(name, **changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda note: "", "holds a note of gbm_constrained that cannot be read, .*Expecting v"),
+        (lambda note: "", "Expecting value|cannot be loaded: an attribute is empty"),
+        (lambda note: " ", "holds a note of gbm_constrained that cannot be read, .*Expecting v"),
         (lambda note: "[]", "cannot be read, so that the file must be damaged"),
         (lambda note: json.dumps(note)[:-20], "cannot be read"),
         (lambda note: {"version": "9"}, "cannot be read.*'format'"),
