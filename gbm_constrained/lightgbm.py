@@ -57,10 +57,15 @@ from gbm_constrained.solvers import ABPP
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
-# Of a fit, and not in the library's own file; the first two also hold of a part of a model.
-LIBRARY_ATTRIBUTES = (
-    "_objective", "_fitted_with_feature_names", "_evals_result", "_best_iteration", "_best_score",
-)  # fmt: skip
+# Of a fit, and not in the library's own file.
+LIBRARY_ATTRIBUTES = {
+    "_objective": str,
+    "_fitted_with_feature_names": bool,
+    "_evals_result": dict,
+    "_best_iteration": int,
+    "_best_score": dict,
+}
+OF_ANY_PART = ("_objective", "_fitted_with_feature_names")  # hold of any part of a model, too
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
@@ -373,7 +378,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
         upto = num_iteration if num_iteration is not None and num_iteration > 0 else end
         whole = start_iteration <= 0 and upto >= end
-        kept = LIBRARY_ATTRIBUTES if whole else LIBRARY_ATTRIBUTES[:2]
+        kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
         rounds = lgb.Booster(model_str=text).current_iteration()
         note = saving.write_note(self, rounds, library, whole)
@@ -405,8 +410,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             booster = lgb.Booster(model_str=text)
         except (ValueError, lgb.basic.LightGBMError) as error:
             raise ValueError(f"{source} cannot be loaded: {error}.") from error
-        rounds = booster.current_iteration()
-        note = saving.read_note(written, self, rounds=rounds, n_classes=n_classes, source=source)
+        note = saving.read_note(
+            written,
+            self,
+            LIBRARY_ATTRIBUTES,
+            rounds=booster.current_iteration(),
+            n_classes=n_classes,
+            source=source,
+        )
         with saving.unchanged_on_error(self):
             ConstrainedFit.forget(self)
             own = {

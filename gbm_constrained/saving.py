@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import gbm_constrained
 from gbm_constrained.checks import untouched_random_state
@@ -125,7 +126,13 @@ def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: b
 
 
 def read_note(
-    text: str | None, estimator: Any, *, rounds: int, n_classes: int, source: str
+    text: str | None,
+    estimator: Any,
+    library: Mapping[str, type],
+    *,
+    rounds: int,
+    n_classes: int,
+    source: str,
 ) -> Note | None:
     """Read the note of a file, and check that it can be that of the model in the file.
 
@@ -135,6 +142,8 @@ def read_note(
         The note.
     estimator : classifier
         Which loads the file.
+    library : dict from str to type
+        Fitted attributes of the parent that a note may hold.
     rounds, n_classes : int
         Boosting rounds and classes of the model in the file.
     source : str
@@ -158,7 +167,10 @@ def read_note(
         written_by, format_, noted = (content[name] for name in ("version", "format", "rounds"))
         if type(format_) is not int or type(noted) is not int:
             raise ValueError(f"it says format {format_!r} and {noted!r} rounds.")
-        note = _checked(content, type(estimator), n_classes) if format_ <= FORMAT else None
+        note = None
+        if format_ <= FORMAT:
+            note = _checked(content, type(estimator), n_classes)
+            _check_types("library", note.library, library)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{source} holds a note of gbm_constrained that cannot be read, so that the file must "
@@ -190,16 +202,23 @@ def _checked(content: dict[str, Any], cls: type, n_classes: int) -> Note:
         raise ValueError(f"its classes are not the {n_classes} of the model.")
     # Parameters of these names would stand in the place of methods.
     strange = [name for name in note.parameters if not isinstance(name, str) or hasattr(cls, name)]
-    strange += [name for name in note.fitted if name not in FITTED_ATTRIBUTES]
     if strange:
-        raise ValueError(f"{strange[0]!r} is neither parameter nor fitted attribute.")
+        raise ValueError(f"{strange[0]!r} is no parameter.")
     check_constraints(note.parameters.get("constraints"))
+    tables = {"constraint_report_": pd.DataFrame, "prefixes_": pd.DataFrame}
+    _check_types("fitted", note.fitted, {**dict.fromkeys(FITTED_ATTRIBUTES, object), **tables})
     columns = 1 if n_classes == 2 else n_classes
     for name in ("shift_", "_threshold"):
         shift = note.fitted.get(name, np.zeros(columns))
         if not isinstance(shift, np.ndarray) or shift.shape != (columns,):
             raise ValueError(f"{name} must hold {columns} numbers, got {shift!r}.")
     return note
+
+
+def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) -> None:
+    for name, value in given.items():
+        if name not in known or not isinstance(value, known[name]):
+            raise ValueError(f"{what} cannot hold {name!r}, or not as {type(value).__name__}.")
 
 
 @contextmanager

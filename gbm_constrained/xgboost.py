@@ -44,6 +44,7 @@ from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
+LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
 
 
@@ -248,7 +249,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             If a constraint holds a value that no file can hold.
         """
         booster, known = self.get_booster(), vars(self)
-        library = {name: known[name] for name in ("evals_result_",) if name in known}
+        library = {name: known[name] for name in LIBRARY_ATTRIBUTES if name in known}
         note = saving.write_note(self, booster.num_boosted_rounds(), library)
         booster.set_attr(**{saving.NAME: note})
         try:
@@ -287,6 +288,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             note = saving.read_note(
                 text,
                 self,
+                LIBRARY_ATTRIBUTES,
                 rounds=booster.num_boosted_rounds(),
                 n_classes=self.n_classes_,
                 source=source,
