@@ -380,7 +380,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         whole = start_iteration <= 0 and upto >= end
         kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
-        rounds = lgb.Booster(model_str=text).current_iteration()
+        rounds = text.count("\nTree=") // booster.num_model_per_iteration()
         note = saving.write_note(self, rounds, library, whole)
         text = add_note(text, saving.NAME, note)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
