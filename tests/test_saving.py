@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import lightgbm as lgb
@@ -29,6 +30,7 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
+from gbm_constrained.audit import audit
 from gbm_constrained.estimator import FITTED_ATTRIBUTES
 from gbm_constrained.ubjson import check_complete
 from tests.boosters import BOTH, CLASSIFIERS, RULES, margins_of, quiet
@@ -383,6 +385,8 @@ def test_a_rule_about_a_model_is_stored_by_its_name(library, problem, tmp_path):
     assert_same_state(library, vars(loaded), vars(model))
     with pytest.raises(ValueError, match="does not hold that model: state the constraint anew"):
         loaded.fit(X, y)
+    with pytest.raises(ValueError, match="does not hold that model: state the constraint anew"):
+        audit(loaded, X, y, loaded.constraints)
     loaded.set_params(constraints=model.constraints).fit(X, y)
 
 
@@ -421,6 +425,15 @@ def test_a_part_of_a_model_has_no_reports(problem, tmp_path):
     model.save_model(tmp_path / "whole.txt", num_iteration=12, importance_type="gain")
     loaded = ConstrainedLGBMClassifier().load_model(tmp_path / "whole.txt")
     assert_same_state("lightgbm", vars(loaded), vars(model))
+
+
+def test_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[1] / "docs" / "saving.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert len(blocks) == 2
+    exec("\n".join(blocks), {})
+    assert capsys.readouterr().out.startswith("[fpr <= 0.05] 0.0")
 
 
 # --- files of others, and models that others changed -------------------------------------------
