@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -21,6 +22,7 @@ from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import NotFittedError
 
+import gbm_constrained
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
@@ -115,7 +117,13 @@ def in_another_process(script, saved, folder):
     """Run a script that maps {name: (library, path, X)} to {name: anything}."""
     given = {key: (s.library, str(s.path), s.X) for key, s in saved.items()}
     (folder / "in.pkl").write_bytes(pickle.dumps(given))
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=folder)
+    package = str(Path(gbm_constrained.__file__).parents[1])
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": package},
+    )
     return pickle.loads((folder / "out.pkl").read_bytes())
 
 
