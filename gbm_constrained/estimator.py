@@ -57,6 +57,12 @@ from gbm_constrained.unseen import (
 
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
 
+# What a constrained fit leaves on an estimator.
+FITTED_ATTRIBUTES = (
+    "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
+    "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
+)  # fmt: skip
+
 
 def _product(a: Float | None, b: Float | None) -> Float | None:
     if a is None or b is None:
@@ -693,11 +699,7 @@ class ConstrainedFit:
     @staticmethod
     def forget(estimator: Any) -> None:
         """Remove from an estimator what an earlier constrained fit left on it."""
-        names = (
-            "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-            "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
-        )  # fmt: skip
-        for name in names:
+        for name in FITTED_ATTRIBUTES:
             estimator.__dict__.pop(name, None)
 
     def complain(self) -> None:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import lightgbm as lgb
@@ -22,14 +23,24 @@ import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
+from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
-from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
+from gbm_constrained.lightgbm_model import (
+    add_intercept,
+    add_note,
+    check_complete,
+    classifier_of,
+    restore_objective,
+    scale_trees,
+    take_note,
+)
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
@@ -49,6 +60,15 @@ from gbm_constrained.solvers import ABPP
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
+# Of a fit, and not in the library's own file.
+LIBRARY_ATTRIBUTES = {
+    "_objective": str,
+    "_fitted_with_feature_names": bool,
+    "_evals_result": dict,
+    "_best_iteration": int,
+    "_best_score": dict,
+}
+OF_ANY_PART = ("_objective", "_fitted_with_feature_names")  # hold of any part of a model, too
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
@@ -344,6 +364,108 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
+
+    def save_model(
+        self,
+        fname: Any,
+        *,
+        num_iteration: int | None = None,
+        start_iteration: int = 0,
+        importance_type: str = "split",
+    ) -> None:
+        """Save the model, its constraints and reports; plain LightGBM reads the same file.
+
+        Parameters
+        ----------
+        fname : str or path
+            Where to.
+        num_iteration, start_iteration, importance_type
+            As in :meth:`lightgbm.Booster.save_model`; by default all rounds up to the best one. A
+            part of the model is saved without reports and threshold, which are those of the whole.
+
+        Raises
+        ------
+        TypeError
+            If a constraint or a label holds a value that no file can hold.
+        ValueError
+            If the objective is a function, without which the file would be read as raw scores.
+        """
+        booster = self.booster_
+        if callable(self._objective):
+            raise ValueError(
+                f"objective={self._objective!r} cannot be saved: what a file of LightGBM predicts "
+                f"under an objective of one's own are raw scores. Pickle the estimator."
+            )
+        text = booster.model_to_string(num_iteration, start_iteration, importance_type)
+        end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+        upto = num_iteration if num_iteration is not None and num_iteration > 0 else end
+        whole = start_iteration <= 0 and upto >= end
+        kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
+        library = {name: vars(self)[name] for name in kept if name in vars(self)}
+        rounds = text.count("\nTree=") // booster.num_model_per_iteration()
+        note = saving.write_note(self, rounds, library, whole)
+        text = add_note(text, saving.NAME, note)
+        Path(fname).write_text(text, encoding="utf-8", newline="\n")
+
+    def load_model(self, fname: Any) -> ConstrainedLGBMClassifier:
+        """Load a model, with its parameters, constraints and reports where the file has them.
+
+        The file of another program holds none: parameters stay as they are, classes are numbered
+        from 0, and what is known of an earlier model is forgotten.
+
+        Parameters
+        ----------
+        fname : str or path
+            Written by :meth:`save_model` or by LightGBM.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, holds no classifier, or is of a newer version; the estimator
+            is left as it was.
+        """
+        source = f"The file {fname}"
+        try:
+            text, written = take_note(Path(fname).read_text(encoding="utf-8"), saving.NAME)
+            check_complete(text)
+            objective, n_classes = classifier_of(text)
+            booster = lgb.Booster(model_str=text)
+        except (ValueError, lgb.basic.LightGBMError) as error:
+            raise ValueError(f"{source} cannot be loaded: {error}.") from error
+        note = saving.read_note(
+            written,
+            self,
+            LIBRARY_ATTRIBUTES,
+            rounds=booster.current_iteration(),
+            n_classes=n_classes,
+            source=source,
+        )
+        with saving.unchanged_on_error(self):
+            ConstrainedFit.forget(self)
+            own = {
+                "_objective": objective,
+                "_fitted_with_feature_names": booster.feature_name()
+                != [f"Column_{j}" for j in range(booster.num_feature())],
+                "_evals_result": {},
+                "_best_iteration": booster.best_iteration,
+                "_best_score": booster.best_score,
+            }
+            encoder = LabelEncoder()
+            encoder.classes_ = np.arange(n_classes)
+            if note is not None:
+                note.restore(self)
+                encoder.classes_ = note.classes
+                own.update({name: note.library[name] for name in own if name in note.library})
+            # LightGBM 4.6 does not know all of them.
+            self.__dict__.update({name: own[name] for name in own if name in vars(self)})
+            booster.best_iteration, booster.best_score = self._best_iteration, self._best_score
+            self._Booster, self.fitted_ = booster, True
+            self._n_features = self._n_features_in = booster.num_feature()
+            self._le, self._class_weight = encoder, None
+            self._classes, self._n_classes = encoder.classes_, n_classes
+            codes = encoder.transform(encoder.classes_)
+            self._class_map = dict(zip(encoder.classes_, codes, strict=True))
+        return self
 
     def _truncate(self, rounds: int) -> None:
         """Keep the first rounds of the booster."""

@@ -6,6 +6,9 @@ file does not hold. Both are mended in the text that LightGBM itself writes and 
 - the intercept is added to the leaves of the first tree of each class, as LightGBM does under its
   own objective (leaf and internal values, constants of linear leaves, shrinkage one);
 - the objective line is put where LightGBM writes it.
+
+A line of its own, the note, is kept in a file next to what the Python package of LightGBM adds. No
+reader looks at lines there that it does not know.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import re
 from collections.abc import Callable, Sequence
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
+PANDAS = "\npandas_categorical:"  # LightGBM looks for it in the last line
+CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
 def restore_objective(text: str, objective: str) -> str:
@@ -56,8 +61,78 @@ def scale_trees(text: str, scale: Sequence[float]) -> str:
     return _map_trees(text, rescale)
 
 
+def add_note(text: str, name: str, note: str) -> str:
+    """Add a line to the text of a model, before the last one.
+
+    Parameters
+    ----------
+    text : str
+        Model text, as ``Booster.model_to_string`` writes it.
+    name : str
+        How the line begins.
+    note : str
+        JSON, ASCII, without line breaks.
+    """
+    # Some readers refuse lines with two equality signs; in JSON these stand in strings only.
+    note = note.replace("=", "\\u003d")
+    head, mark, last = text.rpartition(PANDAS)
+    return f"{head}\n{name}:{note}\n{mark}{last}"
+
+
+def take_note(text: str, name: str) -> tuple[str, str | None]:
+    """Split the text of a model into what LightGBM wrote and the note; None without one."""
+    head, mark, last = text.rpartition(PANDAS)
+    before, found, note = head.rpartition(f"\n{name}:")
+    if not found or "\n" in note.removesuffix("\n"):
+        return text, None
+    return f"{before}{mark}{last}", note
+
+
+def check_complete(text: str) -> None:
+    """Check that the text of a model is whole: LightGBM may abort the process on one that is not.
+
+    Raises
+    ------
+    ValueError
+        If something is missing; the message says what.
+    """
+    if not text.startswith("tree\n"):
+        raise ValueError("it does not begin with 'tree', as models of LightGBM do")
+    head, *trees = _split_trees(text)
+    sizes = re.search(r"^tree_sizes=([\d ]*)$", head, flags=re.M)
+    if sizes is None or "\nend of trees\n" not in text:
+        raise ValueError("it ends before its trees do")
+    *trees, last = trees or [""]
+    trees = [*trees, *filter(None, [last.partition("end of trees")[0]])]
+    if [len(tree.encode()) for tree in trees] != [int(size) for size in sizes[1].split()]:
+        raise ValueError("its trees do not have the sizes that it says")
+    if not re.search(r"(\npandas_categorical:(null|\[.*\])|\nend of parameters)\n+\Z", text):
+        raise ValueError("its end is missing")
+
+
+def classifier_of(text: str) -> tuple[str, int]:
+    """Objective and number of classes of a model.
+
+    Raises
+    ------
+    ValueError
+        If it is no classifier.
+    """
+    objective = re.search(r"^objective=(\w+)", text, flags=re.M)
+    n_classes = re.search(r"^num_class=(\d+)$", text, flags=re.M)
+    if objective is None or n_classes is None or objective[1] not in CLASSIFIERS:
+        known = "none" if objective is None else repr(objective[1])
+        raise ValueError(f"its objective is {known}, which makes no classifier")
+    return objective[1], max(int(n_classes[1]), 2)
+
+
+def _split_trees(text: str) -> list[str]:
+    """Head of a model's text, and its trees, the last one with all that follows."""
+    return re.split(r"^(?=Tree=\d+\n)", text, flags=re.M)
+
+
 def _map_trees(text: str, change: Callable[[int, str], str]) -> str:
-    head, *trees = re.split(r"^(?=Tree=\d+\n)", text, flags=re.M)
+    head, *trees = _split_trees(text)
     trees[-1], rest = trees[-1].split("end of trees", 1)
     trees = [change(i, tree) for i, tree in enumerate(trees)]
     # LightGBM finds trees by their size in bytes and aborts the process on a wrong one.

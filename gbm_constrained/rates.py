@@ -117,6 +117,13 @@ class Mask:
     packed: bytes
     n_samples: int
 
+    def __post_init__(self) -> None:
+        if self.n_samples < 0 or len(self.packed) != -(-self.n_samples // 8):
+            raise ValueError(
+                f"A mask of {self.n_samples} rows takes one bit for each, got "
+                f"{len(self.packed)} bytes."
+            )
+
     @classmethod
     def from_array(cls, mask: ArrayLike) -> Mask:
         rows = np.asarray(mask)
@@ -151,11 +158,15 @@ class Deployed:
         Name of a column of the sensitive features, or of X, that holds decisions.
     decisions : tuple, default=None
         A decision for each training row.
+    forgotten : str, default=None
+        What a classifier was called that the file of this constraint does not hold. The
+        constraint still prints, and cannot be fitted.
     """
 
     model: Any = None
     column: Hashable = None
     decisions: tuple[Hashable, ...] | None = None
+    forgotten: str | None = None
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> Deployed:
@@ -174,11 +185,13 @@ class Deployed:
         return cls(decisions=tuple(decisions.tolist()))
 
     def __hash__(self) -> int:
-        return hash((id(self.model), self.column, self.decisions))
+        return hash((id(self.model), self.column, self.decisions, self.forgotten))
 
     def __str__(self) -> str:
         if self.column is not None:
             return repr(self.column)
+        if self.forgotten is not None:
+            return self.forgotten
         return type(self.model).__name__ if self.decisions is None else "decisions"
 
     def __repr__(self) -> str:

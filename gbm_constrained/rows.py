@@ -292,6 +292,12 @@ class Rows:
         return Attribute(known, mapped[codes])
 
     def _decisions(self, deployed: Deployed) -> Codes:
+        if deployed.forgotten is not None:
+            raise ValueError(
+                f"A constraint asks a {deployed} for its decisions, and the file that it was "
+                f"loaded from does not hold that model: state the constraint anew with the model, "
+                f"as in churn(to=model), and set it by set_params(constraints=...)."
+            )
         if deployed.column is not None:
             decisions = self._column(deployed.column)
         elif deployed.decisions is not None:

@@ -13,6 +13,7 @@ import functools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import xgboost as xgb
 from scipy.special import expit, logit, softmax
 from sklearn.utils import _safe_indexing
 
+from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
@@ -41,9 +43,11 @@ from gbm_constrained.options import (
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
+LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
 
 
@@ -186,7 +190,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         options = SolverOptions.of(self)
         if not options.constraints:
             native(X, y, sample_weight=sample_weight, base_margin=base_margin)
-            ConstrainedFit.forget(self)
+            self._forget()
             return self
         self._check_supported(options)
         with untouched_random_state(self):
@@ -230,7 +234,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
             observer.watches = measure_on == "watch"
             native(stack.X, stack.y, sample_weight=stack.sample_weight, base_margin=own_margin)
-            ConstrainedFit.forget(self)
+            self._forget()
             self._finish(fit, observer, base_margin)
         fit.complain()
         return self
@@ -242,10 +246,76 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         prints = bool(eval_set) or any(isinstance(c, monitors) for c in self.callbacks or ())
         return Progress("round", lines=prints)
 
-    def load_model(self, fname: Any) -> None:
-        """Load a model, and forget what is known of another one: its threshold and its reports."""
-        super().load_model(fname)
+    def _forget(self) -> None:
+        """Forget an earlier fit, and what the file of a model that was continued knows of it."""
         ConstrainedFit.forget(self)
+        self.get_booster().set_attr(**{saving.NAME: None})
+
+    def save_model(self, fname: Any) -> None:
+        """Save the model, its constraints and reports; plain XGBoost reads the same file.
+
+        Parameters
+        ----------
+        fname : str or path
+            Where to; the extension, ``json`` or ``ubj``, says in which form.
+
+        Raises
+        ------
+        TypeError
+            If a constraint holds a value that no file can hold.
+        """
+        booster, known = self.get_booster(), vars(self)
+        library = {name: known[name] for name in LIBRARY_ATTRIBUTES if name in known}
+        note = saving.write_note(self, booster.num_boosted_rounds(), library)
+        booster.set_attr(**{saving.NAME: note})
+        try:
+            super().save_model(fname)
+        finally:
+            booster.set_attr(**{saving.NAME: None})
+
+    def load_model(self, fname: Any) -> ConstrainedXGBClassifier:
+        """Load a model, with its parameters, constraints and reports where the file has them.
+
+        The file of another program holds none: parameters stay as they are, apart from those that
+        the parent reads from it, and what is known of an earlier model is forgotten.
+
+        Parameters
+        ----------
+        fname : str, path or bytearray
+            Written by :meth:`save_model` or by XGBoost.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or of a newer version; the estimator is left as it was.
+        """
+        source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
+        with saving.unchanged_on_error(self):
+            self.__dict__.pop("_Booster", None)  # the parent would load into it
+            try:
+                _check_complete(fname)
+                super().load_model(fname)
+                booster = self.get_booster()
+                text = booster.attr(saving.NAME)
+            # XGBoost's own errors are of the first kind; of an empty attribute, of the second.
+            except (ValueError, AssertionError) as error:
+                told = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
+                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {told}") from error
+            note = saving.read_note(
+                text,
+                self,
+                LIBRARY_ATTRIBUTES,
+                rounds=booster.num_boosted_rounds(),
+                n_classes=self.n_classes_,
+                source=source,
+            )
+            self._forget()
+            self.__dict__.pop("evals_result_", None)
+            if note is not None:
+                note.restore(self)
+                self.__dict__.update(note.library)
+                booster.set_param({"nthread": self.n_jobs or 0})
+        return self
 
     def _repr_html_inner(self) -> str:
         return html_of(self)
@@ -424,6 +494,17 @@ def _matrix(
         feature_types=parent.feature_types,
         **more,
     )
+
+
+def _check_complete(fname: Any) -> None:
+    """Refuse a binary model that was cut, on which XGBoost would crash."""
+    if isinstance(fname, bytearray):
+        data = bytes(fname)
+    else:
+        path = Path(fname).expanduser()
+        data = path.read_bytes() if path.is_file() else b""  # XGBoost tells of a missing one
+    if is_ubjson(data):
+        check_complete(data)
 
 
 class _Trained:
