@@ -61,8 +61,6 @@ OPTION_OF = {
     "random_state": "--seed",
     "seed": "--seed",
 }
-# Values under which the model is more than its file holds.
-NOT_IN_A_FILE = (("iterate", "randomized"), ("probabilities", "calibrated"))
 MANY_TEXTS = 1000  # distinct values of a column that is likely to name its rows
 
 
@@ -223,11 +221,6 @@ def _parameters(options: argparse.Namespace) -> dict[str, Any]:
             given[name] = json.loads(value)
         except ValueError:
             given[name] = {"True": True, "False": False, "None": None}.get(value, value)
-        if (name, given[name]) in NOT_IN_A_FILE:
-            raise ValueError(
-                f"--param {pair!r}: a model file holds one model whose decisions are its own; do "
-                f"this in Python."
-            )
     _check_known(options.library, given)
     for name in ("measure_on", "guarantee", "delta"):
         if getattr(options, name) is not None:

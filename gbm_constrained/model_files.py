@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -46,10 +44,7 @@ def save_classifier(
     """
     if isinstance(classifier, ConstrainedXGBClassifier):
         classifier.get_booster().set_attr(**{LABELS_ATTRIBUTE: json.dumps(list(labels))})
-    if hasattr(classifier, "save_model"):
-        classifier.save_model(os.fspath(path))
-    else:
-        classifier.booster_.save_model(os.fspath(path))
+    classifier.save_model(os.fspath(path))
 
 
 def with_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -226,16 +221,13 @@ class LightGBMModel(ModelFile):
     """A model of LightGBM, which writes spaces in the names of columns as underscores."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        classifier = _load_lightgbm(path)
+        classifier = ConstrainedLGBMClassifier().load_model(os.fspath(path))
         super().__init__(path, classifier)
-        booster = classifier.booster_
-        objective = re.search(r"^objective=(\w+)", booster.model_to_string(num_iteration=1), re.M)
-        if objective is None or objective[1] not in ("binary", "multiclass", "multiclassova"):
-            raise ValueError(f"{path} is a model of LightGBM, and no classifier.")
-        self.features = list(booster.feature_name())
-        self.n_classes = max(2, int(booster.num_model_per_iteration()))
-        classes = getattr(classifier, "classes_", None)
-        self.labels = None if classes is None else np.asarray(classes).tolist()
+        self.features = list(classifier.booster_.feature_name())
+        self.n_classes = int(classifier.n_classes_)
+        # LightGBM's own file numbers the classes.
+        is_named = not np.array_equal(classifier.classes_, np.arange(self.n_classes))
+        self.labels = classifier.classes_.tolist() if is_named else None
         self.constraints = stored_constraints(classifier)
 
     def take(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -252,31 +244,6 @@ class LightGBMModel(ModelFile):
                 f"{len(names)} in their place: {names}. Columns must be of the same kind."
             )
         return dict(zip(names, known, strict=True))
-
-
-def _load_lightgbm(path: str | os.PathLike[str]) -> Any:
-    """Read a classifier: with all that was saved with it, or what LightGBM itself reads."""
-    if hasattr(ConstrainedLGBMClassifier, "load_model"):
-        classifier = ConstrainedLGBMClassifier()
-        classifier.load_model(os.fspath(path))
-        return classifier
-    return _BoosterClassifier(lgb.Booster(model_file=os.fspath(path)))
-
-
-class _BoosterClassifier:
-    """A LightGBM booster that predicts class positions, as ``LGBMClassifier`` does labels."""
-
-    constraints: ClassVar[None] = None
-
-    def __init__(self, booster: lgb.Booster) -> None:
-        self.booster_ = booster
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        given = np.asarray(self.booster_.predict(X))
-        return np.column_stack([1.0 - given, given]) if given.ndim == 1 else given
-
-    def predict(self, X: Any) -> NDArray[np.intp]:
-        return np.asarray(self.predict_proba(X).argmax(axis=1))
 
 
 def stored_constraints(
