@@ -7,9 +7,9 @@ Find as many positives, change few of the decisions::
 
 A plain model, trained on older rows, is deployed. Its successor learns from rows that came since,
 under two rules: a ``recall()`` of at least that of the deployed model, and
-``churn(to=deployed) <= c``: at most a fraction c of the decisions may differ. The deployed model has not seen the new rows, so
-both rules mean there what they mean later on. Prints for several c what changes, for the better
-and for the worse, and saves a figure.
+``churn(to=deployed) <= c``: at most a fraction c of the decisions may differ. The deployed model
+has not seen the new rows, so both rules mean there what they mean later on. Prints for several c
+what changes, for the better and for the worse, and saves a figure.
 
 Any data set with two classes will do: who has Default of Credit Card Clients (UCI 350) can put it
 in the place of Adult.
