@@ -1,15 +1,15 @@
 """Configuration of the documentation: ``make docs``, or ``sphinx-build docs build/docs``."""
 
-import importlib.metadata
 import sys
 from pathlib import Path
 
+import gbm_constrained
 from gbm_constrained.datasets import load_dry_bean
 
 sys.path.insert(0, str(Path(__file__).parent))  # for gallery_arguments
 
 project = "gbm_constrained"
-version = release = importlib.metadata.version("gbm_constrained")
+version = release = gbm_constrained.__version__
 html_title = f"{project} {release}"
 
 extensions = [
@@ -25,6 +25,7 @@ templates_path = ["_templates"]
 
 # --- text ----------------------------------------------------------------------------------------
 myst_heading_anchors = 3
+suppress_warnings = ["toc.empty_glob"]  # the guide lists pages of optional parts by pattern
 
 # --- reference -----------------------------------------------------------------------------------
 add_module_names = False
