@@ -151,8 +151,19 @@ def run_shell(fence, folder):
 
 def is_ours(fence):
     """Whether a block of shell commands calls this package."""
-    called = {line.split()[0] for line in fence.text.splitlines() if line.strip()}
+    called = set(re.findall(r"(?:^|[|&;(])[ ]*([\w-]+)", fence.text, re.MULTILINE))
     return fence.info in ("bash", "console", "sh", "shell") and bool(called & set(commands()))
+
+
+def test_shell_blocks_run_commands_of_this_package_alone(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "commands", lambda: {"tidy-json": ["json.tool", "main"]})
+    ours = Fence("bash", "echo '[1]' > list\ncat list | tidy-json --compact\n", 1)
+    assert is_ours(ours)
+    assert run_shell(ours, tmp_path) == "[1]\n"
+    assert not is_ours(Fence("bash", "pip install tidy-json\n", 1))
+    assert not is_ours(Fence("text", "tidy-json list\n", 1))
+    with pytest.raises(AssertionError, match="No such file"):
+        run_shell(Fence("bash", "tidy-json nothing\n", 1), tmp_path)
 
 
 @EVERY_PAGE
