@@ -27,6 +27,7 @@ check:
 	$(BIN)/python -m pytest
 
 docs:
+	rm -rf build/docs docs/gallery docs/generated
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet ".[docs]"
 	$(BIN)/sphinx-build -W --keep-going docs build/docs
