@@ -1,4 +1,7 @@
-"""Fairness on Adult: rates of the sexes, and of sex and race together, that differ by little.
+"""Fairness on Adult
+=================
+
+Rates of the sexes, and of sex and race together, that differ by little::
 
     python examples/adult_fairness.py
 
@@ -35,6 +38,10 @@ from gbm_constrained import Constraint, error_rate, fpr, gap, selection_rate, tp
 from gbm_constrained.datasets import load_adult
 from gbm_constrained.plotting import plot_requested
 
+# %%
+# The rules
+# ---------
+# A rule is made for each bound. Small intersections of sex and race are merged into one group.
 BOUNDS = [0.05, 0.02]
 
 # Each rule by its bound; equalized odds is two constraints, of which the larger value counts.
@@ -54,6 +61,11 @@ RULES: dict[str, Callable[[float], list[Constraint]]] = {
 }
 
 
+# %%
+# Training and measuring
+# ----------------------
+# For each rule the plain model stands beside the constrained ones: a bound that never binds leaves
+# the library's own model.
 def main() -> None:
     args = parse_arguments(__doc__, rounds=150, rows=48_842)
     adult = load(load_adult, data_home=args.data_home)
@@ -119,6 +131,10 @@ def main() -> None:
     plot(table, args.output / "adult_fairness.png")
 
 
+# %%
+# The figure
+# ----------
+# On the left what was asked for and what was found; on the right what it costs.
 def plot(table: pd.DataFrame, path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     left, right = plot_requested(
@@ -132,5 +148,8 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

@@ -1,12 +1,15 @@
-"""Replace a deployed model on Adult: find as many positives, change few of its decisions.
+"""Replacing a deployed model on Adult
+===================================
+
+Find as many positives, change few of the decisions::
 
     python examples/churn_and_recall.py
 
 A plain model, trained on older rows, is deployed. Its successor learns from rows that came since,
-under two rules: ``recall() >= `` that of the deployed model, and ``churn(to=deployed) <= c``: at
-most a fraction c of the decisions may differ. The deployed model has not seen the new rows, so
-both rules mean there what they mean later on. Prints for several c what changes, for the better
-and for the worse, and saves a figure.
+under two rules: a ``recall()`` of at least that of the deployed model, and
+``churn(to=deployed) <= c``: at most a fraction c of the decisions may differ. The deployed model
+has not seen the new rows, so both rules mean there what they mean later on. Prints for several c
+what changes, for the better and for the worse, and saves a figure.
 
 Any data set with two classes will do: who has Default of Credit Card Clients (UCI 350) can put it
 in the place of Adult.
@@ -38,9 +41,17 @@ from gbm_constrained import churn, recall
 from gbm_constrained.datasets import load_adult
 from gbm_constrained.plotting import COLOURS, plot_requested
 
+# %%
+# The bounds on the churn
+# -----------------------
+# Each is the largest fraction of decisions that may differ from those of the deployed model.
 BOUNDS = [0.04, 0.03, 0.02]
 
 
+# %%
+# Training and measuring
+# ----------------------
+# The deployed model learns from the older half of the rows, its successors from the newer half.
 def main() -> None:
     args = parse_arguments(__doc__, rounds=150, rows=48_842)
     adult = load(load_adult, data_home=args.data_home)
@@ -118,6 +129,9 @@ def measures(y: Any, predicted: Any, before: Any) -> dict[str, float]:
     }
 
 
+# %%
+# The figure
+# ----------
 def plot(table: pd.DataFrame, path: Path) -> None:
     points = table.assign(requested=pd.to_numeric(table["c"], errors="coerce"))
     figure, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
@@ -145,5 +159,8 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

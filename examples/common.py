@@ -120,7 +120,6 @@ def print_groups(report: pd.DataFrame) -> None:
 
 
 def save(figure: plt.Figure, path: Path) -> None:
-    """Save a figure and say where."""
+    """Save a figure and say where. It stays open: the gallery shows it."""
     figure.savefig(path, dpi=150)
-    plt.close(figure)
     print(f"Saved {path}")

@@ -1,4 +1,7 @@
-"""Fairness on COMPAS: errors that are as frequent in every group of persons.
+"""Fairness on COMPAS
+==================
+
+Errors that are as frequent in every group of persons::
 
     python examples/compas_fairness.py
 
@@ -36,6 +39,10 @@ from gbm_constrained import error_rate, gap
 from gbm_constrained.datasets import load_compas
 from gbm_constrained.plotting import plot_requested
 
+# %%
+# The rules
+# ---------
+# Races, and races by sex; groups of fewer than 300 persons are dropped or merged.
 BOUNDS = [0.08, 0.05, 0.02]
 PAPER = ["c_charge_degree", "age_cat", "race", "sex", "priors_count", "two_year_recid"]
 RACE = gap(error_rate(), by="race", min_group_size=300, small_groups="drop")
@@ -47,6 +54,10 @@ RULES = {
 }
 
 
+# %%
+# Training and measuring
+# ----------------------
+# Groups are columns of the features here, so that ``fit`` needs no ``sensitive_features``.
 def main() -> None:
     args = parse_arguments(__doc__, rounds=60, rows=6_172)
     tables = {
@@ -115,6 +126,9 @@ def main() -> None:
     plot(table, args.output / "compas_fairness.png")
 
 
+# %%
+# The figure
+# ----------
 def plot(table: pd.DataFrame, path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     left, right = plot_requested(
@@ -128,5 +142,8 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

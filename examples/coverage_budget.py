@@ -1,4 +1,7 @@
-"""A budget on Adult: select at most so many persons, here and where no label is known.
+"""A budget on Adult
+=================
+
+Select at most so many persons, here and where no label is known::
 
     python examples/coverage_budget.py
 
@@ -34,6 +37,10 @@ from gbm_constrained import Constraint, dataset, precision, selection_rate
 from gbm_constrained.datasets import load_adult
 from gbm_constrained.plotting import plot_requested
 
+# %%
+# The budgets
+# -----------
+# Three budgets, each spent in four ways: the last is a threshold on the plain model.
 BUDGETS = [0.15, 0.1, 0.05]
 PRECISION = 0.9
 BUDGET, MONITOR = "budget on training rows", "budget on monitored rows"
@@ -42,6 +49,10 @@ RULES = [BUDGET, MONITOR, PRECISE, THRESHOLD]
 PLAIN_MODEL = "plain model"
 
 
+# %%
+# Training and measuring
+# ----------------------
+# The labels of the monitored rows are never looked at.
 def main() -> None:
     args = parse_arguments(__doc__, rounds=150, rows=48_842)
     adult = load(load_adult, data_home=args.data_home)
@@ -129,6 +140,9 @@ def constraints(rule: str, budget: float) -> list[Constraint]:
     return both[:1] if rule == BUDGET else both
 
 
+# %%
+# The figure
+# ----------
 def plot(table: pd.DataFrame, path: Path) -> None:
     # The plain model is where each line starts.
     plain = table[table["rule"] == PLAIN_MODEL]
@@ -146,5 +160,8 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

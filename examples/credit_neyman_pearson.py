@@ -1,4 +1,7 @@
-"""Neyman-Pearson classification of card frauds: miss at most 5 % of them.
+"""Card frauds: a bound on the miss rate
+=====================================
+
+Neyman-Pearson classification: miss at most 5 % of the frauds::
 
     python examples/credit_neyman_pearson.py            # the bundled sample, 40,492 rows
     python examples/credit_neyman_pearson.py --full     # all 284,807 rows
@@ -34,6 +37,10 @@ from gbm_constrained.plotting import (
     plot_threshold_curve,
 )
 
+# %%
+# The rule
+# --------
+# Miss at most this fraction of the frauds. Two other bounds make the trade-off curve.
 MISS_RATE = 0.05  # the rule: the fraction of frauds that may be missed
 BOUNDS = [0.1, 0.05, 0.02]  # of the trade-off curve
 
@@ -44,6 +51,11 @@ PARAMS = {"learning_rate": 0.05, "max_depth": 3, "min_child_weight": 10}
 THRESHOLD, CONSTRAINT, GUARANTEE = "plain, other threshold", "constrained", "with a guarantee"
 
 
+# %%
+# Training and measuring
+# ----------------------
+# The plain model, the plain model with another threshold, the constrained models, and one with a
+# guarantee.
 def main() -> None:
     args = parse_arguments()
     credit = load(load_credit, full=args.full, data_home=args.data_home)
@@ -194,6 +206,9 @@ def save_models(output: Path, constrained: Any, X_test: pd.DataFrame) -> None:
     )
 
 
+# %%
+# The figures
+# -----------
 def plot_histories(path: Path, constrained: dict[str, Any]) -> None:
     figure, axes = plt.subplots(
         2, len(constrained), figsize=(10, 6), sharex=True, sharey="row", layout="constrained"
@@ -242,5 +257,8 @@ def plot_trade_offs(path: Path, table: pd.DataFrame, scores: Any, y_test: Any) -
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

@@ -1,4 +1,7 @@
-"""Neyman-Pearson classification of seven sorts of beans, four of them with an error bound.
+"""Seven sorts of beans, four with an error bound
+==============================================
+
+Neyman-Pearson classification of several classes::
 
     python examples/dry_bean_neyman_pearson.py
 
@@ -34,6 +37,10 @@ from gbm_constrained.plotting import (
     TradeoffDisplay,
 )
 
+# %%
+# The rules
+# ---------
+# Bounds on the errors of four of the seven classes; the other three are free.
 EXPECTED_ERRORS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}  # by position of the sorted class names
 FACTORS = [2, 1, 0.5]  # of the expected errors, for the trade-off curve
 
@@ -44,6 +51,9 @@ FACTORS = [2, 1, 0.5]  # of the expected errors, for the trade-off curve
 PARAMS = {"learning_rate": 0.1, "max_depth": 2, "min_child_weight": 1}
 
 
+# %%
+# Training and measuring
+# ----------------------
 def main() -> None:
     args = parse_arguments()
     beans = load(load_dry_bean, data_home=args.data_home)
@@ -159,6 +169,9 @@ def trade_off_points(models: dict[str, Any], X: Any, y: Any) -> pd.DataFrame:
     return pd.DataFrame(points)
 
 
+# %%
+# The figures
+# -----------
 def plot_histories(path: Path, models: Any, names: list[str]) -> None:
     legend = {
         str(rule): f"error of {names[k]} <= {bound:g}"
@@ -207,5 +220,8 @@ def plot_trade_offs(path: Path, models: Any, X: Any, y: Any) -> None:
     save(figure, path)
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()

@@ -112,8 +112,10 @@ def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
     ----------
     scores : array-like of shape (n,)
         A score of each row; ties are on the safe side.
-    bound, delta
-        As in :func:`umbrella_rank`.
+    bound : float
+        Largest allowed rate.
+    delta : float
+        Probability that the rate is larger in spite of it.
 
     References
     ----------

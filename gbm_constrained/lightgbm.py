@@ -379,9 +379,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         ----------
         fname : str or path
             Where to.
-        num_iteration, start_iteration, importance_type
-            As in :meth:`lightgbm.Booster.save_model`; by default all rounds up to the best one. A
-            part of the model is saved without reports and threshold, which are those of the whole.
+        num_iteration : int, default=None
+            Boosting rounds to save; all up to the best one by default. A part of the model is
+            saved without reports and threshold, which are those of the whole.
+        start_iteration : int, default=0
+            The first of them.
+        importance_type : {"split", "gain"}, default="split"
+            Importance of the features that LightGBM writes into its file.
 
         Raises
         ------

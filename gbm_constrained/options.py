@@ -110,7 +110,8 @@ FITTED_ATTRIBUTES_DOC = """
     References
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
-       Algorithm 1 and section 5."""
+       Algorithm 1 and section 5.
+"""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ By = str | Sequence[str] | None
 
 _PARITY_DOC = """
     Parameters
-    ----------
+    ----------{rate}
     difference_bound : float, default=None
         Largest allowed difference between any group and all rows; 0.01 when neither bound is
         given.
@@ -65,9 +65,7 @@ _PARITY_DOC = """
         Slack of the ratio: ``ratio_bound * rate[g] - rate <= slack``, and the same with the two
         exchanged.
     by : str or list of str, default=None
-        Columns that make the groups; all sensitive features together by default.
-    on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+        Columns that make the groups; all sensitive features together by default.{on}
 
     Returns
     -------
@@ -176,15 +174,22 @@ def ErrorRateParity(  # noqa: N802
     return _parity(error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
+_RATE_DOC = """
+    rate : Rate, default=None
+        What is compared; the selection rate by default."""
+_ON_DOC = """
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`."""
+_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="")
+UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
 for _preset in (
-    UtilityParity,
     DemographicParity,
     TruePositiveRateParity,
     FalsePositiveRateParity,
     EqualizedOdds,
     ErrorRateParity,
 ):
-    _preset.__doc__ = (_preset.__doc__ or "") + "\n" + _PARITY_DOC
+    _preset.__doc__ = f"{_preset.__doc__ or ''}\n{_PARITY_DOC.format(rate='', on=_ON_DOC)}"
 
 
 def BoundedGroupLoss(  # noqa: N802
@@ -198,8 +203,10 @@ def BoundedGroupLoss(  # noqa: N802
         Mean cross-entropy in nats, or error rate.
     upper_bound : float
         Largest allowed loss of a group.
-    by, on
-        As in the other presets.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
     """
     losses = {"log_loss": log_loss, "zero_one": error_rate}
     if loss not in losses:
@@ -223,10 +230,13 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
 
     Parameters
     ----------
-    to, on
-        As in :func:`gbm_constrained.rates.churn`.
+    to : fitted classifier, str or array-like
+        The deployed model, the name of a column of its decisions, or one decision for each
+        training row.
     bound : float
         Largest allowed fraction.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
     """
     return Constraint(churn(to=to, on=on), "<=", bound)
 
@@ -238,8 +248,10 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
     ----------
     bound : float, default=0.02
         Largest allowed difference.
-    by, on
-        As in the other presets.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
     """
     return Constraint(gap(tpr(on=on), by=by), "<=", bound)
 
@@ -249,10 +261,12 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
 
     Parameters
     ----------
-    by, on
-        As in the other presets.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
     bound : float, default=0.8
         Smallest allowed ratio.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.rates`.
     """
     return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
 

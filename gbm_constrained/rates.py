@@ -364,7 +364,17 @@ class Rate(Expression):
         )
 
     def restricted(self, *selectors: Selector) -> Rate:
-        """Return the same rate on fewer rows."""
+        """Return the same rate on fewer rows.
+
+        Parameters
+        ----------
+        *selectors : Label, Column, DataSet, Mask, ...
+            What the rows must be besides; as ``on=`` reads it.
+
+        Returns
+        -------
+        Rate
+        """
         return replace(
             self, terms=tuple((a, replace(t, on=(*t.on, *selectors))) for a, t in self.terms)
         )

@@ -1,9 +1,7 @@
 """Progress and callbacks: what a fit tells while it runs, and that it changes nothing."""
 
 import copy
-import re
 import sys
-from pathlib import Path
 
 import lightgbm as lgb
 import numpy as np
@@ -552,17 +550,3 @@ def test_progress_of_a_rule_that_is_undefined(binary, bars):
     make("xgboost", [precision() >= 0.9], measure_on="train").fit(*binary)
     assert bars[0].notes[0].endswith("rules undefined")
     assert "undefined" not in bars[0].notes[-1]
-
-
-DOCS = Path(__file__).parents[1] / "docs" / "callbacks.md"
-
-
-@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
-def test_the_documented_callbacks_work(capsys):
-    names = {}
-    for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL):
-        exec(code, names)
-    said = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"\d+ iterations seen, \d+ rounds trained", said[0])
-    assert int(said[0].split()[3]) < 100  # the callback has stopped it
-    assert said[-1].startswith("['binary_logloss'] ")

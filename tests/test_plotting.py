@@ -1,9 +1,7 @@
 """The figures show what the history holds, and ask for matplotlib only when it is needed."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -701,24 +699,6 @@ def test_nothing_overlaps_in_a_figure_of_its_own(adult):
     axes_box = ax.get_window_extent(renderer)
     assert not axes_box.overlaps(boxes[0])
     assert axes_box.width > 0.4 * inside.width
-
-
-DOCS = Path(__file__).parents[1] / "docs" / "plots.md"
-
-
-@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
-def test_the_documented_figures_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL):
-        exec(code, names)
-    kinds = (ConstraintHistoryDisplay, MultipliersDisplay, GroupRatesDisplay,
-             GroupConfusionDisplay, TradeoffDisplay)  # fmt: skip
-    drawn = [value for value in names.values() if isinstance(value, kinds)]
-    assert {type(display) for display in drawn} == set(kinds)
-    for display in drawn:
-        display.figure_.canvas.draw()
-    assert (tmp_path / "training.png").stat().st_size > 10_000
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules, points):

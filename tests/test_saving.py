@@ -435,15 +435,6 @@ def test_a_part_of_a_model_has_no_reports(problem, tmp_path):
     assert_same_state("lightgbm", vars(loaded), vars(model))
 
 
-def test_the_documentation_runs(tmp_path, monkeypatch, capsys):
-    text = (Path(__file__).parents[1] / "docs" / "saving.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == 2
-    exec("\n".join(blocks), {})
-    assert capsys.readouterr().out.startswith("[fpr <= 0.05] 0.0")
-
-
 # --- files of others, and models that others changed -------------------------------------------
 
 

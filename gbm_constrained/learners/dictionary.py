@@ -148,16 +148,46 @@ class DictionaryLearner:
         self._row_weight = lagrangian._weighted(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
-        """Scores of the training rows at given weights."""
+        """Scores of the training rows at given weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape ``shape``
+            Weights of the weak learners.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
         return np.asarray((self._scores @ weights).reshape(self._margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """Objective f at given weights: weighted mean cross-entropy plus ridge."""
+        """Objective f at given weights: weighted mean cross-entropy plus ridge.
+
+        Parameters
+        ----------
+        weights : ndarray of shape ``shape``
+            Weights of the weak learners.
+
+        Returns
+        -------
+        float
+        """
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self._ridge * weights**2).sum()) / 2
 
     def violations(self, weights: Float) -> Float:
-        """Constraints g at given weights, rate minus bound, shape (m,)."""
+        """Constraints g at given weights: rate minus bound.
+
+        Parameters
+        ----------
+        weights : ndarray of shape ``shape``
+            Weights of the weak learners.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
         statistics = self.lagrangian.at(self.margin(weights)).statistics()
         return self.lagrangian.constraints.violations(statistics)
 
@@ -230,12 +260,23 @@ class DictionaryLearner:
     # -- the loop ---------------------------------------------------------------------------------
 
     def solver(self, kind: type[ABPP] = ABPP, **options: Any) -> ABPP:
-        """ABPP (or CBPR) with the constants of this learner; `options` are its parameters.
+        """ABPP (or CBPR) with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
         scores: the smaller tau, the larger dual steps may be, and a subproblem that is solved
         exactly costs the same (measured: a third of the iterations). In the distance of weights
         it is divided by the largest eigenvalue of the scores' second moment.
+
+        Parameters
+        ----------
+        kind : {ABPP, CBPR}, default=ABPP
+            The outer loop.
+        **options
+            Its parameters.
+
+        Returns
+        -------
+        ABPP or CBPR
         """
         if kind is CBPR and self.metric == "weights":
             raise ValueError(
@@ -293,8 +334,12 @@ class DictionaryLearner:
 
         Parameters
         ----------
-        n_iterations, tol, start, **options
-            As those of :meth:`solve`.
+        n_iterations : int
+            Most outer iterations.
+        tol : float, default=0
+            Residual at which to stop; see :class:`Solution`.
+        start : ndarray like ``shape``, default=None
+            Initial weights; zeros by default.
         solver : ABPP or CBPR, default=None
             The solver itself, in the place of its options. Of CBPR only the outer iterates are
             yielded, the start first, and `n_iterations` counts the inner ones.
@@ -302,6 +347,12 @@ class DictionaryLearner:
             Whether Lipschitz constants are the largest that were observed on the path, instead
             of bounds for any scores. Rows that are right hardly react, so that dual steps grow by
             the square of that; the theorem no longer speaks of them. In the distance of scores.
+        **options
+            Parameters of :class:`~gbm_constrained.solvers.ABPP`.
+
+        Yields
+        ------
+        Solution
         """
         if n_iterations < 1:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")

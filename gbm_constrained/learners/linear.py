@@ -52,7 +52,17 @@ class LinearLearner(DictionaryLearner):
         super().__init__(lagrangian, X, l2=l2, penalised=penalised, metric=metric)
 
     def coefficients(self, weights: Float) -> tuple[Float, Float]:
-        """Coefficients and intercepts, in the shapes of scikit-learn."""
+        """Coefficients and intercepts, in the shapes of scikit-learn.
+
+        Parameters
+        ----------
+        weights : ndarray of shape ``shape``
+            Weights of the features, and of the intercept last.
+
+        Returns
+        -------
+        coef, intercept : ndarray
+        """
         rows = np.atleast_2d(weights.T)
         intercept = rows[:, -1] if self.fit_intercept else np.zeros(rows.shape[0])
         return rows[:, : self.n_features].copy(), intercept.copy()

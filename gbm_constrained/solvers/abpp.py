@@ -229,7 +229,13 @@ class ABPP:
         return self.gradient(point)
 
     def begin_iteration(self, point: Point) -> None:
-        """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5."""
+        """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5.
+
+        Parameters
+        ----------
+        point : Point
+            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
+        """
         self._dual_step(point, point.statistics())
 
     def _dual_step(
@@ -368,7 +374,17 @@ class ABPP:
         return self._anchor, self.proximal_weight
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
-        """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
+        """Gradient and Hessian of the current subproblem at `point`, multiplied by W.
+
+        Parameters
+        ----------
+        point : Point
+            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
+
+        Returns
+        -------
+        gradient, hessian : ndarray like the scores
+        """
         centre, weight = self.proximal
         if centre is self._anchor and (self._rounds - 1) % self.rounds_per_iteration == 0:
             centre = None  # in the first round of an iteration that is the point itself
