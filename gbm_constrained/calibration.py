@@ -134,6 +134,11 @@ def best_shift(
     nearest to zero is taken; several classes are searched from several starts, and the outcome is
     never worse than no shift.
 
+    Of several classes, those that no constraint tells apart keep their scores relative to each
+    other. The best decisions under constraints on rates weigh the probability of each class by
+    what the constraints say of it (its multipliers in the Lagrangian), so that such classes have
+    equal weights: biases between them would only fit noise.
+
     Rows of constraints with a mean loss are left out and listed in the result; where no others
     are, the scores stay.
 
@@ -438,6 +443,7 @@ class _Merits:
         self.uncalibrated = tuple(np.flatnonzero(has_loss).tolist())
         kept = np.flatnonzero(~has_loss)
         self.right = right[kept]
+        self.alike = _alike(compiled.A[kept], decisions.n_classes)
         rows = compiled.R[kept]
         used = np.unique(rows.indices)
         self.combine = None
@@ -469,6 +475,21 @@ class _Merits:
         parts = [self._reduced(values) for _, values in self.linear.along(line)]
         error, worst, total = (np.concatenate(part) for part in zip(*parts, strict=True))
         return error, worst, total
+
+
+def _alike(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
+    """Classes that no constraint tells apart, whatever the cell, as sets."""
+    by_class = costs.tocsc()
+    groups: list[tuple[int, ...]] = []
+    for j in range(n_classes):
+        mine = by_class[:, j::n_classes]
+        for i, group in enumerate(groups):
+            if (by_class[:, group[0] :: n_classes] != mine).nnz == 0:
+                groups[i] = (*group, j)
+                break
+        else:
+            groups.append((j,))
+    return groups
 
 
 def _best(error: Float, excess: Float, shift: Float) -> int:
@@ -506,12 +527,12 @@ class _Biases:
 class _BiasSearch:
     """Search for the biases of several classes, one line after the other.
 
-    A line raises one class, or two by the same amount, against all others. It is searched exactly
-    for the smallest error plus violations times a penalty, which grows: small ones lead along
-    good trade-offs to the feasible biases, where the last phase lowers the error. The best biases
-    by largest violation and error are remembered on every line, whatever it was searched for.
-    Where no biases found are feasible and violations have a price, the best by error plus that are
-    given instead.
+    A line raises one class, or two by the same amount, against all others; classes that no
+    constraint tells apart are one here. It is searched exactly for the smallest error plus
+    violations times a penalty, which grows: small ones lead along good trade-offs to the feasible
+    biases, where the last phase lowers the error. The best biases by largest violation and error
+    are remembered on every line, whatever it was searched for. Where no biases found are feasible
+    and violations have a price, the best by error plus that are given instead.
 
     Parameters
     ----------
@@ -530,10 +551,10 @@ class _BiasSearch:
         self.size = np.abs(self.scores).max(axis=0)
         k, n = self.scores.shape
         self.lines_left = int(np.clip(VISITS // n, FEWEST_LINES, MOST_LINES))
-        self.single: list[tuple[int, ...]] = [(j,) for j in range(k)]
+        self.single = merits.alike if len(merits.alike) > 1 else []
         self.double: list[tuple[int, ...]] = []
-        if 4 <= k <= PAIRS_UP_TO:  # of three, a pair is the third class lowered
-            self.double = list(combinations(range(k), 2))
+        if 4 <= len(self.single) <= PAIRS_UP_TO:  # of three, a pair is the third lowered
+            self.double = [(*one, *other) for one, other in combinations(self.single, 2)]
         self.best = self.fair = self._at(np.zeros(k))
 
     def _at(self, value: Float) -> _Biases:
@@ -545,7 +566,7 @@ class _BiasSearch:
         k = self.scores.shape[0]
         every = [*self.single, *self.double]
         rng = np.random.default_rng(0)
-        start, stalled = self.best, RESTARTS if self.merits.stays else 0
+        start, stalled = self.best, 0 if every else RESTARTS
         while self.lines_left and stalled < RESTARTS:
             before = self.best
             for penalty in PENALTIES:
@@ -554,7 +575,10 @@ class _BiasSearch:
             if self.price is not None and self.best.excess > 0.0:
                 self._descend(self.fair, self.price, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
-            start = self._at(self.best.value + rng.normal(size=k) * 2.0 * 0.5**stalled)
+            noise = np.zeros(k)
+            for group in self.single:
+                noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
+            start = self._at(self.best.value + noise)
         unmet = self.best.excess > 0.0 and self.price is not None
         value = (self.fair if unmet else self.best).value
         return np.asarray(value - value.mean())

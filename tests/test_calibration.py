@@ -308,13 +308,19 @@ def test_thinned_curve(most):
 def grid_search(problem, cells, compiled, steps=90, reach=4.5, price=None):
     """The best (excess, error) over a fine grid of two biases, the third being zero.
 
-    With a price, the least error plus price of all violations.
+    With a price, the least error plus price of all violations. Classes that no constraint tells
+    apart have the same bias.
     """
+    costs = compiled.A.toarray().reshape(-1, 3)
+    alike = [(i, j) for i, j in itertools.combinations(range(3), 2)
+             if np.array_equal(costs[:, i], costs[:, j])]  # fmt: skip
     axis = np.linspace(-reach, reach, steps)
     lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
     w = np.ones(problem.n) if problem.weight is None else problem.weight
     best = (np.inf, np.inf) if price is None else np.inf
-    for v in itertools.product(axis, axis):
+    for v in itertools.product(np.append(axis, 0.0), np.append(axis, 0.0)):
+        if any([*v, 0.0][i] != [*v, 0.0][j] for i, j in alike):
+            continue
         decided = (problem.margin + np.array([*v, 0.0])).argmax(axis=1)
         share = np.bincount(cells.codes * 3 + decided, w, 3 * len(cells)).reshape(-1, 3)
         mass = lagrangian.cell_weight[:, None]
@@ -344,6 +350,22 @@ def test_biases_by_trying_a_fine_grid(seed):
     assert found.excess <= best_excess + 1e-9
     if found.excess >= best_excess - 1e-9:
         assert found.error <= best_error + 2 / 150
+
+
+def test_classes_that_no_rule_tells_apart_keep_their_order():
+    """Their biases are equal, and those of the others are what a search over these alone finds."""
+    problem = Problem(1, n=400, k=5)
+    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    cells, compiled = problem.compiled(rules)
+    found = best_shift(problem.margin, cells, compiled)
+    assert found.feasible
+    assert np.ptp(found.value[[0, 2, 4]]) == 0.0
+    assert len(set(found.value[[0, 1, 3]])) == 3
+    kept = problem.margin[:, [0, 2, 4]].argmax(axis=1)
+    shifted = (problem.margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
+    np.testing.assert_array_equal(shifted, kept)
+    alone = best_shift(problem.margin, *problem.compiled([error_rate() <= 0.01]))
+    assert len(set(alone.value)) == 5  # an error of any class counts
 
 
 @pytest.mark.parametrize("seed", range(6))
