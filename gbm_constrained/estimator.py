@@ -9,12 +9,14 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import (
     as_groups,
+    check_features,
     check_labels,
+    check_two_classes,
     check_weight,
     own_random_state,
 )
@@ -42,6 +44,7 @@ from gbm_constrained.selection import best_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
+from gbm_constrained.tables import take_rows
 from gbm_constrained.unseen import (
     PLENTY,
     Aim,
@@ -157,9 +160,12 @@ class ConstrainedFit:
         **kernel: Any,
     ) -> None:
         self.options = options
+        check_features(X)
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
+        if weight is not None:
+            check_two_classes(self.classes[np.unique(labels[weight > 0])], "y of positive weight")
         self._random = own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
         rows = Rows(
@@ -247,7 +253,7 @@ class ConstrainedFit:
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
-        return values if values is None or self.kept is None else _safe_indexing(values, self.kept)
+        return values if values is None or self.kept is None else take_rows(values, self.kept)
 
     def _check_certifiable(self, rows: UnseenRows) -> None:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""

@@ -22,7 +22,6 @@ import numpy as np
 from lightgbm.callback import CallbackEnv
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
-from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained.checks import untouched_random_state
@@ -41,8 +40,10 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    with_constraints,
 )
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.tables import take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -158,6 +159,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.solver = solver
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -532,8 +536,8 @@ class _Trained:
         if rows not in self.held:  # those of certificates
             start, kept = self.init_score, self.fit.certified
             self.held[rows] = (
-                _safe_indexing(self.fit.whole.X, kept),
-                None if start is None else _safe_indexing(start, kept),
+                take_rows(self.fit.whole.X, kept),
+                None if start is None else take_rows(start, kept),
             )
         return self._margin(*self.held[rows], rounds)
 
@@ -567,7 +571,7 @@ def _scout_maker(
     with untouched_random_state(parent):
         params = {**parent._process_params(stage="fit"), "objective": "none"}
     stack = fit.stack
-    X = stack.X if hasattr(stack.X, "shape") else np.asarray(stack.X)
+    X = with_rows(stack.X)
     whole = lgb.Dataset(
         X,
         stack.codes.clip(0),
@@ -617,7 +621,7 @@ class _Scout:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            X = _safe_indexing(self.X, self.fold.held)
+            X = take_rows(self.X, self.fold.held)
             of_prefix = self.booster.predict(
                 X, raw_score=True, num_iteration=self.trees_after[rounds]
             )

@@ -213,6 +213,28 @@ class SolverOptions:
 SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
 
 
+def with_constraints(tags: Any, constraints: Any) -> Any:
+    """Tags of a parent as a classifier under constraints has them.
+
+    Constraints are about one label of a row, and some of them about two classes.
+
+    Parameters
+    ----------
+    tags : sklearn.utils.Tags
+        The parent's, changed in place.
+    constraints : object
+        The constructor parameter, which nothing has checked yet.
+    """
+    try:
+        checked = check_constraints(constraints)
+    except (TypeError, ValueError):
+        return tags
+    if checked:
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
+        tags.classifier_tags.multi_class &= not any(rule.is_binary for rule in checked)
+    return tags
+
+
 def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 from scipy.special import expit, logit, softmax
-from sklearn.utils import _safe_indexing
 
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
@@ -35,9 +34,11 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    with_constraints,
 )
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.tables import take_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
@@ -114,6 +115,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.solver = solver
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -394,8 +398,8 @@ def _matrix(
     return xgb.XGBClassifier._create_dmatrix(
         parent,
         ref,
-        data=_safe_indexing(X, rows),
-        base_margin=None if base_margin is None else _safe_indexing(base_margin, rows),
+        data=take_rows(X, rows),
+        base_margin=None if base_margin is None else take_rows(base_margin, rows),
         missing=parent.missing,
         enable_categorical=parent.enable_categorical,
         feature_types=parent.feature_types,
