@@ -466,6 +466,28 @@ class ConstrainedFit:
         """Whether `rounds` boosting rounds complete an outer iteration."""
         return rounds % self.options.rounds_per_iteration == 0
 
+    def measures_after(self, rounds: int) -> bool:
+        """Whether evaluation sets are measured after so many boosting rounds."""
+        return self.options.early_stopping_on != "metric" or self.is_iteration_end(rounds)
+
+    def check_stopping_set(self) -> None:
+        """Refuse to stop early on constraints that the last evaluation set knows nothing of."""
+        held = self.evaluation_sets[-1]
+        if len(held.compiled) != len(self._reported):
+            raise ValueError(
+                f"early_stopping_on={self.options.early_stopping_on!r} measures the constraints "
+                f"on {held.source}, where some cannot be measured (a mask, a data set, a column "
+                f"or a group that is not there): give sensitive_features_eval_set, or use "
+                f"'metric'."
+            )
+
+    def violation(self, rounds: int) -> float:
+        """Largest violation on the last evaluation set, as it was measured after some rounds."""
+        held = self.evaluation_sets[-1]
+        # What has no value there, such as a rate over no rows, is not violated.
+        values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
+        return float((values - held.compiled.b).max(initial=-np.inf))
+
     def best_rounds(self, margin: Array, rounds: int) -> int:
         """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""
         records = self._prefixes(self._statistics(margin), rounds)

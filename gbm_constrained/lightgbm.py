@@ -10,11 +10,13 @@ to what LightGBM itself would have written (:mod:`gbm_constrained.lightgbm_model
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import lightgbm as lgb
@@ -26,6 +28,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
+from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.lightgbm_model import add_intercept, restore_objective, scale_trees
 from gbm_constrained.losses import Array, Proxy
@@ -47,6 +50,12 @@ from gbm_constrained.tables import take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
+EARLY_STOPPING = (
+    "early_stopping_round",
+    "early_stopping_rounds",
+    "early_stopping",
+    "n_iter_no_change",
+)
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
@@ -115,6 +124,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         calibration_fraction: float = 0.2,
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
+        early_stopping_on: EarlyStoppingOn = "metric",
         solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
@@ -158,6 +168,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.calibration_fraction = calibration_fraction
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
+        self.early_stopping_on = early_stopping_on
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
@@ -272,6 +283,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
         held_out = fit.held_out(pairs, X, y)
+        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
+        refuse_early_stopping(
+            options.early_stopping_on,
+            patience=self._stops_early(callbacks),
+            parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
+            evaluation_set=bool(held_out),
+            dart=dart,
+        )
         for i in held_out:
             weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
@@ -281,7 +300,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
         from_average = starts_anew and self._parameter(True, "boost_from_average")
-        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
         if from_average:
             intercept = _intercept(fit)
         measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
@@ -306,8 +324,17 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
         sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
         observer = _Observer(fit, intercept if dart else None, sets, measure_on == "watch")
-        given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
-        with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
+        native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
+        stopping: list[Any] = []
+        if (on := options.early_stopping_on) != "metric":
+            fit.check_stopping_set()
+            stopping = [c for c in callbacks or () if _stops_early(c)]
+            callbacks = [c for c in callbacks or () if not _stops_early(c)]
+            stopping += self._own_early_stopping()
+            native_params["early_stopping_round"] = 0
+        rules = [_RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        given["callbacks"] = [*(callbacks or []), *observer.callbacks(), *rules]
+        with self._driven_by(fit, native_params):
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
         ConstrainedFit.forget(self)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
@@ -412,14 +439,28 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                     f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
                     f"under constraints: leave it at {only:g}."
                 )
-        stops_early = self._parameter(
-            None, "early_stopping_round", "early_stopping_rounds", "early_stopping"
-        ) or any(getattr(c, "stopping_rounds", None) for c in callbacks or ())
-        if options.iterate == "ergodic" and stops_early:
+        if options.iterate == "ergodic" and self._stops_early(callbacks):
             raise ValueError(
                 "iterate='ergodic' averages all iterations, so early stopping has no meaning: use "
                 "iterate='last', or no early stopping."
             )
+
+    def _stops_early(self, callbacks: Any) -> bool:
+        own = self._own_early_stopping()
+        return bool(own) or any(_stops_early(callback) for callback in callbacks or ())
+
+    def _own_early_stopping(self) -> list[Any]:
+        """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
+        patience = self._parameter(None, *EARLY_STOPPING)
+        if not isinstance(patience, int) or patience <= 0:  # LightGBM takes no notice either
+            return []
+        stopping = lgb.early_stopping(
+            patience,
+            first_metric_only=self._parameter(False, "first_metric_only"),
+            verbose=self._parameter(1, "verbosity", "verbose") > 0,
+            min_delta=self._parameter(0.0, "early_stopping_min_delta"),
+        )
+        return [stopping]
 
     def _class_weight_factor(self, classes: Array, y: Array) -> Array:
         return np.asarray(compute_class_weight(self.class_weight, classes=classes, y=classes[y]))
@@ -715,7 +756,7 @@ class _Observer:
                 self._add_intercept(env.model)
             if env.model.current_iteration() > self.begin + len(self.grown_in):
                 self.grown_in.append(rounds - 1)
-            if self.fit.evaluation_sets and self.fit.is_iteration_end(rounds):
+            if self.fit.evaluation_sets and self.fit.measures_after(rounds):
                 self._measure(env.model, rounds)
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
@@ -726,13 +767,14 @@ class _Observer:
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
         remaining = iter(self.sets)
+        watches = self.watches and self.fit.is_iteration_end(rounds)
 
         def measure(margin: Array, _: Any) -> list[Any]:
             held = next(remaining)
             if held is None:
                 return []
             held.measure(rounds, margin)
-            if self.watches and held is self.fit.unseen:
+            if watches and held is self.fit.unseen:
                 self.fit.observe(margin)
             return []
 
@@ -759,6 +801,74 @@ class _Observer:
     def _keep(self, margin: Array, _: Any) -> list[Any]:
         self.train_margin = margin.copy()
         return []
+
+
+class _RulesStopping:
+    """Early stopping that looks at the rules; see :mod:`gbm_constrained.early_stopping`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        Its last evaluation set has been measured when this is called.
+    by_metric : callable
+        ``lightgbm.early_stopping(...)``, which has the patience and judges by the metric.
+    on : {"constraints", "both"}
+        What is judged.
+    """
+
+    before_iteration = False
+
+    def __init__(
+        self, fit: ConstrainedFit, by_metric: Callable[..., Any], on: EarlyStoppingOn
+    ) -> None:
+        self.fit, self.on, self.by_metric = fit, on, copy.copy(by_metric)
+        self.by_metric.verbose = False  # type: ignore[attr-defined]  # it would miscount rounds
+        self.order = by_metric.order  # type: ignore[attr-defined]
+        self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
+        self.watch = RulesWatch()
+        self.results: Any = []  # of the best round by the rules
+        self.met_in: list[int] = []
+
+    def __call__(self, env: CallbackEnv) -> None:
+        ends = env.iteration + 1 == env.end_iteration
+        holds = self.watch.look(env.iteration, self.fit.violation(self.fit.solver.rounds))
+        if self.watch.best == env.iteration:
+            self.results = env.evaluation_result_list or []
+        if self.on == "both" and self.watch.met:
+            if holds or ends:
+                self._judge_by_metric(env, holds, ends)
+            return
+        exhausted = env.iteration - self.watch.best >= self.patience
+        if ends or (self.on == "constraints" and exhausted):
+            raise lgb.callback.EarlyStopException(self.watch.best, self.results)
+
+    def _judge_by_metric(self, env: CallbackEnv, holds: bool, ends: bool) -> None:
+        """Let LightGBM judge the rounds that met the rules, as if there were no others."""
+        position = env.begin_iteration + len(self.met_in)
+        self.met_in.append(env.iteration)
+        results = env.evaluation_result_list if holds else _infinitely_bad(env)
+        end = position + 1 if ends else env.end_iteration
+        seen = replace(env, iteration=position, end_iteration=end, evaluation_result_list=results)
+        try:
+            self.by_metric(seen)
+        except lgb.callback.EarlyStopException as stop:
+            best = self.met_in[stop.best_iteration - env.begin_iteration]
+            raise lgb.callback.EarlyStopException(best, stop.best_score) from None
+
+
+def _infinitely_bad(env: CallbackEnv) -> list[Any]:
+    """Results of the round as if every metric were the worst there is."""
+    worst = []
+    for result in env.evaluation_result_list or ():
+        values = list(result)
+        values[2] = -np.inf if values[3] else np.inf
+        # Named since LightGBM 4.7, plain tuples before.
+        worst.append(type(result)(*values) if hasattr(result, "_fields") else tuple(values))
+    return worst
+
+
+def _stops_early(callback: Any) -> bool:
+    return bool(getattr(callback, "stopping_rounds", None))
 
 
 @contextmanager

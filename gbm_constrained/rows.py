@@ -80,8 +80,8 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
     Parameters
     ----------
     sensitive_features : Series, DataFrame, dict of arrays, array-like or None
-        One value per row; series and tables of pandas, polars or pyarrow. Unnamed columns are called ``sensitive_feature_0`` and so on, as in
-        fairlearn.
+        One value per row; series and tables of pandas, polars or pyarrow. Unnamed columns are
+        called ``sensitive_feature_0`` and so on, as in fairlearn.
     n_samples : int
         Rows that there must be.
 

@@ -46,7 +46,7 @@ def with_rows(table: Any) -> Any:
     return table if _is_arrow(table) else indexable(table)[0]
 
 
-def take_rows(table: Any, index: NDArray[Any]) -> Any:
+def take_rows(table: Any, index: Any) -> Any:
     """Take some of the rows of a table, or some entries of a series or array."""
     if hasattr(table, "take") and type(table).__module__.startswith("pyarrow"):
         return table.take(index)
