@@ -32,17 +32,12 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
             f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
         )
     classes = np.unique(labels)
-    check_two_classes(classes, name)
-    return classes, np.searchsorted(classes, labels).astype(np.intp)
-
-
-def check_two_classes(classes: NDArray[Any], name: str = "y") -> None:
-    """Refuse labels, or labels of positive weight, that are all of one class."""
     if classes.size < 2:
         raise ValueError(
             f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
             f"rows of at least two."
         )
+    return classes, np.searchsorted(classes, labels).astype(np.intp)
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray[Any]:

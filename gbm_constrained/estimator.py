@@ -16,7 +16,6 @@ from gbm_constrained.checks import (
     as_groups,
     check_features,
     check_labels,
-    check_two_classes,
     check_weight,
     own_random_state,
 )
@@ -164,8 +163,6 @@ class ConstrainedFit:
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
-        if weight is not None:
-            check_two_classes(self.classes[np.unique(labels[weight > 0])], "y of positive weight")
         self._random = own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
         rows = Rows(
