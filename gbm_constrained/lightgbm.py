@@ -46,16 +46,28 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.solvers import ABPP
-from gbm_constrained.tables import take_rows, with_rows
+from gbm_constrained.tables import foreign_categories, take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
-EARLY_STOPPING = (
-    "early_stopping_round",
-    "early_stopping_rounds",
-    "early_stopping",
-    "n_iter_no_change",
-)
+# Other names of the parameters that are looked at here, as LightGBM takes them one before another.
+ALIASES = {
+    "objective": ("application", "app", "loss", "objective_type"),
+    "boosting": ("boost", "boosting_type"),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "num_iterations": (
+        "num_iteration", "num_boost_round", "num_round", "num_rounds", "nrounds", "num_tree",
+        "num_trees", "n_iter", "max_iter", "n_estimators",
+    ),
+    "verbosity": ("verbose",),
+    "metric": ("metrics", "metric_types"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
+    "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),
+    "neg_bagging_fraction": ("neg_bagging", "neg_sub_row", "neg_subsample"),
+    "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    "num_machines": ("num_machine",),
+    "machines": ("workers", "nodes"),
+}  # fmt: skip
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
@@ -184,9 +196,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             params.update(self.__dict__.get("_fit_params", {}))
         return params
 
-    def _parameter(self, default: Any, *names: str) -> Any:
-        """Value of a parameter that may have been given under one of several names."""
+    def _parameter(self, name: str, default: Any) -> Any:
+        """Value of a parameter of LightGBM, which may have been given under another name."""
         given = self.get_params()
+        names = (name, *ALIASES.get(name, ()))
         found = [given[name] for name in names if given.get(name) is not None]
         return found[0] if found else default
 
@@ -254,6 +267,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         }
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
+        _check_categories(X)
         options = SolverOptions.of(self)
         if not options.constraints:
             super().fit(X, y, sample_weight, **given)
@@ -267,11 +281,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             sample_weight,
             sensitive_features,
             datasets,
-            learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),
-            n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
+            learning_rate=self._parameter("learning_rate", 0.1),
+            n_rounds=self._parameter("num_iterations", 100),
             library_factor=self._class_weight_factor,
             objective_factor=self._label_factor,
-            show_progress=self._parameter(1, "verbosity", "verbose") > 0,
+            show_progress=self._parameter("verbosity", 1) > 0,
             groups=groups,
             random_state=self.random_state,
             softmax_hessian=lambda k: k / (k - 1),
@@ -283,7 +297,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
         held_out = fit.held_out(pairs, X, y)
-        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
+        dart = self._parameter("boosting", "gbdt") == "dart"
         refuse_early_stopping(
             options.early_stopping_on,
             patience=self._stops_early(callbacks),
@@ -299,7 +313,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
-        from_average = starts_anew and self._parameter(True, "boost_from_average")
+        from_average = starts_anew and self._parameter("boost_from_average", True)
         if from_average:
             intercept = _intercept(fit)
         measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
@@ -310,7 +324,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             fit.scout(make, measure_on)
         if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
-            given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
+            given["eval_init_score"] = [
+                _added(_constant(intercept, len(y_i)), _item(eval_init_score, i))
+                for i, (_, y_i) in enumerate(pairs)
+            ] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
         # that it must be there from the first round on; all others get it after training.
@@ -410,14 +427,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
-        objective = self._parameter(None, "application", "app", "loss", "objective_type")
-        objective = self.objective if objective is None else objective
+        objective = self._parameter("objective", None)
         if callable(objective) or objective not in NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={objective!r} cannot be trained under constraints: leave it at None, "
                 f"which is 'binary' or 'multiclass' as y says."
             )
-        boosting = self._parameter("gbdt", "boosting", "boost", "boosting_type")
+        boosting = self._parameter("boosting", "gbdt")
         if boosting in ("rf", "random_forest"):
             raise ValueError(
                 f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
@@ -433,12 +449,19 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             ("pos_bagging_fraction", 1.0),
             ("neg_bagging_fraction", 1.0),
         ):
-            value = self._parameter(only, name)
+            value = self._parameter(name, only)
             if value != only:
                 raise ValueError(
                     f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
                     f"under constraints: leave it at {only:g}."
                 )
+        machines = self._parameter("num_machines", 1)
+        if machines != 1 or self._parameter("machines", None):
+            raise ValueError(
+                f"num_machines={machines!r} (or machines) cannot be trained under constraints: "
+                f"each machine would measure the constraints on its own rows, and the multipliers "
+                f"would go apart. Train on one machine."
+            )
         if options.iterate == "ergodic" and self._stops_early(callbacks):
             raise ValueError(
                 "iterate='ergodic' averages all iterations, so early stopping has no meaning: use "
@@ -451,14 +474,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
     def _own_early_stopping(self) -> list[Any]:
         """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
-        patience = self._parameter(None, *EARLY_STOPPING)
+        patience = self._parameter("early_stopping_round", None)
         if not isinstance(patience, int) or patience <= 0:  # LightGBM takes no notice either
             return []
         stopping = lgb.early_stopping(
             patience,
-            first_metric_only=self._parameter(False, "first_metric_only"),
-            verbose=self._parameter(1, "verbosity", "verbose") > 0,
-            min_delta=self._parameter(0.0, "early_stopping_min_delta"),
+            first_metric_only=self._parameter("first_metric_only", False),
+            verbose=self._parameter("verbosity", 1) > 0,
+            min_delta=self._parameter("early_stopping_min_delta", 0.0),
         )
         return [stopping]
 
@@ -469,10 +492,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """``is_unbalance`` and ``scale_pos_weight`` of LightGBM's binary objective."""
         factor = np.ones(classes.size)
         if classes.size == 2:
-            if self._parameter(False, "is_unbalance", "unbalance", "unbalanced_sets"):
+            if self._parameter("is_unbalance", False):
                 count = np.bincount(y)
                 factor[count.argmin()] = count.max() / count.min()
-            factor[1] *= self._parameter(1.0, "scale_pos_weight")
+            factor[1] *= self._parameter("scale_pos_weight", 1.0)
         return factor
 
     def _metrics(self, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
@@ -485,7 +508,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
         own = [m for m in asked if callable(m)]
         default = "binary_logloss" if n_classes == 2 else "multi_logloss"
-        fixed = self._parameter(default, "metric", "metrics", "metric_types")
+        fixed = self._parameter("metric", default)
         names = [m for m in asked if isinstance(m, str)]
         names += [fixed] if isinstance(fixed, str) else list(fixed)
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
@@ -501,7 +524,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
         ours = [m for m in names[first:] if m in METRICS]
         native = [m for m in names if m not in ours]
-        return native, [*map(_builtin_metric, ours), *map(_on_probabilities, own)]
+        top_k = self._parameter("multi_error_top_k", 1)
+        builtin = [_builtin_metric(m, top_k) for m in ours]
+        return native, [*builtin, *map(_on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
@@ -587,10 +612,7 @@ class _Trained:
         grown = self.observer.grown_after(rounds)
         raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         margin = np.asarray(raw)
-        if start is not None:
-            start = np.asarray(start, dtype=np.float64)
-            margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
-        return margin
+        return _added(margin, start)
 
     def cut(self, rounds: int) -> None:
         self.parent._truncate(self.observer.grown_after(rounds))
@@ -884,6 +906,17 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
+def _check_categories(X: Any) -> None:
+    """Refuse categories that make LightGBM end the whole process."""
+    categories = foreign_categories(X)
+    if categories:
+        raise TypeError(
+            f"X has categories in {categories}, a {type(X).__module__.partition('.')[0]} table: "
+            f"LightGBM reads categories of pandas and ends the process on others. Give "
+            f"X.to_pandas()."
+        )
+
+
 def _evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> list[tuple[Any, Any]]:
     """List the evaluation sets as (X, y), from either form of LightGBM's arguments."""
     if eval_X is not None and eval_y is not None:
@@ -918,6 +951,14 @@ def _constant(intercept: Array, n_samples: int) -> Array:
     return np.tile(intercept, (n_samples, 1))
 
 
+def _added(score: Array, more: Any) -> Array:
+    """Add scores that the user starts from, of several classes perhaps one below the other."""
+    if more is None:
+        return score
+    more = np.asarray(more, dtype=np.float64)
+    return np.asarray(score + more.reshape(score.shape, order="F" if more.ndim == 1 else "C"))
+
+
 def _link(margin: Array) -> Array:
     return np.asarray(expit(margin) if margin.ndim == 1 else softmax(margin, axis=1))
 
@@ -937,12 +978,12 @@ def _logloss(y: Array, p: Array, weight: Any) -> float:
     return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
 
 
-def _error(y: Array, p: Array, weight: Any) -> float:
+def _error(y: Array, p: Array, weight: Any, top_k: int = 1) -> float:
     if p.ndim == 1:
         return float(np.average((p > 0.5) != (y > 0), weights=weight))
-    # LightGBM counts a row as right only if no other class scores as high.
+    # LightGBM counts a row as right only if fewer than k other classes score as high.
     right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > 1, weights=weight))
+    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=weight))
 
 
 def _squared(y: Array, p: Array, weight: Any) -> float:
@@ -990,14 +1031,17 @@ def _canonical(name: str, n_classes: int) -> str:
     return f"{prefix}_error" if name in errors else name
 
 
-def _builtin_metric(name: str) -> Callable[..., Any]:
+def _builtin_metric(name: str, top_k: int) -> Callable[..., Any]:
     """Make one of LightGBM's metrics as a function of labels, margins and weights."""
     function, higher_is_better = METRICS[name]
+    reported = name
+    if name == "multi_error" and top_k > 1:
+        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Probabilities may tie where margins do not, which ranking metrics would notice.
         score = margin if name in RANK_METRICS else _link(margin)
-        return name, function(y_true, score, weight), higher_is_better
+        return reported, function(y_true, score, weight), higher_is_better
 
     return metric

@@ -40,6 +40,16 @@ def as_column(values: Any) -> NDArray[Any]:
     return np.asarray(values, dtype=object) if categorical else np.asarray(values)
 
 
+def foreign_categories(table: Any) -> list[Hashable]:
+    """Names of the categorical columns of a table of polars or pyarrow."""
+    if _is_arrow(table):
+        types = [str(field.type) for field in table.schema]
+    else:
+        types = [str(dtype) for dtype in table.dtypes] if _is_polars(table) else []
+    categorical = ("dictionary", "Categorical", "Enum")
+    return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
+
+
 def with_rows(table: Any) -> Any:
     """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
     table = np.asarray(table) if isinstance(table, (list, tuple)) else table

@@ -71,6 +71,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     eval_metric: Any
     callbacks: Any
     early_stopping_rounds: Any
+    feature_weights: Any
 
     def __init__(
         self,
@@ -230,6 +231,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         possible = self.booster != "dart" and xgb_model is None
         measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
         if measure_on in ("crossfit", "holdout"):
+            if feature_weights is None:
+                feature_weights = self.feature_weights
             fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
         sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
