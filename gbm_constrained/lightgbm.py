@@ -14,6 +14,7 @@ import copy
 import functools
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -610,7 +611,9 @@ class _Trained:
     def _margin(self, X: Any, start: Any, rounds: int) -> Array:
         """Scores of rows under a prefix, plus the scores they started from."""
         grown = self.observer.grown_after(rounds)
-        raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
+        with warnings.catch_warnings():  # LightGBM 4.6 finds that arrays have no feature names
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         margin = np.asarray(raw)
         return _added(margin, start)
 

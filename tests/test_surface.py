@@ -28,7 +28,7 @@ from gbm_constrained.options import SOLVER_PARAMETERS
 
 NEVER_BINDS = [error_rate() <= 1.0]
 RNG = np.random.default_rng(0)
-X = np.column_stack([RNG.normal(size=(400, 4)), RNG.integers(0, 4, 400)]).round(3)
+X = np.column_stack([RNG.normal(size=(400, 4)), RNG.integers(0, 4, 400)])
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=400) > 0.5).astype(int)
 HELD, LABELS = X[:100] + 0.1, Y[:100]
 WEIGHT, START = RNG.exponential(size=400).round(2), RNG.normal(size=400)
@@ -36,7 +36,8 @@ WEIGHT, START = RNG.exponential(size=400).round(2), RNG.normal(size=400)
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 OWN = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 ALWAYS = {
-    "xgboost": {"n_estimators": 4, "n_jobs": 1, "verbosity": 0},
+    # Leaves of few rows have splits of equal gain, which single precision decides.
+    "xgboost": {"n_estimators": 4, "n_jobs": 1, "verbosity": 0, "max_depth": 3},
     "lightgbm": {"n_estimators": 4, "n_jobs": 1, "verbose": -1},
 }
 TOLERANCE = {"xgboost": 5e-7, "lightgbm": 1e-12}
@@ -59,7 +60,7 @@ CONSTRUCTOR = {
         "gamma": 1.0,
         "grow_policy": ("lossguide", {"max_leaves": 4}),
         "importance_type": "weight",
-        "interaction_constraints": [[0, 1], [2, 3, 4]],
+        "interaction_constraints": "[[0, 1], [2, 3, 4]]",
         "learning_rate": 0.05,
         "max_bin": 8,
         "max_cat_threshold": (1, {"feature_types": ["q"] * 4 + ["c"], "enable_categorical": True}),
@@ -238,7 +239,7 @@ def fitted_pair(library, options, X=X, y=Y, **arguments):
     options = {**ALWAYS[library], **options}
     models = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # both: deprecated by the parent
+        warnings.filterwarnings("ignore", ".*deprecated")  # both by the parent
         for cls, more in (
             (PARENTS[library], {}),
             (OWN[library], {"constraints": NEVER_BINDS, "n_folds": 2}),
@@ -294,8 +295,6 @@ def test_every_constructor_parameter_is_known(library):
 )
 def test_constructor_parameters_work_as_in_the_parent(library, name):
     value, more = unpacked(CONSTRUCTOR[library][name])
-    if name == "tree_method":
-        more = {"max_bin": 16}
     parent, own = fitted_pair(library, {**more, name: value}, **evaluated(library))
     assert_alike(library, own, parent)
     assert_same_results(own, parent)
@@ -422,8 +421,9 @@ def test_arguments_of_fit_work_as_in_the_parent(library, name, capfd):
         assert_same_results(own, parent)
     if name == "verbose":
         printed = capfd.readouterr().out.splitlines()
-        assert len(printed) == 4
-        assert printed[:2] == printed[2:], "the rounds and metrics that the parent prints"
+        half = len(printed) // 2
+        assert half > 1
+        assert printed[:half] == printed[half:], "the rounds and metrics that the parent prints"
     if library == "lightgbm":
         assert own.booster_.feature_name() == parent.booster_.feature_name()
 
@@ -482,7 +482,7 @@ def stopped():
     frame, held = (pd.DataFrame(rows, columns=list("abcde")) for rows in (X, HELD))
     for library in PARENTS:
         stopping = {"early_stopping_rounds" if library == "xgboost" else "early_stopping_round": 2}
-        options = {**stopping, "n_estimators": 30, "learning_rate": 0.9}
+        options = {**stopping, "n_estimators": 40, "learning_rate": 0.5}
         given = {**evaluated(library), "eval_set": [(held, LABELS)]}
         pairs[library] = fitted_pair(library, options, X=frame, **given)
     return pairs
@@ -495,7 +495,6 @@ def test_every_method_is_known(library):
     assert public_methods(OWN[library]) == parents, "none that the parent does not have"
 
 
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize(
     ("library", "name"), [(k, name) for k, table in METHODS.items() for name in table]
 )
@@ -518,8 +517,9 @@ def test_every_attribute_is_known(library, stopped):
         if isinstance(value, property) and not name.startswith("_")
     }  # fmt: skip
     fitted = {n for n in vars(parent) if n.endswith("_") and not n.startswith("_")}
+    fitted -= {"evals_result_"}  # of XGBoost: what evals_result() returns
     assert properties | fitted <= ATTRIBUTES[library], "classify what the new version adds"
-    ours = {n for n in vars(own) if n.endswith("_") and not n.startswith("_")} - fitted
+    ours = {n for n in vars(own) if n.endswith("_") and not n.startswith("_")} - set(vars(parent))
     assert ours == OUR_ATTRIBUTES
 
 
@@ -541,7 +541,7 @@ def test_attributes_are_the_parents(library, name, stopped):
         found, expected = found["valid_0"], expected["valid_0"]
         assert list(found) == list(expected)
         found, expected = next(iter(found.values())), next(iter(expected.values()))
-    if isinstance(expected, (str, list)) or np.asarray(expected).dtype.kind in "OUS":
+    if np.asarray(expected).dtype.kind in "OUS":
         np.testing.assert_array_equal(found, expected)
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
