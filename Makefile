@@ -5,7 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check clean
+# The oldest versions that pyproject.toml declares, and the newest, over the Pythons that are here.
+MATRIX_PYTHONS ?= python3.11 python3.12 python3.13
+MATRIX_TESTS ?= tests
+
+.PHONY: demo test test-matrix check clean
 
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -17,6 +21,10 @@ test:
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	$(MAKE) check
 
+# MATRIX_TESTS="tests/test_surface.py" runs part of the suite; no extra but that of the tests.
+test-matrix:
+	$(PYTHON) .ci/matrix.py --tests "$(MATRIX_TESTS)" $(MATRIX_PYTHONS)
+
 # The checks alone, in the .venv that make test has made.
 check:
 	$(BIN)/ruff check .
@@ -25,4 +33,4 @@ check:
 	$(BIN)/python -m pytest
 
 clean:
-	rm -rf $(VENV) output dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* output dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

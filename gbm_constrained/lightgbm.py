@@ -611,8 +611,9 @@ class _Trained:
     def _margin(self, X: Any, start: Any, rounds: int) -> Array:
         """Scores of rows under a prefix, plus the scores they started from."""
         grown = self.observer.grown_after(rounds)
-        with warnings.catch_warnings():  # LightGBM 4.6 finds that arrays have no feature names
+        with warnings.catch_warnings():  # of kinds of tables that training took without a word
             warnings.filterwarnings("ignore", "X does not have valid feature names")
+            warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
             raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         margin = np.asarray(raw)
         return _added(margin, start)

