@@ -23,10 +23,12 @@ def oldest(requirements: list[str]) -> list[str]:
 
 
 def run(*command: object) -> bool:
+    """Run a command, and tell whether it succeeded."""
     return subprocess.run([*map(str, command)], cwd=ROOT, check=False).returncode == 0
 
 
 def main() -> int:
+    """Try each Python at both ends, and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests", default="tests", help="files or folders, in quotes")
     parser.add_argument("pythons", nargs="+")

@@ -54,7 +54,8 @@ def foreign_categories(table: Any) -> list[Hashable]:
 def with_rows(table: Any) -> Any:
     """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
     if sparse.issparse(table):
-        return sparse.csr_matrix(table)  # LightGBM takes rows of no other sparse type
+        as_rows: Any = sparse.csr_matrix  # LightGBM takes rows of no other sparse type
+        return as_rows(table)
     table = np.asarray(table) if isinstance(table, (list, tuple)) else table
     return table if _is_arrow(table) else indexable(table)[0]
 
