@@ -47,7 +47,7 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.solvers import ABPP
-from gbm_constrained.tables import foreign_categories, take_rows, with_rows
+from gbm_constrained.tables import foreign_categories, is_polars, take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -638,7 +638,8 @@ def _scout_maker(
     with untouched_random_state(parent):
         params = {**parent._process_params(stage="fit"), "objective": "none"}
     stack = fit.stack
-    X = with_rows(stack.X)
+    # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
+    X = stack.X.to_numpy() if is_polars(stack.X) else with_rows(stack.X)
     whole = lgb.Dataset(
         X,
         stack.codes.clip(0),
@@ -671,8 +672,12 @@ class _Scout:
         self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
-        self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
-        self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
+        with (
+            warnings.catch_warnings()
+        ):  # LightGBM 4.6 keeps all of a pyarrow table beside the bins
+            warnings.filterwarnings("ignore", "Cannot subset")
+            self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
+            self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
         self.booster._Booster__set_objective_to_none = True  # as in _Observer
         self.trees_after = [0]
 

@@ -18,7 +18,7 @@ from sklearn.utils import _safe_indexing, indexable
 
 def is_frame(table: Any) -> bool:
     """Whether a table has named columns."""
-    return isinstance(table, pd.DataFrame) or _is_polars(table) or _is_arrow(table)
+    return isinstance(table, pd.DataFrame) or is_polars(table) or _is_arrow(table)
 
 
 def names_of(table: Any) -> list[Hashable]:
@@ -46,7 +46,7 @@ def foreign_categories(table: Any) -> list[Hashable]:
     if _is_arrow(table):
         types = [str(field.type) for field in table.schema]
     else:
-        types = [str(dtype) for dtype in table.dtypes] if _is_polars(table) else []
+        types = [str(dtype) for dtype in table.dtypes] if is_polars(table) else []
     categorical = ("dictionary", "Categorical", "Enum")
     return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
 
@@ -71,5 +71,6 @@ def _is_arrow(table: Any) -> bool:
     return hasattr(table, "column_names") and hasattr(table, "to_pandas")
 
 
-def _is_polars(table: Any) -> bool:
+def is_polars(table: Any) -> bool:
+    """Whether a table is a data frame of polars."""
     return hasattr(table, "get_column_index") and hasattr(table, "columns")
