@@ -7,7 +7,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs clean
+# The oldest versions that pyproject.toml declares, and the newest, over the Pythons that are here.
+MATRIX_PYTHONS ?= python3.11 python3.12 python3.13
+MATRIX_TESTS ?= tests
+
+.PHONY: demo test test-matrix check docs clean
 
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -18,6 +22,10 @@ test:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	$(MAKE) check
+
+# MATRIX_TESTS="tests/test_surface.py" runs part of the suite; no extra but that of the tests.
+test-matrix:
+	$(PYTHON) .ci/matrix.py --tests "$(MATRIX_TESTS)" $(MATRIX_PYTHONS)
 
 # The checks alone, in the .venv that make test has made.
 check:
@@ -33,4 +41,4 @@ docs:
 	$(BIN)/sphinx-build -W --keep-going docs build/docs
 
 clean:
-	rm -rf $(VENV) output examples/output docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* output examples/output docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

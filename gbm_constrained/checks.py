@@ -22,9 +22,15 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
     Raises
     ------
     ValueError
-        If `y` is not one-dimensional, has missing labels, or holds fewer than two classes.
+        If `y` is not one-dimensional, has missing labels, is continuous, or holds fewer than two
+        classes.
     """
     labels = as_labels(y, name)
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
+        raise ValueError(
+            f"Unknown label type: {name} is continuous, with values such as "
+            f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
+        )
     classes = np.unique(labels)
     if classes.size < 2:
         raise ValueError(
@@ -42,6 +48,11 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     ValueError
         If `y` is not one-dimensional, or has missing labels.
     """
+    if y is None:
+        raise ValueError(
+            f"A constrained classifier requires {name} to be passed, but the target {name} is "
+            f"None: give one label per row."
+        )
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
     labels = np.asarray(y)
@@ -59,6 +70,15 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
             f"{missing[0]}: drop those rows."
         )
     return labels
+
+
+def check_features(X: Any) -> None:
+    """Refuse features without columns, which the libraries notice at different times."""
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    if len(shape) == 2 and shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
 
 
 def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:

@@ -538,7 +538,7 @@ def _compile_one(
         remedy = "it rows with positive weight" if what == "at all" else (
             "those rows positive sample_weight"
         )  # fmt: skip
-        taken = "no rows at all" if what == "at all" else f"rows {what}"
+        taken = "no rows at all" if what == "at all" else f"rows {what} (a class without weight?)"
         raise ValueError(
             f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
         )

@@ -9,12 +9,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import (
     as_groups,
+    check_features,
     check_labels,
     check_weight,
     own_random_state,
@@ -44,6 +45,7 @@ from gbm_constrained.selection import best_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
+from gbm_constrained.tables import take_rows
 from gbm_constrained.unseen import (
     PLENTY,
     Aim,
@@ -175,6 +177,7 @@ class ConstrainedFit:
             n_rounds,
             options.rounds_per_iteration,
         )
+        check_features(X)
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
         weight = check_weight(sample_weight, labels.size)
@@ -265,7 +268,7 @@ class ConstrainedFit:
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
-        return values if values is None or self.kept is None else _safe_indexing(values, self.kept)
+        return values if values is None or self.kept is None else take_rows(values, self.kept)
 
     def _check_certifiable(self, rows: UnseenRows) -> None:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""
@@ -494,6 +497,28 @@ class ConstrainedFit:
     def is_iteration_end(self, rounds: int) -> bool:
         """Whether `rounds` boosting rounds complete an outer iteration."""
         return rounds % self.options.rounds_per_iteration == 0
+
+    def measures_after(self, rounds: int) -> bool:
+        """Whether evaluation sets are measured after so many boosting rounds."""
+        return self.options.early_stopping_on != "metric" or self.is_iteration_end(rounds)
+
+    def check_stopping_set(self) -> None:
+        """Refuse to stop early on constraints that the last evaluation set knows nothing of."""
+        held = self.evaluation_sets[-1]
+        if len(held.compiled) != len(self._reported):
+            raise ValueError(
+                f"early_stopping_on={self.options.early_stopping_on!r} measures the constraints "
+                f"on {held.source}, where some cannot be measured (a mask, a data set, a column "
+                f"or a group that is not there): give sensitive_features_eval_set, or use "
+                f"'metric'."
+            )
+
+    def violation(self, rounds: int) -> float:
+        """Largest violation on the last evaluation set, as it was measured after some rounds."""
+        held = self.evaluation_sets[-1]
+        # What has no value there, such as a rate over no rows, is not violated.
+        values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
+        return float((values - held.compiled.b).max(initial=-np.inf))
 
     def best_rounds(self, margin: Array, rounds: int) -> int:
         """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""

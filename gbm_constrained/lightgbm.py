@@ -10,11 +10,14 @@ to what LightGBM itself would have written (:mod:`gbm_constrained.lightgbm_model
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,13 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 from scipy.special import expit, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
+from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.lightgbm_model import (
     add_intercept,
@@ -54,9 +57,11 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    with_constraints,
 )
 from gbm_constrained.progress import Progress
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.tables import foreign_categories, is_polars, take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -69,6 +74,24 @@ LIBRARY_ATTRIBUTES = {
     "_best_score": dict,
 }
 OF_ANY_PART = ("_objective", "_fitted_with_feature_names")  # hold of any part of a model, too
+# Other names of the parameters that are looked at here, as LightGBM takes them one before another.
+ALIASES = {
+    "objective": ("application", "app", "loss", "objective_type"),
+    "boosting": ("boost", "boosting_type"),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "num_iterations": (
+        "num_iteration", "num_boost_round", "num_round", "num_rounds", "nrounds", "num_tree",
+        "num_trees", "n_iter", "max_iter", "n_estimators",
+    ),
+    "verbosity": ("verbose",),
+    "metric": ("metrics", "metric_types"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
+    "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),
+    "neg_bagging_fraction": ("neg_bagging", "neg_sub_row", "neg_subsample"),
+    "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    "num_machines": ("num_machine",),
+    "machines": ("workers", "nodes"),
+}  # fmt: skip
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
@@ -137,6 +160,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         calibration_fraction: float = 0.2,
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
+        early_stopping_on: EarlyStoppingOn = "metric",
         solver: SolverName = "auto",
         **kwargs: Any,
     ) -> None:
@@ -180,7 +204,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.calibration_fraction = calibration_fraction
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
+        self.early_stopping_on = early_stopping_on
         self.solver = solver
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -192,9 +220,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             params.update(self.__dict__.get("_fit_params", {}))
         return params
 
-    def _parameter(self, default: Any, *names: str) -> Any:
-        """Value of a parameter that may have been given under one of several names."""
+    def _parameter(self, name: str, default: Any) -> Any:
+        """Value of a parameter of LightGBM, which may have been given under another name."""
         given = self.get_params()
+        names = (name, *ALIASES.get(name, ()))
         found = [given[name] for name in names if given.get(name) is not None]
         return found[0] if found else default
 
@@ -268,6 +297,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         }
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
+        _check_categories(X)
         options = SolverOptions.of(self)
         if not options.constraints:
             super().fit(X, y, sample_weight, **given)
@@ -281,8 +311,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             sample_weight,
             sensitive_features,
             datasets,
-            learning_rate=self._parameter(0.1, "eta", "shrinkage_rate", "learning_rate"),
-            n_rounds=self._parameter(100, "num_iterations", "num_boost_round", "n_estimators"),
+            learning_rate=self._parameter("learning_rate", 0.1),
+            n_rounds=self._parameter("num_iterations", 100),
             library_factor=self._class_weight_factor,
             objective_factor=self._label_factor,
             progress=self._progress(callbacks),
@@ -298,6 +328,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
         held_out = fit.held_out(pairs, X, y)
+        dart = self._parameter("boosting", "gbdt") == "dart"
+        refuse_early_stopping(
+            options.early_stopping_on,
+            patience=self._stops_early(callbacks),
+            parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
+            evaluation_set=bool(held_out),
+            dart=dart,
+        )
         for i in held_out:
             weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
@@ -306,8 +344,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
-        from_average = starts_anew and self._parameter(True, "boost_from_average")
-        dart = self._parameter("gbdt", "boosting", "boost", "boosting_type") == "dart"
+        from_average = starts_anew and self._parameter("boost_from_average", True)
         if from_average:
             intercept = _intercept(fit)
         measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
@@ -318,7 +355,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             fit.scout(make, measure_on)
         if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
-            given["eval_init_score"] = [_constant(intercept, len(y_i)) for _, y_i in pairs] or None
+            given["eval_init_score"] = [
+                _added(_constant(intercept, len(y_i)), _item(eval_init_score, i))
+                for i, (_, y_i) in enumerate(pairs)
+            ] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
         # that it must be there from the first round on; all others get it after training.
@@ -332,8 +372,17 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
         sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
         observer = _Observer(fit, intercept if dart else None, sets, measure_on == "watch")
-        given["callbacks"] = [*(callbacks or []), *observer.callbacks()]
-        with self._driven_by(fit, {"metric": native_metrics or ["None"]}):
+        native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
+        stopping: list[Any] = []
+        if (on := options.early_stopping_on) != "metric":
+            fit.check_stopping_set()
+            stopping = [c for c in callbacks or () if _stops_early(c)]
+            callbacks = [c for c in callbacks or () if not _stops_early(c)]
+            stopping += self._own_early_stopping()
+            native_params["early_stopping_round"] = 0
+        rules = [_RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        given["callbacks"] = [*(callbacks or []), *observer.callbacks(), *rules]
+        with self._driven_by(fit, native_params):
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
         ConstrainedFit.forget(self)
         self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
@@ -354,7 +403,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         return self
 
     def _progress(self, callbacks: Any) -> Progress | None:
-        if self._parameter(1, "verbosity", "verbose") <= 0:
+        if self._parameter("verbosity", 1) <= 0:
             return None
         prints = any(isinstance(c, type(lgb.log_evaluation())) for c in callbacks or ())
         return Progress("round", lines=prints)
@@ -527,14 +576,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
-        objective = self._parameter(None, "application", "app", "loss", "objective_type")
-        objective = self.objective if objective is None else objective
+        objective = self._parameter("objective", None)
         if callable(objective) or objective not in NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={objective!r} cannot be trained under constraints: leave it at None, "
                 f"which is 'binary' or 'multiclass' as y says."
             )
-        boosting = self._parameter("gbdt", "boosting", "boost", "boosting_type")
+        boosting = self._parameter("boosting", "gbdt")
         if boosting in ("rf", "random_forest"):
             raise ValueError(
                 f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
@@ -550,20 +598,41 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             ("pos_bagging_fraction", 1.0),
             ("neg_bagging_fraction", 1.0),
         ):
-            value = self._parameter(only, name)
+            value = self._parameter(name, only)
             if value != only:
                 raise ValueError(
                     f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
                     f"under constraints: leave it at {only:g}."
                 )
-        stops_early = self._parameter(
-            None, "early_stopping_round", "early_stopping_rounds", "early_stopping"
-        ) or any(getattr(c, "stopping_rounds", None) for c in callbacks or ())
-        if options.iterate == "ergodic" and stops_early:
+        machines = self._parameter("num_machines", 1)
+        if machines != 1 or self._parameter("machines", None):
+            raise ValueError(
+                f"num_machines={machines!r} (or machines) cannot be trained under constraints: "
+                f"each machine would measure the constraints on its own rows, and the multipliers "
+                f"would go apart. Train on one machine."
+            )
+        if options.iterate == "ergodic" and self._stops_early(callbacks):
             raise ValueError(
                 "iterate='ergodic' averages all iterations, so early stopping has no meaning: use "
                 "iterate='last', or no early stopping."
             )
+
+    def _stops_early(self, callbacks: Any) -> bool:
+        own = self._own_early_stopping()
+        return bool(own) or any(_stops_early(callback) for callback in callbacks or ())
+
+    def _own_early_stopping(self) -> list[Any]:
+        """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
+        patience = self._parameter("early_stopping_round", None)
+        if not isinstance(patience, int) or patience <= 0:  # LightGBM takes no notice either
+            return []
+        stopping = lgb.early_stopping(
+            patience,
+            first_metric_only=self._parameter("first_metric_only", False),
+            verbose=self._parameter("verbosity", 1) > 0,
+            min_delta=self._parameter("early_stopping_min_delta", 0.0),
+        )
+        return [stopping]
 
     def _class_weight_factor(self, classes: Array, y: Array) -> Array:
         return np.asarray(compute_class_weight(self.class_weight, classes=classes, y=classes[y]))
@@ -572,10 +641,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """``is_unbalance`` and ``scale_pos_weight`` of LightGBM's binary objective."""
         factor = np.ones(classes.size)
         if classes.size == 2:
-            if self._parameter(False, "is_unbalance", "unbalance", "unbalanced_sets"):
+            if self._parameter("is_unbalance", False):
                 count = np.bincount(y)
                 factor[count.argmin()] = count.max() / count.min()
-            factor[1] *= self._parameter(1.0, "scale_pos_weight")
+            factor[1] *= self._parameter("scale_pos_weight", 1.0)
         return factor
 
     def _metrics(self, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
@@ -588,7 +657,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
         own = [m for m in asked if callable(m)]
         default = "binary_logloss" if n_classes == 2 else "multi_logloss"
-        fixed = self._parameter(default, "metric", "metrics", "metric_types")
+        fixed = self._parameter("metric", default)
         names = [m for m in asked if isinstance(m, str)]
         names += [fixed] if isinstance(fixed, str) else list(fixed)
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
@@ -604,7 +673,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
         ours = [m for m in names[first:] if m in METRICS]
         native = [m for m in names if m not in ours]
-        return native, [*map(_builtin_metric, ours), *map(_on_probabilities, own)]
+        top_k = self._parameter("multi_error_top_k", 1)
+        builtin = [_builtin_metric(m, top_k) for m in ours]
+        return native, [*builtin, *map(_on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
@@ -681,20 +752,20 @@ class _Trained:
         if rows not in self.held:  # those of certificates
             start, kept = self.init_score, self.fit.certified
             self.held[rows] = (
-                _safe_indexing(self.fit.whole.X, kept),
-                None if start is None else _safe_indexing(start, kept),
+                take_rows(self.fit.whole.X, kept),
+                None if start is None else take_rows(start, kept),
             )
         return self._margin(*self.held[rows], rounds)
 
     def _margin(self, X: Any, start: Any, rounds: int) -> Array:
         """Scores of rows under a prefix, plus the scores they started from."""
         grown = self.observer.grown_after(rounds)
-        raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
+        with warnings.catch_warnings():  # of kinds of tables that training took without a word
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
+            raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         margin = np.asarray(raw)
-        if start is not None:
-            start = np.asarray(start, dtype=np.float64)
-            margin = margin + start.reshape(margin.shape, order="F" if start.ndim == 1 else "C")
-        return margin
+        return _added(margin, start)
 
     def cut(self, rounds: int) -> None:
         self.parent._truncate(self.observer.grown_after(rounds))
@@ -716,7 +787,8 @@ def _scout_maker(
     with untouched_random_state(parent):
         params = {**parent._process_params(stage="fit"), "objective": "none"}
     stack = fit.stack
-    X = stack.X if hasattr(stack.X, "shape") else np.asarray(stack.X)
+    # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
+    X = stack.X.to_numpy() if is_polars(stack.X) else with_rows(stack.X)
     whole = lgb.Dataset(
         X,
         stack.codes.clip(0),
@@ -749,8 +821,12 @@ class _Scout:
         self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
-        self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
-        self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
+        with (
+            warnings.catch_warnings()
+        ):  # LightGBM 4.6 keeps all of a pyarrow table beside the bins
+            warnings.filterwarnings("ignore", "Cannot subset")
+            self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
+            self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
         self.booster._Booster__set_objective_to_none = True  # as in _Observer
         self.trees_after = [0]
 
@@ -766,7 +842,7 @@ class _Scout:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            X = _safe_indexing(self.X, self.fold.held)
+            X = take_rows(self.X, self.fold.held)
             of_prefix = self.booster.predict(
                 X, raw_score=True, num_iteration=self.trees_after[rounds]
             )
@@ -860,7 +936,7 @@ class _Observer:
                 self._add_intercept(env.model)
             if env.model.current_iteration() > self.begin + len(self.grown_in):
                 self.grown_in.append(rounds - 1)
-            if self.fit.evaluation_sets and self.fit.is_iteration_end(rounds):
+            if self.fit.evaluation_sets and self.fit.measures_after(rounds):
                 self._measure(env.model, rounds)
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
@@ -876,13 +952,14 @@ class _Observer:
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
         remaining = iter(self.sets)
+        watches = self.watches and self.fit.is_iteration_end(rounds)
 
         def measure(margin: Array, _: Any) -> list[Any]:
             held = next(remaining)
             if held is None:
                 return []
             held.measure(rounds, margin)
-            if self.watches and held is self.fit.unseen:
+            if watches and held is self.fit.unseen:
                 self.fit.observe(margin)
             return []
 
@@ -911,6 +988,74 @@ class _Observer:
         return []
 
 
+class _RulesStopping:
+    """Early stopping that looks at the rules; see :mod:`gbm_constrained.early_stopping`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        Its last evaluation set has been measured when this is called.
+    by_metric : callable
+        ``lightgbm.early_stopping(...)``, which has the patience and judges by the metric.
+    on : {"constraints", "both"}
+        What is judged.
+    """
+
+    before_iteration = False
+
+    def __init__(
+        self, fit: ConstrainedFit, by_metric: Callable[..., Any], on: EarlyStoppingOn
+    ) -> None:
+        self.fit, self.on, self.by_metric = fit, on, copy.copy(by_metric)
+        self.by_metric.verbose = False  # type: ignore[attr-defined]  # it would miscount rounds
+        self.order = by_metric.order  # type: ignore[attr-defined]
+        self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
+        self.watch = RulesWatch()
+        self.results: Any = []  # of the best round by the rules
+        self.met_in: list[int] = []
+
+    def __call__(self, env: CallbackEnv) -> None:
+        ends = env.iteration + 1 == env.end_iteration
+        holds = self.watch.look(env.iteration, self.fit.violation(self.fit.solver.rounds))
+        if self.watch.best == env.iteration:
+            self.results = env.evaluation_result_list or []
+        if self.on == "both" and self.watch.met:
+            if holds or ends:
+                self._judge_by_metric(env, holds, ends)
+            return
+        exhausted = env.iteration - self.watch.best >= self.patience
+        if ends or (self.on == "constraints" and exhausted):
+            raise lgb.callback.EarlyStopException(self.watch.best, self.results)
+
+    def _judge_by_metric(self, env: CallbackEnv, holds: bool, ends: bool) -> None:
+        """Let LightGBM judge the rounds that met the rules, as if there were no others."""
+        position = env.begin_iteration + len(self.met_in)
+        self.met_in.append(env.iteration)
+        results = env.evaluation_result_list if holds else _infinitely_bad(env)
+        end = position + 1 if ends else env.end_iteration
+        seen = replace(env, iteration=position, end_iteration=end, evaluation_result_list=results)
+        try:
+            self.by_metric(seen)
+        except lgb.callback.EarlyStopException as stop:
+            best = self.met_in[stop.best_iteration - env.begin_iteration]
+            raise lgb.callback.EarlyStopException(best, stop.best_score) from None
+
+
+def _infinitely_bad(env: CallbackEnv) -> list[Any]:
+    """Results of the round as if every metric were the worst there is."""
+    worst = []
+    for result in env.evaluation_result_list or ():
+        values = list(result)
+        values[2] = -np.inf if values[3] else np.inf
+        # Named since LightGBM 4.7, plain tuples before.
+        worst.append(type(result)(*values) if hasattr(result, "_fields") else tuple(values))
+    return worst
+
+
+def _stops_early(callback: Any) -> bool:
+    return bool(getattr(callback, "stopping_rounds", None))
+
+
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
     """Keep an expected failure of native code from printing; it writes to the descriptor."""
@@ -922,6 +1067,17 @@ def _quiet_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def _check_categories(X: Any) -> None:
+    """Refuse categories that make LightGBM end the whole process."""
+    categories = foreign_categories(X)
+    if categories:
+        raise TypeError(
+            f"X has categories in {categories}, a {type(X).__module__.partition('.')[0]} table: "
+            f"LightGBM reads categories of pandas and ends the process on others. Give "
+            f"X.to_pandas()."
+        )
 
 
 def _evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> list[tuple[Any, Any]]:
@@ -958,6 +1114,14 @@ def _constant(intercept: Array, n_samples: int) -> Array:
     return np.tile(intercept, (n_samples, 1))
 
 
+def _added(score: Array, more: Any) -> Array:
+    """Add scores that the user starts from, of several classes perhaps one below the other."""
+    if more is None:
+        return score
+    more = np.asarray(more, dtype=np.float64)
+    return np.asarray(score + more.reshape(score.shape, order="F" if more.ndim == 1 else "C"))
+
+
 def _link(margin: Array) -> Array:
     return np.asarray(expit(margin) if margin.ndim == 1 else softmax(margin, axis=1))
 
@@ -977,12 +1141,12 @@ def _logloss(y: Array, p: Array, weight: Any) -> float:
     return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
 
 
-def _error(y: Array, p: Array, weight: Any) -> float:
+def _error(y: Array, p: Array, weight: Any, top_k: int = 1) -> float:
     if p.ndim == 1:
         return float(np.average((p > 0.5) != (y > 0), weights=weight))
-    # LightGBM counts a row as right only if no other class scores as high.
+    # LightGBM counts a row as right only if fewer than k other classes score as high.
     right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > 1, weights=weight))
+    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=weight))
 
 
 def _squared(y: Array, p: Array, weight: Any) -> float:
@@ -1030,14 +1194,17 @@ def _canonical(name: str, n_classes: int) -> str:
     return f"{prefix}_error" if name in errors else name
 
 
-def _builtin_metric(name: str) -> Callable[..., Any]:
+def _builtin_metric(name: str, top_k: int) -> Callable[..., Any]:
     """Make one of LightGBM's metrics as a function of labels, margins and weights."""
     function, higher_is_better = METRICS[name]
+    reported = name
+    if name == "multi_error" and top_k > 1:
+        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Probabilities may tie where margins do not, which ranking metrics would notice.
         score = margin if name in RANK_METRICS else _link(margin)
-        return name, function(y_true, score, weight), higher_is_better
+        return reported, function(y_true, score, weight), higher_is_better
 
     return metric

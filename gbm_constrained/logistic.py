@@ -21,7 +21,13 @@ from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
-from gbm_constrained.options import ErrorForm, Iterate, SolverName, SolverOptions
+from gbm_constrained.options import (
+    ErrorForm,
+    Iterate,
+    SolverName,
+    SolverOptions,
+    with_constraints,
+)
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
@@ -170,6 +176,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.outlier_clip = outlier_clip
         self.initial_multipliers = initial_multipliers
         self.constraint_solver = constraint_solver
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)
 
     def fit(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from gbm_constrained.decision import GUARANTEES, Guarantee
+from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
@@ -81,7 +82,12 @@ UNSEEN_PARAMETERS_DOC = """
         Whether the shift of the decisions is folded into the model, or kept beside it
         (``shift_``), where ``predict`` applies it and probabilities stay as trained.
     on_infeasible : {"warn", "raise"}, default="warn"
-        What to do about rules that cannot be met, once the model is trained."""
+        What to do about rules that cannot be met, once the model is trained.
+    early_stopping_on : {"metric", "constraints", "both"}, default="metric"
+        What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
+        parent's metric; the rules on the last evaluation set, of which the last round that met
+        them is kept; or the metric among the rounds that meet them. See
+        :mod:`gbm_constrained.early_stopping`."""
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value
@@ -136,6 +142,7 @@ class SolverOptions:
     calibration_fraction: float = 0.2
     probabilities: Probabilities = "shifted"
     on_infeasible: OnInfeasible = "warn"
+    early_stopping_on: EarlyStoppingOn = "metric"
     solver: SolverName = "auto"
 
     @classmethod
@@ -166,6 +173,7 @@ class SolverOptions:
         _check_share("calibration_fraction", options.calibration_fraction)
         _check_choice("probabilities", options.probabilities, PROBABILITIES)
         _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
+        _check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
             raise ValueError(
                 f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
@@ -212,6 +220,28 @@ class SolverOptions:
 
 
 SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
+
+
+def with_constraints(tags: Any, constraints: Any) -> Any:
+    """Tags of a parent as a classifier under constraints has them.
+
+    Constraints are about one label of a row, and some of them about two classes.
+
+    Parameters
+    ----------
+    tags : sklearn.utils.Tags
+        The parent's, changed in place.
+    constraints : object
+        The constructor parameter, which nothing has checked yet.
+    """
+    try:
+        checked = check_constraints(constraints)
+    except (TypeError, ValueError):
+        return tags
+    if checked:
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
+        tags.classifier_tags.multi_class &= not any(rule.is_binary for rule in checked)
+    return tags
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:

@@ -675,6 +675,15 @@ class Constraint:
         """Whether it bounds nothing but mean cross-entropies."""
         return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether it takes one of two classes by its position, and needs there to be two."""
+        return any(
+            isinstance(part, ClassPosition)
+            for term in self.terms
+            for part in (getattr(term.event, "target", None), *term.rows, *term.on, *term.where)
+        )
+
     def __bool__(self) -> bool:
         raise TypeError(
             f"{self} is a constraint, neither true nor false. A rate between two bounds takes two "

@@ -25,6 +25,7 @@ from gbm_constrained.rates import (
     Mask,
     Selector,
 )
+from gbm_constrained.tables import as_column, column_at, is_frame, names_of
 
 Float: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.intp]
@@ -79,8 +80,8 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
     Parameters
     ----------
     sensitive_features : Series, DataFrame, dict of arrays, array-like or None
-        One value per row. Unnamed columns are called ``sensitive_feature_0`` and so on, as in
-        fairlearn.
+        One value per row; series and tables of pandas, polars or pyarrow. Unnamed columns are
+        called ``sensitive_feature_0`` and so on, as in fairlearn.
     n_samples : int
         Rows that there must be.
 
@@ -92,14 +93,14 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
     if sensitive_features is None:
         return {}
     table: dict[Hashable, Any]
-    if isinstance(sensitive_features, pd.Series):
-        name = sensitive_features.name
-        table = {"sensitive_feature_0" if name is None else name: sensitive_features}
-    elif isinstance(sensitive_features, pd.DataFrame):
-        names = sensitive_features.columns
-        table = {name: sensitive_features.iloc[:, j] for j, name in enumerate(names)}
+    if is_frame(sensitive_features):
+        names = names_of(sensitive_features)
+        table = {name: column_at(sensitive_features, j) for j, name in enumerate(names)}
     elif isinstance(sensitive_features, Mapping):
         table = dict(sensitive_features)
+    elif hasattr(sensitive_features, "name"):  # a series, of polars "" without a name
+        name = sensitive_features.name
+        table = {"sensitive_feature_0" if name in (None, "") else name: sensitive_features}
     else:
         values = np.asarray(sensitive_features)
         values = values[:, None] if values.ndim == 1 else values
@@ -110,7 +111,7 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
         table = {f"sensitive_feature_{j}": values[:, j] for j in range(values.shape[1])}
     columns = {}
     for name, column in table.items():
-        values = _as_array(column)
+        values = as_column(column)
         if values.shape != (n_samples,):
             raise ValueError(
                 f"sensitive_features: column {name!r} has shape {values.shape}, but there are "
@@ -118,11 +119,6 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
             )
         columns[name] = values
     return columns
-
-
-def _as_array(column: Any) -> NDArray[Any]:
-    categorical = isinstance(getattr(column, "dtype", None), pd.CategoricalDtype)
-    return np.asarray(column, dtype=object) if categorical else np.asarray(column)
 
 
 def _factorised(values: NDArray[Any]) -> tuple[tuple[Any, ...], Codes]:
@@ -248,8 +244,8 @@ class Rows:
             table = self.features[i] if i < len(self.features) else None
             if i == 0 and name in self.columns:
                 part = self.columns[name]
-            elif isinstance(table, pd.DataFrame) and name in table.columns:
-                part = _as_array(table[name])
+            elif name in (names := names_of(table)):
+                part = column_at(table, names.index(name))
             else:
                 part = np.full(size, None, dtype=object)
                 parts.append(part)
@@ -259,7 +255,7 @@ class Rows:
         if not found:
             known = [*self.columns]
             for table in self.features[:1]:
-                known += list(table.columns) if isinstance(table, pd.DataFrame) else []
+                known += names_of(table)
             raise UnavailableError(
                 f"column {name!r} is neither in sensitive_features nor in X: give it as "
                 f"sensitive_features=...; the columns known are {known}."

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import _safe_indexing
 
 from gbm_constrained.rows import Codes, Float
+from gbm_constrained.tables import take_rows
 
 
 def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
@@ -153,11 +153,11 @@ class Stack:
         ]
         weight = self.sample_weight
         return Stack(
-            _safe_indexing(self.X, index),
-            _safe_indexing(self.y, index),
+            take_rows(self.X, index),
+            take_rows(self.y, index),
             None if weight is None else np.asarray(weight)[index],
             self.codes[index],
-            [_safe_indexing(X, part) for X, part in zip(self.features, parts, strict=True)],
+            [take_rows(X, part) for X, part in zip(self.features, parts, strict=True)],
             self.names,
             [part.size for part in parts],
         )

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 from scipy.special import expit, logit, softmax
-from sklearn.utils import _safe_indexing
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
+from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
@@ -39,10 +39,12 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    with_constraints,
 )
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.tables import take_rows
 from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
 
@@ -75,6 +77,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     objective: Any
     eval_metric: Any
     callbacks: Any
+    early_stopping_rounds: Any
+    feature_weights: Any
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         calibration_fraction: float = 0.2,
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
+        early_stopping_on: EarlyStoppingOn = "metric",
         solver: SolverName = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -120,7 +125,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.calibration_fraction = calibration_fraction
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
+        self.early_stopping_on = early_stopping_on
         self.solver = solver
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -226,9 +235,17 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         own_margin = fit.take(base_margin)
         pairs = list(eval_set or ())
         held_out = fit.held_out(pairs, X, y)
+        refuse_early_stopping(
+            options.early_stopping_on,
+            patience=self._stops_early(),
+            parameter="early_stopping_rounds",
+            evaluation_set=bool(held_out),
+        )
         possible = self.booster != "dart" and xgb_model is None
         measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
         if measure_on in ("crossfit", "holdout"):
+            if feature_weights is None:
+                feature_weights = self.feature_weights
             fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
         sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
@@ -339,15 +356,17 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
                 f"booster='dart' rescales as it grows: use iterate='last'."
             )
-        stops_early = self.early_stopping_rounds is not None or any(
-            isinstance(c, xgb.callback.EarlyStopping) for c in self.callbacks or ()
-        )
-        if options.iterate == "ergodic" and stops_early:
+        if options.iterate == "ergodic" and self._stops_early():
             raise ValueError(
                 "iterate='ergodic' averages all iterations, so that early stopping "
                 "(early_stopping_rounds, or a callback) has no meaning: use iterate='last', or "
                 "none of it."
             )
+
+    def _stops_early(self) -> bool:
+        return self.early_stopping_rounds is not None or any(
+            isinstance(c, xgb.callback.EarlyStopping) for c in self.callbacks or ()
+        )
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
         factor = np.ones(classes.size)
@@ -368,7 +387,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
             return fit.solver(margin)
 
-        own = {name: getattr(self, name) for name in ("objective", "eval_metric", "callbacks")}
+        names = ("objective", "eval_metric", "callbacks", "early_stopping_rounds")
+        own = {name: getattr(self, name) for name in names}
         self._matrices: list[Any] = []
         self._current_fit = fit
         self._sets, self._sensitive_eval = iter(sets), sensitive_eval
@@ -376,7 +396,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
         observer = _Observer(fit, self._matrices)
-        self.callbacks = [*(self.callbacks or []), observer]
+        callbacks, stopping = self.callbacks or [], []
+        if (on := fit.options.early_stopping_on) != "metric":
+            by_metric = xgb.callback.EarlyStopping
+            stopping = [c for c in callbacks if isinstance(c, by_metric)]
+            callbacks = [c for c in callbacks if not isinstance(c, by_metric)]
+            if self.early_stopping_rounds is not None:
+                stopping.append(by_metric(rounds=self.early_stopping_rounds))
+            self.early_stopping_rounds = None
+        self.callbacks = [*callbacks, observer, *(_RulesStopping(fit, c, on) for c in stopping)]
         try:
             yield observer
         finally:
@@ -487,8 +515,8 @@ def _matrix(
     return xgb.XGBClassifier._create_dmatrix(
         parent,
         ref,
-        data=_safe_indexing(X, rows),
-        base_margin=None if base_margin is None else _safe_indexing(base_margin, rows),
+        data=take_rows(X, rows),
+        base_margin=None if base_margin is None else take_rows(base_margin, rows),
         missing=parent.missing,
         enable_categorical=parent.enable_categorical,
         feature_types=parent.feature_types,
@@ -672,13 +700,52 @@ class _Observer(xgb.callback.TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         rounds = self.fit.solver.rounds
-        if self.fit.is_iteration_end(rounds):
+        if self.fit.measures_after(rounds):
+            watches = self.watches and self.fit.is_iteration_end(rounds)
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
                 margin = model.predict(matrix, output_margin=True)
                 held.measure(rounds, margin)
-                if self.watches and held is self.fit.unseen:
+                if watches and held is self.fit.unseen:
                     self.fit.observe(margin)
         return False
+
+
+class _RulesStopping(xgb.callback.TrainingCallback):
+    """Early stopping that looks at the rules; see :mod:`gbm_constrained.early_stopping`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        Its last evaluation set has been measured when this is called.
+    by_metric : EarlyStopping
+        XGBoost's own, which has the patience and judges by the metric.
+    on : {"constraints", "both"}
+        What is judged.
+    """
+
+    def __init__(
+        self, fit: ConstrainedFit, by_metric: xgb.callback.EarlyStopping, on: EarlyStoppingOn
+    ) -> None:
+        super().__init__()
+        self.fit, self.by_metric, self.on = fit, by_metric, on
+        self.watch = RulesWatch()
+
+    def before_training(self, model: Any) -> Any:
+        self.fit.check_stopping_set()
+        return self.by_metric.before_training(model)
+
+    def after_training(self, model: Any) -> Any:
+        return self.by_metric.after_training(model)
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        round_ = self.by_metric.starting_round + epoch
+        holds = self.watch.look(round_, self.fit.violation(self.fit.solver.rounds))
+        if self.on == "both" and holds:
+            return bool(self.by_metric.after_iteration(model, epoch, evals_log))
+        if self.watch.best == round_:
+            model.set_attr(best_iteration=str(round_), best_score=str(self.watch.least))
+        stops = round_ - self.watch.best >= self.by_metric.rounds
+        return bool(self.on == "constraints" and stops)
 
 
 def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:

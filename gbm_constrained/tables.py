@@ -1,0 +1,76 @@
+"""Tables of whichever library: their columns by name, and some of their rows.
+
+pandas, polars and pyarrow name their columns; numpy arrays, lists and sparse matrices have none.
+Neither polars nor pyarrow is imported: a table of theirs is known by its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import _safe_indexing, indexable
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table has named columns."""
+    return isinstance(table, pd.DataFrame) or is_polars(table) or _is_arrow(table)
+
+
+def names_of(table: Any) -> list[Hashable]:
+    """Names of the columns of a table; none for arrays."""
+    if _is_arrow(table):
+        return list(table.column_names)
+    return list(table.columns) if is_frame(table) else []
+
+
+def column_at(table: Any, position: int) -> NDArray[Any]:
+    """Values of a column of a table that names its columns."""
+    if isinstance(table, pd.DataFrame):
+        return as_column(table.iloc[:, position])
+    return as_column(table.column(position) if _is_arrow(table) else table[:, position])
+
+
+def as_column(values: Any) -> NDArray[Any]:
+    """One column as an array, in which categories are their values."""
+    categorical = isinstance(getattr(values, "dtype", None), pd.CategoricalDtype)
+    return np.asarray(values, dtype=object) if categorical else np.asarray(values)
+
+
+def foreign_categories(table: Any) -> list[Hashable]:
+    """Names of the categorical columns of a table of polars or pyarrow."""
+    if _is_arrow(table):
+        types = [str(field.type) for field in table.schema]
+    else:
+        types = [str(dtype) for dtype in table.dtypes] if is_polars(table) else []
+    categorical = ("dictionary", "Categorical", "Enum")
+    return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
+
+
+def with_rows(table: Any) -> Any:
+    """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
+    if sparse.issparse(table):
+        as_rows: Any = sparse.csr_matrix  # LightGBM takes rows of no other sparse type
+        return as_rows(table)
+    table = np.asarray(table) if isinstance(table, (list, tuple)) else table
+    return table if _is_arrow(table) else indexable(table)[0]
+
+
+def take_rows(table: Any, index: Any) -> Any:
+    """Take some of the rows of a table, or some entries of a series or array."""
+    if hasattr(table, "take") and type(table).__module__.startswith("pyarrow"):
+        return table.take(index)
+    return _safe_indexing(with_rows(table), index)
+
+
+def _is_arrow(table: Any) -> bool:
+    return hasattr(table, "column_names") and hasattr(table, "to_pandas")
+
+
+def is_polars(table: Any) -> bool:
+    """Whether a table is a data frame of polars."""
+    return hasattr(table, "get_column_index") and hasattr(table, "columns")

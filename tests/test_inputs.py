@@ -1,0 +1,310 @@
+"""What may be given: tables of every library, missing values, labels and weights of every kind."""
+
+import contextlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from boosters import BOTH, CLASSIFIERS
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+
+from gbm_constrained import fnr, fpr, gap
+from gbm_constrained.logistic import ConstrainedLogisticRegression
+from gbm_constrained.tables import column_at, names_of, take_rows
+
+RNG = np.random.default_rng(3)
+N = 600
+X = RNG.normal(size=(N, 4)).astype(np.float32).astype(float)  # XGBoost keeps no more
+Y = (X[:, 0] + RNG.normal(size=N) > 0.5).astype(int)
+SEX = np.where(X[:, 1] + RNG.normal(size=N) > 0, "F", "M")
+FRAME = pd.DataFrame(X, columns=list("abcd"))
+HOLES = FRAME.mask(RNG.random(X.shape) < 0.1)
+ALWAYS = {
+    "xgboost": {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, "enable_categorical": True},
+    "lightgbm": {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, "verbose": -1},
+}
+RULE = [fpr() <= 0.05]
+
+
+def make(library, rules=RULE, **options):
+    return CLASSIFIERS[library](constraints=rules, **{**ALWAYS[library], **options})
+
+
+def polars():
+    return pytest.importorskip("polars", reason="polars is in the extra 'ecosystem'")
+
+
+def pyarrow():
+    pytest.importorskip("cffi", reason="LightGBM reads pyarrow through cffi")
+    return pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+
+
+def skip_where_the_parent_fails(library, table):
+    """LightGBM 4.6 with scikit-learn 1.6 fits no table of pyarrow."""
+    try:
+        make(library, []).fit(table, Y)
+    except AttributeError as error:
+        pytest.skip(f"the parent does not take this table: {error}")
+
+
+def nullable(frame):
+    """The columns of a frame as pandas' own nullable types."""
+    return frame.astype("Float64")
+
+
+TABLES = {
+    "list": lambda: X.tolist(),
+    "frame": lambda: FRAME,
+    "missing": lambda: HOLES,
+    "nullable": lambda: nullable(HOLES),
+    "polars": lambda: polars().from_numpy(X, schema=list("abcd")),
+    "polars_missing": lambda: polars().from_numpy(HOLES.to_numpy(), schema=list("abcd")),
+    "pyarrow": lambda: pyarrow().Table.from_pandas(FRAME),
+    "pyarrow_missing": lambda: pyarrow().Table.from_pandas(HOLES),
+    "csr": lambda: sparse.csr_matrix(X),
+    "csc": lambda: sparse.csc_array(X),
+    "coo": lambda: sparse.coo_matrix(X),
+}
+
+
+# --- features -----------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Converting data to scipy sparse matrix")  # LightGBM's predict
+@BOTH
+@pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.parametrize("guarantee", [None, "high_probability"])
+def test_tables_give_the_same_model(library, name, guarantee):
+    """As numpy's, in training, where rows are split, and in prediction; names are kept."""
+    values = HOLES.to_numpy() if name in ("missing", "nullable") or "_" in name else X
+    table = TABLES[name]()
+    skip_where_the_parent_fails(library, table)
+    rules, options = [fpr() <= 0.2], {"guarantee": guarantee}
+    expected = make(library, rules, **options).fit(values, Y)
+    found = make(library, rules, **options).fit(table, Y)
+    np.testing.assert_allclose(
+        found.predict_proba(table), expected.predict_proba(values), rtol=0, atol=1e-6
+    )
+    np.testing.assert_array_equal(found.predict(table), expected.predict(values))
+    if names_of(table):
+        parent = make(library, []).fit(table, Y)
+        assert list(found.feature_names_in_) == list(parent.feature_names_in_)
+        if library == "xgboost" or "polars" not in name:  # LightGBM 4.6 takes polars as arrays
+            assert list(found.feature_names_in_) == list("abcd")
+
+
+@BOTH
+def test_categories(library):
+    """Of pandas in both; of polars and pyarrow in XGBoost. LightGBM would end the process."""
+    kind = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    frame = FRAME.drop(columns="a").assign(kind=pd.Categorical(kind))
+    fitted = make(library).fit(frame, Y)
+    plain = make(library).fit(frame.drop(columns="kind"), Y)
+    errors = [
+        np.mean(m.predict(t) != Y) for m, t in ((fitted, frame), (plain, frame[list("bcd")]))
+    ]
+    assert errors[0] < errors[1], "the column of categories is what tells the classes apart"
+    categories = pyarrow().array(kind.tolist()).dictionary_encode()
+    given = {
+        "pyarrow": pyarrow().table(
+            {**{n: X[:, j] for j, n in enumerate("bcd", 1)}, "kind": categories}
+        ),
+        "polars": polars().from_pandas(frame),
+    }
+    for name, table in given.items():
+        if library == "lightgbm":
+            for rules in (RULE, []):
+                with pytest.raises(TypeError, match=rf"\['kind'\], a {name}.*to_pandas"):
+                    make(library, rules).fit(table, Y)
+        else:
+            decisions = make(library).fit(table, Y).predict(table)
+            np.testing.assert_array_equal(decisions, fitted.predict(frame))
+
+
+@BOTH
+def test_nullable_types(library):
+    """Integers and booleans with missing values, as the floats that they stand for."""
+    table = pd.DataFrame(
+        {
+            "count": pd.array(np.round(X[:, 0] * 5), dtype="Int64"),
+            "flag": pd.array(X[:, 1] > 0, dtype="boolean"),
+            "value": pd.array(X[:, 2], dtype="Float64"),
+        }
+    )
+    table.iloc[::7, 0] = pd.NA
+    table.iloc[::5, 1] = pd.NA
+    floats = table.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
+    found, expected = make(library).fit(table, Y), make(library).fit(floats, Y)
+    np.testing.assert_allclose(
+        found.predict_proba(table), expected.predict_proba(floats), rtol=0, atol=1e-6
+    )
+
+
+@BOTH
+def test_set_output(library):
+    """Frames of transformers reach the classifier with their names."""
+    steps = ColumnTransformer(
+        [("scaled", StandardScaler(), ["a", "b"]), ("coded", OrdinalEncoder(), ["sex"])],
+        verbose_feature_names_out=False,
+    )
+    frame = FRAME.assign(sex=SEX)
+    kinds = ["pandas"]
+    if [*map(int, sklearn.__version__.split(".")[:2])] >= [1, 7]:  # before, for older polars only
+        polars()
+        kinds.append("polars")
+    for kind in kinds:
+        rule = [gap(fpr(), by="sex") <= 0.05]
+        pipeline = make_pipeline(steps.set_output(transform=kind), make(library, rule))
+        fitted = pipeline.fit(frame, Y)[-1]
+        if library == "xgboost" or kind == "pandas":
+            assert list(fitted.feature_names_in_) == ["a", "b", "sex"]
+        assert fitted.group_report_["rows"].sum() == (Y == 0).sum()
+
+
+def test_columns_and_rows_of_tables():
+    for name in ("frame", "polars", "pyarrow"):
+        table = TABLES[name]()
+        assert names_of(table) == list("abcd")
+        np.testing.assert_array_equal(column_at(table, 2), X[:, 2])
+        rows = take_rows(table, np.array([5, 2, 5]))
+        np.testing.assert_array_equal(column_at(rows, 0), X[[5, 2, 5], 0])
+    for name in ("list", "csr", "csc", "coo"):
+        rows = take_rows(TABLES[name](), np.array([5, 2, 5]))
+        dense = rows.toarray() if sparse.issparse(rows) else rows
+        np.testing.assert_array_equal(dense, X[[5, 2, 5]])
+    assert names_of(X) == names_of(sparse.csr_matrix(X)) == []
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+GROUPS = {
+    "polars series": lambda: polars().Series("sex", SEX),
+    "polars frame": lambda: polars().DataFrame({"sex": SEX}),
+    "polars categories": lambda: polars().DataFrame({"sex": SEX}).cast(polars().Categorical),
+    "pyarrow table": lambda: pyarrow().table({"sex": SEX}),
+    "pyarrow categories": lambda: pyarrow().table(
+        {"sex": pyarrow().array(SEX).dictionary_encode()}
+    ),
+    "dict of columns": lambda: {"sex": pyarrow().chunked_array([SEX[:100], SEX[100:]])},
+}
+
+
+@BOTH
+@pytest.mark.parametrize("kind", list(GROUPS))
+def test_groups_of_other_libraries(library, kind):
+    rule = [gap(fpr(), by="sex") <= 0.05]
+    expected = make(library, rule).fit(X, Y, sensitive_features={"sex": SEX})
+    found = make(library, rule).fit(X, Y, sensitive_features=GROUPS[kind]())
+    np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+    pd.testing.assert_frame_equal(found.group_report_, expected.group_report_)
+
+
+@BOTH
+def test_missing_groups_and_columns_of_x(library):
+    """None of any library is a group of its own; columns are found in X of any library."""
+    sex = SEX.astype(object)
+    sex[::4] = None
+    frame = FRAME.assign(coded=np.where(SEX == "F", 1.0, 0.0))
+    rule = [gap(fpr(), by="sex") <= 0.1, gap(fpr(), by="coded") <= 0.1]
+    expected = make(library, rule).fit(frame, Y, sensitive_features={"sex": sex})
+    assert "sex=missing" in set(expected.group_report_["group"])
+    tables = {
+        "polars": (polars().from_pandas(frame), polars().DataFrame({"sex": sex.tolist()})),
+        "pyarrow": (pyarrow().Table.from_pandas(frame), pyarrow().table({"sex": sex.tolist()})),
+    }
+    for table, groups in tables.values():
+        skip_where_the_parent_fails(library, table)
+        found = make(library, rule).fit(table, Y, sensitive_features=groups)
+        pd.testing.assert_frame_equal(found.group_report_, expected.group_report_)
+
+
+def test_an_unnamed_series_of_polars():
+    rule = [gap(fpr(), by="sensitive_feature_0") <= 0.05]
+    clf = make("lightgbm", rule).fit(X, Y, sensitive_features=polars().Series(SEX))
+    assert len(clf.group_report_) == 2
+
+
+# --- labels and weights -------------------------------------------------------------------------
+
+LABELS = {
+    "str": np.array(["no", "yes"])[Y],
+    "object": np.array(["no", "yes"], dtype=object)[Y],
+    "bool": Y.astype(bool),
+    "float": Y * 2.0 - 1.0,
+    "negative": Y * 3 - 5,
+    "category": pd.Series(pd.Categorical(np.array(["no", "yes"])[Y])),
+    "Int64": pd.Series(Y, dtype="Int64"),
+    "column": pd.DataFrame({"y": Y}),
+}
+
+
+@pytest.mark.parametrize("kind", list(LABELS))
+def test_labels_of_any_type(kind):
+    """The classes are the parent's, and the model that of the codes."""
+    labels = LABELS[kind]
+    for make_one in (
+        lambda: make("lightgbm"),
+        lambda: ConstrainedLogisticRegression(constraints=RULE, n_iterations=5),
+    ):
+        expected = make_one().fit(X, Y)
+        # The parents warn of a column.
+        warns = pytest.warns(UserWarning, match="column-vector y was passed")
+        with warns if kind == "column" else contextlib.nullcontext():
+            found, parent = make_one().fit(X, labels), make_one().set_params(constraints=[])
+            parent.fit(X, labels)
+        np.testing.assert_array_equal(found.classes_, parent.classes_)
+        assert found.classes_.dtype == parent.classes_.dtype
+        assert found.predict(X).dtype == parent.predict(X).dtype
+        np.testing.assert_array_equal(found.predict(X), found.classes_[expected.predict(X)])
+
+
+@pytest.mark.parametrize("kind", ["bool", "float01", "Int64", "polars", "pyarrow"])
+def test_labels_of_xgboost(kind):
+    labels = {
+        "bool": lambda: Y.astype(bool),
+        "float01": lambda: Y.astype(float),
+        "Int64": lambda: pd.Series(Y, dtype="Int64"),
+        "polars": lambda: polars().Series(Y),
+        "pyarrow": lambda: pyarrow().array(Y),
+    }[kind]()
+    expected = make("xgboost").fit(X, Y).predict_proba(X)
+    np.testing.assert_array_equal(make("xgboost").fit(X, labels).predict_proba(X), expected)
+
+
+@BOTH
+def test_continuous_targets_are_refused(library):
+    with pytest.raises(ValueError, match="Unknown label type: y is continuous"):
+        make(library).fit(X, X[:, 0])
+
+
+@BOTH
+@pytest.mark.parametrize("exponent", [-30, 30])
+def test_tiny_and_huge_weights(library, exponent):
+    """A power of two changes no digit: the same decisions and rates, without regularisation."""
+    weight = RNG.exponential(size=N).astype(np.float32).astype(float)
+    options = {"reg_lambda": 0.0, "min_child_weight": 0.0, "max_depth": 3}
+    if library == "xgboost" and exponent < 0:
+        exponent = -6  # XGBoost splits for no gain below 1e-6, whatever the weights
+    one, scaled = (
+        make(library, [fnr() <= 0.1], **options).fit(X, Y, sample_weight=w)
+        for w in (weight, weight * 2.0**exponent)
+    )
+    np.testing.assert_array_equal(one.predict(X), scaled.predict(X))
+    for name in ("train", "held_out"):
+        np.testing.assert_allclose(
+            one.constraint_report_[name], scaled.constraint_report_[name], rtol=1e-6
+        )
+
+
+@BOTH
+def test_one_row_may_weigh_as_much_as_all_others(library):
+    weight = np.ones(N)
+    weight[np.flatnonzero(Y == 1)[0]] = 1e9
+    fitted = make(library, [fnr() <= 0.1]).fit(X, Y, sample_weight=weight)
+    wrong = (fitted.predict(X) == 0) & (Y == 1)
+    value = np.average(wrong[Y == 1], weights=weight[Y == 1])
+    assert fitted.constraint_report_.train[0] == pytest.approx(value, rel=1e-6, abs=1e-7)
