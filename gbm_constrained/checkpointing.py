@@ -81,7 +81,13 @@ class Checkpoint:
 
     @classmethod
     def of(cls, checkpoint: Any) -> Checkpoint | None:
-        """Make one of what users give as ``checkpoint=``: None, a path or a Checkpoint."""
+        """Make one of what users give as ``checkpoint=``.
+
+        Parameters
+        ----------
+        checkpoint : str, path-like, Checkpoint or None
+            None stays None.
+        """
         return checkpoint if checkpoint is None or isinstance(checkpoint, cls) else cls(checkpoint)
 
 
