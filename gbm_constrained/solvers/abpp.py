@@ -355,6 +355,11 @@ class ABPP:
         """Take over the state of a solver that was made with the same arguments.
 
         Its history is told to the callback once more.
+
+        Parameters
+        ----------
+        state : mapping
+            What :meth:`state` gave.
         """
         for name in self.CHANGING:
             setattr(self, name, state[name])
