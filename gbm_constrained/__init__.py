@@ -1,5 +1,6 @@
 """Gradient-boosted classifiers trained under constraints on their error rates."""
 
+from gbm_constrained.checkpointing import Checkpoint, CheckpointWarning
 from gbm_constrained.feasibility import (
     Feasibility,
     FragileConstraintsWarning,
@@ -40,6 +41,8 @@ from gbm_constrained.xgboost import ConstrainedXGBClassifier
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointWarning",
     "ConstrainedLGBMClassifier",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",

@@ -15,9 +15,9 @@ asked beyond that is a guarantee:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -100,6 +100,19 @@ class UnseenRows:
         """Measure the rates at the scores that the rows have after some rounds."""
         statistics = self.lagrangian.at(margin).statistics()
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
+
+    def state(self) -> dict[str, Any]:
+        """Give what has been measured so far, for :meth:`restore`."""
+        return {
+            "rounds": list(self.functionals_in),
+            "functionals": list(self.functionals_in.values()),
+            "lagrangian": self.lagrangian.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what was measured on the same rows."""
+        self.functionals_in = dict(zip(state["rounds"], state["functionals"], strict=True))
+        self.lagrangian.restore(state["lagrangian"])
 
     def values(self, rounds: int) -> Float:
         """Value of each constraint after some rounds, shape (n_constraints,)."""

@@ -13,6 +13,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells, CellStatistics
+from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
 from gbm_constrained.checks import (
     as_groups,
     check_features,
@@ -35,6 +36,7 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.feasibility import Feasibility, judge
+from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.history import history_frame
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
@@ -255,6 +257,8 @@ class ConstrainedFit:
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
         self.scouts: Scouts | None = None
+        self.checkpoint: CheckpointFile | None = None
+        self._scouts_state: State | None = None
         self.unseen: UnseenRows | None = None
         self.fresh: UnseenRows | None = None
         if self.certified is not None:
@@ -384,9 +388,15 @@ class ConstrainedFit:
         assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
         self.announcer.n_scouts = len(members)
+        if self.checkpoint is not None and self.checkpoint.state is not None:
+            self.scouts.restore(self.checkpoint.state)
         try:
-            rounds_per_iteration = self.options.rounds_per_iteration
-            self.scouts.grow(self.n_rounds, rounds_per_iteration, self.announcer.is_over)
+            self.scouts.grow(
+                self.n_rounds,
+                self.options.rounds_per_iteration,
+                self.announcer.is_over,
+                self.checkpoint,
+            )
         finally:
             self.hide_progress()
         self.unseen = UnseenRows(lagrangian.cells, self._reported, source, self.scouts.positions)
@@ -417,6 +427,54 @@ class ConstrainedFit:
         self.solver.callback = None  # the leader tells
         self.unseen = rows
         rows.source += ", watched"  # no evidence any more
+
+    def save_to(
+        self, checkpoint: Checkpoint | None, estimator: Any, arguments: Mapping[str, Any]
+    ) -> None:
+        """Save the state to a file from now on, and go on from what it already holds.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint, default=None
+            The file; without one nothing is saved.
+        estimator : classifier
+            Its parameters, and
+        arguments : mapping
+            the arguments of its ``fit``, must be those of the fit that the file is of.
+        """
+        if checkpoint is None:
+            return
+        compiled, cells = self._reported, self._cells
+        rules = {
+            "constraints": compiled.constraints,
+            "rows": compiled.rows,
+            "tables": [compiled.U, compiled.V, compiled.R, compiled.constant, compiled.b],
+            "cells": [view.codes for view in cells.views],
+            "weight": cells.weight,
+        }
+        found = fingerprint_of(estimator, arguments, rules)
+        self.checkpoint = CheckpointFile(checkpoint, found, machine())
+
+    def state(self) -> State:
+        """State of the fit of the model itself, and of the boosters that went before it."""
+        state = {
+            "solver": self.solver.state(),
+            "evaluation_sets": [rows.state() for rows in self.evaluation_sets],
+        }
+        if self.scouts is not None:  # they change no more
+            self._scouts_state = self._scouts_state or self.scouts.state()
+            state.update(self._scouts_state)
+        elif self.measurement is not None:
+            state["leader"] = self.measurement.solver.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Take over a state of the fit of the model itself."""
+        self.solver.restore(state["solver"])
+        for rows, of_rows in zip(self.evaluation_sets, state["evaluation_sets"], strict=True):
+            rows.restore(of_rows)
+        if self.scouts is None and self.measurement is not None:
+            self.measurement.restore(state["leader"])
 
     def observe(self, margin: Array) -> None:
         """Move the multipliers at the scores of the rows that are watched."""
@@ -672,6 +730,8 @@ class ConstrainedFit:
             trained.shift(shift)
         self.finish(shifted(margin, shift), kept, prefixes)
         self.describe(estimator)
+        if self.checkpoint is not None:
+            self.checkpoint.finish()
         return prefixes
 
     def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:

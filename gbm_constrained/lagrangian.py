@@ -16,7 +16,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -150,6 +150,20 @@ class Lagrangian:
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
             self._weight = self._weight.astype(narrow)
+
+    def state(self) -> dict[str, Any]:
+        """Give what the scores seen so far have changed, for :meth:`restore`."""
+        return {
+            "dtype": self.dtype.str,
+            "decided": self._decided,
+            "decisions": self._decisions,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a Lagrangian that was made with the same arguments."""
+        if state["dtype"] != self.dtype.str:
+            self.narrow()
+        self._decided, self._decisions = state["decided"], state["decisions"]
 
     def _blocks(self) -> Iterator[slice]:
         for start in range(0, self.n_samples, BLOCK):

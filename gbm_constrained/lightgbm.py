@@ -31,6 +31,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
@@ -43,6 +44,13 @@ from gbm_constrained.lightgbm_model import (
     restore_objective,
     scale_trees,
     take_note,
+)
+from gbm_constrained.lightgbm_resuming import (
+    Renewal,
+    Resuming,
+    merge_forest,
+    refuse_init_model,
+    state_of,
 )
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
@@ -251,6 +259,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         sensitive_features_eval_set: list[Any] | None = None,
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        checkpoint: Any = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
@@ -276,6 +285,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             Called in each outer iteration with a
             :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, training
             ends with that iteration.
+        checkpoint : str, path-like or Checkpoint, default=None
+            A file that the state of the fit is saved to while it goes on. An interrupted fit that
+            is called again with the same arguments goes on from there, and gives the model that it
+            would have given. It is removed when the fit is done. With bagging, column samples or
+            `extra_trees` the random streams are begun anew in each round, which makes another
+            model than without a checkpoint.
 
         Raises
         ------
@@ -300,10 +315,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         _check_categories(X)
         options = SolverOptions.of(self)
         if not options.constraints:
+            refuse_without_constraints(checkpoint)
             super().fit(X, y, sample_weight, **given)
             ConstrainedFit.forget(self)
             return self
         self._check_supported(options, callbacks)
+        if checkpoint is not None:
+            refuse_init_model(init_model)
         fit = ConstrainedFit(
             options,
             X,
@@ -339,6 +357,16 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         for i in held_out:
             weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
             fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
+        more = {
+            "X": X,
+            "y": y,
+            "sample_weight": sample_weight,
+            "sensitive_features": sensitive_features,
+            "datasets": datasets,
+            "sensitive_features_eval_set": sensitive_features_eval_set,
+            "groups": groups,
+        }
+        fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
         if init_score is not None and fit.columns > 1 and np.ndim(init_score) == 1:
             init_score = np.reshape(init_score, (-1, fit.columns), order="F")
         own_score = given["init_score"] = fit.take(init_score)
@@ -371,7 +399,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             )
         measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
         sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
-        observer = _Observer(fit, intercept if dart else None, sets, measure_on == "watch")
+        resuming = Resuming(fit)
+        given.update(resuming.starts(own))
+        observer = _Observer(
+            fit, intercept if dart else None, sets, measure_on == "watch", resuming
+        )
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
         stopping: list[Any] = []
         if (on := options.early_stopping_on) != "metric":
@@ -381,11 +413,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             stopping += self._own_early_stopping()
             native_params["early_stopping_round"] = 0
         rules = [_RulesStopping(fit, by_metric, on) for by_metric in stopping]
-        given["callbacks"] = [*(callbacks or []), *observer.callbacks(), *rules]
+        given["callbacks"] = [
+            *(callbacks or []), *resuming.callbacks(), *observer.callbacks(), *rules,
+        ]  # fmt: skip
         with self._driven_by(fit, native_params):
             super().fit(stack.X, stack.y, stack.sample_weight, **given)
         ConstrainedFit.forget(self)
-        self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in)
+        self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in, resuming)
         best = self._Booster.best_iteration
         rounds = fit.solver.rounds
         if best > 0:
@@ -697,10 +731,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if own is None:
             self._objective = "binary" if fit.classes.size == 2 else "multiclass"
 
-    def _make_native(self, fit: ConstrainedFit, intercept: Array, grown_in: list[int]) -> None:
+    def _make_native(
+        self, fit: ConstrainedFit, intercept: Array, grown_in: list[int], resuming: Resuming
+    ) -> None:
         """Replace the booster by the one that LightGBM would have written."""
         trained = self._Booster
         text = trained.model_to_string(num_iteration=-1)
+        text, params = resuming.as_given(text, trained.params)
         if fit.options.iterate == "ergodic":
             scale = np.repeat(fit.solver.ergodic_scale()[grown_in], fit.columns)
             before = trained.num_trees() - scale.size
@@ -712,7 +749,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
         native.best_iteration = trained.best_iteration
         native.best_score = trained.best_score
-        native.params = {**trained.params, "objective": objective.partition(" ")[0]}
+        native.params = {**params, "objective": objective.partition(" ")[0]}
         self._Booster = native
 
 
@@ -800,7 +837,10 @@ def _scout_maker(
     start = np.asarray(start, dtype=np.float64)
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
-    return functools.partial(_Scout, whole, params, X, start, schedules, fit.n_rounds)
+    checkpointed = fit.checkpoint is not None
+    return functools.partial(
+        _Scout, whole, params, X, start, schedules, fit.n_rounds, checkpointed
+    )
 
 
 class _Scout:
@@ -814,6 +854,7 @@ class _Scout:
         start: Array,
         schedules: list[Callable[..., Any]],
         n_rounds: int,
+        checkpointed: bool,
         fold: Fold,
         solver: ABPP,
     ) -> None:
@@ -821,24 +862,53 @@ class _Scout:
         self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
+        self.whole, self.checkpointed = whole, checkpointed
+        self.trees_after = [0]
+        self.booster = self._make_booster()
+        self.renewal = Renewal.of(self.booster) if checkpointed else None
+
+    def _make_booster(self, state: State | None = None) -> lgb.Booster:
+        """Make the booster of these rows, or one that goes on from a saved state."""
         with (
             warnings.catch_warnings()
         ):  # LightGBM 4.6 keeps all of a pyarrow table beside the bins
             warnings.filterwarnings("ignore", "Cannot subset")
-            self.booster = lgb.Booster(params, whole.subset(fold.training.tolist()))
-            self.booster.add_valid(whole.subset(fold.held.tolist()), "held")
-        self.booster._Booster__set_objective_to_none = True  # as in _Observer
-        self.trees_after = [0]
+            training = self.whole.subset(self.fold.training.tolist()).construct()
+            held = self.whole.subset(self.fold.held.tolist()).construct()
+        if state is not None:
+            training.set_init_score(state["scores"])
+            held.set_init_score(state["held_scores"][0])
+        booster = lgb.Booster(self.params, training)
+        booster.add_valid(held, "held")
+        booster._Booster__set_objective_to_none = True  # as in _Observer
+        if state is not None:
+            merge_forest(booster, state["forest"].decode())
+        return booster
 
     def grow(self) -> None:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin + self.start)
 
-        for schedule in self.schedules:
-            rounds = self.solver.rounds
-            schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
+        if self.renewal is not None:
+            self.renewal.renew(self.booster, self.solver.rounds)
+        self._schedule(self.solver.rounds)
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
+
+    def _schedule(self, rounds: int) -> None:
+        for schedule in self.schedules:
+            schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
+
+    def state(self) -> State:
+        own = {"solver": self.solver.state(), "trees_after": self.trees_after}
+        return {**own, **state_of(self.booster)}
+
+    def restore(self, state: State) -> None:
+        self.solver.restore(state["solver"])
+        self.trees_after = state["trees_after"]
+        self.booster = self._make_booster(state)
+        for rounds in range(self.solver.rounds):
+            self._schedule(rounds)
 
     def held_margin(self, rounds: int | None = None) -> Array:
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
@@ -896,6 +966,8 @@ class _Observer:
         The evaluation sets as LightGBM has them; None for training rows.
     watches : bool
         Whether the multipliers move by the last evaluation set.
+    resuming : Resuming
+        Of a checkpoint, if there is one.
     """
 
     def __init__(
@@ -904,13 +976,15 @@ class _Observer:
         intercept: Array | None,
         sets: Sequence[UnseenRows | None],
         watches: bool,
+        resuming: Resuming,
     ) -> None:
         self.fit = fit
+        self.resuming = resuming
         self.sets = sets
         self.watches = watches
         self.intercept = intercept
         self.begin = 0
-        self.grown_in: list[int] = []
+        self.grown_in: list[int] = resuming.grown_in
         self.train_margin: Array | None = None
 
     def grown_after(self, rounds: int) -> int:
@@ -926,11 +1000,18 @@ class _Observer:
             # the parameters once more and with them the stream of column samples. Without it the
             # model is as good, but not equal to the native one.
             env.model._Booster__set_objective_to_none = True
-            if self.watches and self.fit.solver.rounds == 0:
+            if env.iteration > env.begin_iteration:
+                return
+            if self.watches:
                 self.fit.watch(self.fit.evaluation_sets[-1])
+            if self.resuming.rounds:
+                self.resuming.restore()
+            elif self.watches:
                 self._measure(env.model, 0)
 
         def after(env: Any) -> None:
+            if self.resuming.passes(env.iteration):
+                return
             rounds = self.fit.solver.rounds
             if rounds == 1 and self.intercept is not None:
                 self._add_intercept(env.model)
@@ -940,9 +1021,10 @@ class _Observer:
                 self._measure(env.model, rounds)
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
+            self.resuming.save(env)
 
         def end(env: Any) -> None:
-            if self.fit.announcer.is_over(self.fit.solver.rounds):
+            if self.fit.announcer.is_over(env.iteration + 1 - env.begin_iteration):
                 raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
         before.before_iteration = True  # type: ignore[attr-defined]
@@ -1016,7 +1098,8 @@ class _RulesStopping:
 
     def __call__(self, env: CallbackEnv) -> None:
         ends = env.iteration + 1 == env.end_iteration
-        holds = self.watch.look(env.iteration, self.fit.violation(self.fit.solver.rounds))
+        rounds = env.iteration + 1 - env.begin_iteration
+        holds = self.watch.look(env.iteration, self.fit.violation(rounds))
         if self.watch.best == env.iteration:
             self.results = env.evaluation_result_list or []
         if self.on == "both" and self.watch.met:

@@ -50,6 +50,11 @@ def add_intercept(text: str, intercept: Sequence[float]) -> str:
     return _map_trees(text, shift)
 
 
+def parameters_of(text: str) -> dict[str, str]:
+    """Read the parameters in the text of a model: all of them, by their main names."""
+    return dict(re.findall(r"^\[(\w+): (.*)\]$", text, flags=re.M))
+
+
 def scale_trees(text: str, scale: Sequence[float]) -> str:
     """Multiply all outputs of tree i by ``scale[i]``."""
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from gbm_constrained.cells import Cells
+from gbm_constrained.checkpointing import CheckpointFile, State
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.solvers import ABPP
@@ -122,6 +123,12 @@ class Scout(Protocol):
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of the rows it is measured on, after all rounds or after some."""
 
+    def state(self) -> State:
+        """Trees, scores and solver: :meth:`restore` takes them over."""
+
+    def restore(self, state: State) -> None:
+        """Take over the state of a booster on the same rows."""
+
 
 @dataclass
 class Measurement:
@@ -154,6 +161,11 @@ class Measurement:
         if self.aim is not None:
             self.solver.bounds = self.aim(self.solver.history[-1].functionals)
 
+    def restore(self, state: State) -> None:
+        """Take over the state of the solver, and with it the schedule."""
+        self.solver.restore(state)
+        self.schedule[:] = [record.multipliers for record in self.solver.history]
+
 
 @dataclass
 class Scouts:
@@ -172,12 +184,15 @@ class Scouts:
     ----------
     positions : list of ndarray of int
         Of the rows that each booster holds out, among those of the measurement.
+    rounds : int
+        Rounds that have been grown.
     """
 
     measurement: Measurement
     folds: Sequence[Fold]
     members: Sequence[Scout]
     positions: list[Codes] = field(init=False)
+    rounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         """Find the rows of each booster, once."""
@@ -186,16 +201,38 @@ class Scouts:
         self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
 
     def grow(
-        self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
+        self,
+        n_rounds: int,
+        rounds_per_iteration: int,
+        is_over: Callable[[int], bool],
+        checkpoint: CheckpointFile | None = None,
     ) -> None:
         """Grow all boosters in step, until an iteration after which training `is_over`."""
-        for rounds in range(n_rounds):
-            if rounds % rounds_per_iteration == 0:
-                if is_over(rounds):
+        while self.rounds < n_rounds:
+            if self.rounds % rounds_per_iteration == 0:
+                if is_over(self.rounds):
                     break
                 self.measurement.observe(self.held_margin())
             for member in self.members:
                 member.grow()
+            self.rounds += 1
+            if checkpoint is not None:
+                checkpoint.offer(self.state)
+
+    def state(self) -> State:
+        """State of the measurement and of all boosters, between two rounds."""
+        return {
+            "rounds": self.rounds,
+            "leader": self.measurement.solver.state(),
+            "members": [member.state() for member in self.members],
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a state of boosters on the same rows."""
+        self.rounds = state["rounds"]
+        self.measurement.restore(state["leader"])
+        for member, of_member in zip(self.members, state["members"], strict=True):
+            member.restore(of_member)
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""

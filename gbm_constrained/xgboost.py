@@ -22,6 +22,7 @@ from scipy.special import expit, logit, softmax
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
@@ -47,6 +48,15 @@ from gbm_constrained.solvers import ABPP
 from gbm_constrained.tables import take_rows
 from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
+from gbm_constrained.xgboost_resuming import (
+    Resuming,
+    check_margins,
+    forest_of,
+    refuse_checkpoint,
+    renew_samples,
+    samples,
+    state_of,
+)
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
@@ -157,6 +167,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         sensitive_features_eval_set: Sequence[Any] | None = None,
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        checkpoint: Any = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
@@ -181,6 +192,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             Called in each outer iteration with a
             :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, training
             ends with that iteration.
+        checkpoint : str, path-like or Checkpoint, default=None
+            A file that the state of the fit is saved to while it goes on. An interrupted fit that
+            is called again with the same arguments goes on from there, and gives the model that it
+            would have given. It is removed when the fit is done. With samples of rows or columns
+            (`subsample`, `colsample_bytree`...) their random streams are begun anew in each round,
+            which makes another model than without a checkpoint.
 
         Raises
         ------
@@ -191,17 +208,19 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             super().fit,
             eval_set=eval_set,
             verbose=verbose,
-            xgb_model=xgb_model,
             sample_weight_eval_set=sample_weight_eval_set,
             base_margin_eval_set=base_margin_eval_set,
             feature_weights=feature_weights,
         )
         options = SolverOptions.of(self)
         if not options.constraints:
-            native(X, y, sample_weight=sample_weight, base_margin=base_margin)
+            refuse_without_constraints(checkpoint)
+            native(X, y, sample_weight=sample_weight, base_margin=base_margin, xgb_model=xgb_model)
             self._forget()
             return self
         self._check_supported(options)
+        if checkpoint is not None:
+            refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
             learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
         fit = ConstrainedFit(
@@ -232,6 +251,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             elif self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
+        if checkpoint is not None and samples(self.get_xgb_params()):
+            params["seed_per_iteration"] = True
         own_margin = fit.take(base_margin)
         pairs = list(eval_set or ())
         held_out = fit.held_out(pairs, X, y)
@@ -240,6 +261,24 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
             evaluation_set=bool(held_out),
+        )
+        fit.save_to(
+            Checkpoint.of(checkpoint),
+            self,
+            {
+                "X": X,
+                "y": y,
+                "sample_weight": sample_weight,
+                "base_margin": base_margin,
+                "eval_set": eval_set,
+                "sample_weight_eval_set": sample_weight_eval_set,
+                "base_margin_eval_set": base_margin_eval_set,
+                "feature_weights": feature_weights,
+                "sensitive_features": sensitive_features,
+                "datasets": datasets,
+                "sensitive_features_eval_set": sensitive_features_eval_set,
+                "groups": groups,
+            },
         )
         possible = self.booster != "dart" and xgb_model is None
         measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
@@ -250,7 +289,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
         with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
             observer.watches = measure_on == "watch"
-            native(stack.X, stack.y, sample_weight=stack.sample_weight, base_margin=own_margin)
+            native(
+                stack.X,
+                stack.y,
+                sample_weight=stack.sample_weight,
+                base_margin=own_margin,
+                xgb_model=observer.resuming.forest(xgb_model),
+            )
             self._forget()
             self._finish(fit, observer, base_margin)
         fit.complain()
@@ -395,7 +440,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
-        observer = _Observer(fit, self._matrices)
+        renews = "seed_per_iteration" in params
+        resuming = Resuming(fit, self._matrices, renews)
+        observer = _Observer(fit, self._matrices, resuming)
         callbacks, stopping = self.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
             by_metric = xgb.callback.EarlyStopping
@@ -404,7 +451,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             if self.early_stopping_rounds is not None:
                 stopping.append(by_metric(rounds=self.early_stopping_rounds))
             self.early_stopping_rounds = None
-        self.callbacks = [*callbacks, observer, *(_RulesStopping(fit, c, on) for c in stopping)]
+        rules = [_RulesStopping(fit, c, on) for c in stopping]
+        self.callbacks = [*resuming.callbacks(), *callbacks, observer, *rules]
         try:
             yield observer
         finally:
@@ -643,17 +691,24 @@ class _Scout:
         solver: ABPP,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
+        self.native = native
         self.booster = xgb.Booster(native, [self.matrix, self.held])
         # All other callbacks are about the model that is returned.
         schedulers = xgb.callback.LearningRateScheduler
         self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
+        self.renews = "seed_per_iteration" in native
 
     def grow(self) -> None:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin)
 
         rounds = self.solver.rounds
+        if self.renews:
+            renew_samples(self.booster, rounds)
         self.booster.update(self.matrix, rounds, objective)
+        self._schedule(rounds)
+
+    def _schedule(self, rounds: int) -> None:
         for scheduler in self.schedulers:
             scheduler.after_iteration(self.booster, rounds, {})
 
@@ -665,6 +720,21 @@ class _Scout:
             )
         )
 
+    def _margins(self) -> list[Array]:
+        given = {"output_margin": True, "validate_features": False}
+        return [np.asarray(self.booster.predict(m, **given)) for m in (self.matrix, self.held)]
+
+    def state(self) -> State:
+        return {"solver": self.solver.state(), **state_of(self.booster, self._margins())}
+
+    def restore(self, state: State) -> None:
+        self.solver.restore(state["solver"])
+        matrices = [self.matrix, self.held]
+        self.booster = xgb.Booster(self.native, matrices, model_file=forest_of(state))
+        for rounds in range(self.solver.rounds):
+            self._schedule(rounds)
+        check_margins(state, self._margins())
+
 
 class _Observer(xgb.callback.TrainingCallback):
     """Measures the evaluation sets after every outer iteration.
@@ -674,9 +744,10 @@ class _Observer(xgb.callback.TrainingCallback):
     are taken before.
     """
 
-    def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
+    def __init__(self, fit: ConstrainedFit, matrices: list[Any], resuming: Resuming) -> None:
         super().__init__()
         self.fit = fit
+        self.resuming = resuming
         self.matrices = matrices
         self.watches = False
         self.grown_before = 0  # rounds of the model that is continued
@@ -686,12 +757,15 @@ class _Observer(xgb.callback.TrainingCallback):
         self.grown_before = model.num_boosted_rounds()
         if self.watches:
             self.fit.watch(self.fit.evaluation_sets[-1])
+        if self.resuming.rounds:
+            self.resuming.restore()
+        elif self.watches:
             self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         # Not after the last one, where the callbacks that follow would not see it.
-        return self.fit.announcer.is_over(self.fit.solver.rounds)
+        return self.fit.announcer.is_over(epoch)
 
     def after_training(self, model: Any) -> Any:
         if self.matrices:
@@ -699,6 +773,8 @@ class _Observer(xgb.callback.TrainingCallback):
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        if self.resuming.passes(epoch):
+            return False
         rounds = self.fit.solver.rounds
         if self.fit.measures_after(rounds):
             watches = self.watches and self.fit.is_iteration_end(rounds)
@@ -707,6 +783,7 @@ class _Observer(xgb.callback.TrainingCallback):
                 held.measure(rounds, margin)
                 if watches and held is self.fit.unseen:
                     self.fit.observe(margin)
+        self.resuming.save(model, epoch)
         return False
 
 
@@ -739,7 +816,7 @@ class _RulesStopping(xgb.callback.TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         round_ = self.by_metric.starting_round + epoch
-        holds = self.watch.look(round_, self.fit.violation(self.fit.solver.rounds))
+        holds = self.watch.look(round_, self.fit.violation(epoch + 1))
         if self.on == "both" and holds:
             return bool(self.by_metric.after_iteration(model, epoch, evals_log))
         if self.watch.best == round_:

@@ -389,7 +389,10 @@ FIT = {
         "eval_y": {"eval_X": (HELD,), "eval_y": (LABELS,)},
     },
 }  # fmt: skip
-OUR_ARGUMENTS = {"sensitive_features", "datasets", "sensitive_features_eval_set", "groups"}
+OUR_ARGUMENTS = {
+    "sensitive_features", "datasets", "sensitive_features_eval_set", "groups",
+    "constraint_callbacks", "checkpoint",
+}  # fmt: skip
 
 
 def arguments_of(method):

@@ -56,10 +56,10 @@ call it in a plain loop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,6 +113,18 @@ class Record:
     bregman: float
     seconds: float
     fritz_john: float = np.nan
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, Array]:
+    """Make a table of records, one array for each field."""
+    names = [f.name for f in fields(Record)]
+    return {name: np.array([getattr(r, name) for r in records]) for name in names}
+
+
+def records_of(columns: Mapping[str, Array]) -> list[Record]:
+    """Make records of such a table."""
+    rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
+    return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]
 
 
 @dataclass
@@ -188,6 +200,12 @@ class ABPP:
     bounds: Float = field(init=False)
     history: list[Record] = field(default_factory=list, init=False)
     ergodic_weights: list[float] = field(default_factory=list, init=False)
+
+    # What changes from call to call, besides the history, the clock and the Lagrangian's state.
+    CHANGING: ClassVar[tuple[str, ...]] = (
+        "multipliers", "bounds", "lipschitz", "ergodic_weights", "_rounds", "_anchor",
+        "_tau", "_sigma", "_gamma", "_previous_values",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
@@ -320,6 +338,37 @@ class ABPP:
         else:
             self._anchor = margin.copy()
         return distance
+
+    def state(self) -> dict[str, Any]:
+        """Give all that :meth:`restore` needs to go on from here, to the last bit.
+
+        For boosters (`lazy`); an exact learner's subproblem has more.
+        """
+        return {
+            **{name: getattr(self, name) for name in self.CHANGING},
+            "history": columns_of(self.history),
+            "elapsed": self.elapsed,
+            "lagrangian": self.lagrangian.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a solver that was made with the same arguments.
+
+        Its history is told to the callback once more.
+
+        Parameters
+        ----------
+        state : mapping
+            What :meth:`state` gave.
+        """
+        for name in self.CHANGING:
+            setattr(self, name, state[name])
+        self.history[:] = records_of(state["history"])
+        self._started = time.perf_counter() - state["elapsed"]
+        self.lagrangian.restore(state["lagrangian"])
+        if self.callback is not None:
+            for record in self.history:
+                self.callback(record)
 
     @property
     def rounds(self) -> int:

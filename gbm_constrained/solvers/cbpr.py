@@ -61,6 +61,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -112,6 +113,10 @@ class CBPR(ABPP):
     inner_tol: float = 0.1
     project: Callable[[Array], Float] | None = None
     residuals: list[float] = field(default_factory=list, init=False)
+
+    CHANGING: ClassVar[tuple[str, ...]] = (
+        *ABPP.CHANGING, "residuals", "_centre", "_inner", "_caution", "_proximal",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,279 @@
+"""LightGBM under a checkpoint: what is saved of a booster, and how its training goes on.
+
+A booster in memory cannot be restored, but an equal one can be made: one that starts from the
+saved scores of all rows (bins depend on the data alone) and has the saved trees put before its
+own. It grows the same trees, bit by bit, wherever there is no hidden state.
+
+What is drawn at random is hidden state: LightGBM begins its streams once, and they cannot be read
+or set. Under a checkpoint they are therefore begun anew in each round, from a seed that is mixed
+of the user's and of the round's number. What cannot be treated so is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from lightgbm.basic import _LIB, _safe_call
+
+from gbm_constrained.checkpointing import State
+from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.lightgbm_model import parameters_of
+from gbm_constrained.losses import Array
+
+# A bag is drawn anew when its fraction changes: by so little that it holds as many rows.
+NUDGE = 1e-9
+NEVER = 2**30  # Rounds after which LightGBM would draw a bag by itself.
+
+
+def refuse_init_model(init_model: Any) -> None:
+    """Refuse, before training, to resume a fit that continues another model."""
+    if init_model is not None:
+        raise ValueError(
+            "checkpoint= resumes fits that begin with no trees, and init_model= gives some: leave "
+            "one of them out."
+        )
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """The random streams of a booster, begun anew in each round.
+
+    Parameters
+    ----------
+    seeds : dict from str to int
+        The user's seeds of the streams that are in use.
+    fraction : float
+        Fraction of the rows in a bag.
+    every : int
+        Rounds that a bag is used for; 0 without bagging.
+    """
+
+    seeds: Mapping[str, int]
+    fraction: float
+    every: int
+
+    @classmethod
+    def of(cls, booster: lgb.Booster) -> Renewal:
+        """Find what an untrained booster draws, by its own account of its parameters.
+
+        Raises
+        ------
+        ValueError
+            If it keeps what cannot be restored.
+        """
+        given = parameters_of(booster.model_to_string(num_iteration=1))
+        refused = [
+            why for values, why in UNRESTORABLE if all(given[n] == v for n, v in values.items())
+        ]
+        refused += [f"{name} remembers which features were used" for name in CEGB if given[name]]
+        if refused:
+            raise ValueError(
+                f"checkpoint= cannot resume this fit: {'; '.join(refused)}, and LightGBM does not "
+                f"let that be restored. Leave it out, or leave checkpoint out."
+            )
+        every = int(given["bagging_freq"]) if float(given["bagging_fraction"]) < 1.0 else 0
+        in_use = {
+            "bagging_seed": every > 0,
+            "feature_fraction_seed": min(
+                float(given["feature_fraction"]), float(given["feature_fraction_bynode"])
+            )
+            < 1.0,
+            "extra_seed": given["extra_trees"] == "1",
+        }
+        seeds = {name: int(given[name]) for name, used in in_use.items() if used}
+        return cls(seeds, float(given["bagging_fraction"]), every)
+
+    def renew(self, booster: lgb.Booster, rounds: int) -> None:
+        """Begin the streams of a round, so that they depend on nothing but its number."""
+        if not self.seeds:
+            return
+        number = {"bagging_seed": rounds // max(self.every, 1)}
+        params: dict[str, Any] = {
+            name: _mixed(seed, number.get(name, rounds)) for name, seed in self.seeds.items()
+        }
+        if self.every:
+            nudges = 1 + number["bagging_seed"] % 2  # never none, as a new booster has it
+            params["bagging_fraction"] = min(self.fraction * (1.0 + NUDGE * nudges), 1.0)
+            if self.every > 1:
+                params["bagging_freq"] = NEVER
+        booster.reset_parameter(params)
+
+
+UNRESTORABLE = (
+    ({"boosting": "dart"}, "boosting_type='dart' changes old trees and drops them at random"),
+    ({"data_sample_strategy": "goss"}, "'goss' counts the rounds of its warm-up"),
+    (
+        {"use_quantized_grad": "1", "stochastic_rounding": "1"},
+        "use_quantized_grad rounds at random unless stochastic_rounding is False",
+    ),
+)
+# What a reset changes besides seeds; num_leaves is then cut to what max_depth allows.
+RESET = ("bagging_fraction", "bagging_freq", "num_leaves")
+CEGB = ("cegb_penalty_feature_lazy", "cegb_penalty_feature_coupled")
+
+
+def _mixed(seed: int, number: int) -> int:
+    """Seed of a round: neighbouring ones would make neighbouring streams in LightGBM."""
+    return int(np.random.SeedSequence([abs(seed), number]).generate_state(1)[0]) >> 1
+
+
+def merge_forest(booster: lgb.Booster, text: str) -> None:
+    """Put the trees of a model's text before those of a booster."""
+    # Not public; it is how LightGBM itself continues an init_model, whose scores it would predict
+    # anew. If it goes, resuming fails at once.
+    forest = lgb.Booster(model_str=text)
+    _safe_call(_LIB.LGBM_BoosterMerge(booster._handle, forest._handle))
+
+
+def scores_of(booster: lgb.Booster) -> tuple[Array, list[Array]]:
+    """Scores of the training rows, and of each evaluation set, as LightGBM holds them."""
+    training: list[Array] = []
+    held: list[Array] = []
+
+    def keep_in(kept: list[Array]) -> Callable[[Array, Any], list[Any]]:
+        def keep(margin: Array, _: Any) -> list[Any]:
+            kept.append(margin.copy())
+            return []
+
+        return keep
+
+    booster.eval_train(feval=keep_in(training))
+    booster.eval_valid(feval=keep_in(held))
+    return training[0], held
+
+
+def state_of(booster: lgb.Booster) -> State:
+    """Give what is to be saved of a booster."""
+    training, held = scores_of(booster)
+    text = booster.model_to_string(num_iteration=-1)
+    return {"forest": text.encode(), "scores": training, "held_scores": held}
+
+
+class Resuming:
+    """The parent's own fit, saved as it goes, and resumed.
+
+    A resumed fit passes through the rounds of the file once more: LightGBM's own loop and all
+    callbacks see them, with the metrics that were recorded, while ``update`` does nothing. So
+    early stopping, schedules and the recorded metrics are where they were.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, and its checkpoint if it has one.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds of the file.
+    grown_in : list of int
+        Rounds that grew a tree; the observer goes on with it.
+    """
+
+    def __init__(self, fit: ConstrainedFit) -> None:
+        self.fit, self.file = fit, fit.checkpoint
+        state = {} if self.file is None else self.file.state or {}
+        self.saved: State | None = state.get("ensemble")
+        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
+        self.metrics: list[list[Any]] = [] if self.saved is None else self.saved["metrics"]
+        self.grown_in: list[int] = [] if self.saved is None else self.saved["grown_in"]
+        self._given: dict[str, Any] = {}
+        self._text_given: dict[str, str] = {}
+
+    def starts(self, own: list[bool]) -> dict[str, Any]:
+        """Scores that the rows start from, as arguments of ``fit``; none without a file's.
+
+        Parameters
+        ----------
+        own : list of bool
+            Of each evaluation set, whether it is the training rows.
+        """
+        if self.saved is None:
+            return {}
+        held = iter(self.saved["held_scores"])
+        training = self.saved["scores"]
+        sets = [training if is_own else next(held) for is_own in own]
+        return {"init_score": training, "eval_init_score": sets or None}
+
+    def callbacks(self) -> list[Callable[[Any], None]]:
+        """Callbacks that come before all others; none without a file."""
+        if self.file is None:
+            return []
+
+        def before(env: Any) -> None:
+            if env.iteration == env.begin_iteration:
+                self._begin(env.model)
+            if env.iteration == self.rounds and self.rounds:
+                for name in ("update", "eval_train", "eval_valid"):
+                    del env.model.__dict__[name]
+            if env.iteration >= self.rounds:
+                self._renewal.renew(env.model, env.iteration)
+
+        before.before_iteration = True  # type: ignore[attr-defined]
+        before.order = -(10**9)  # type: ignore[attr-defined]
+        return [before]
+
+    def _begin(self, model: lgb.Booster) -> None:
+        self._renewal = Renewal.of(model)
+        self._given = dict(model.params)
+        self._text_given = parameters_of(model.model_to_string(num_iteration=1))
+        if self.saved is None:
+            return
+        merge_forest(model, self.saved["forest"].decode())
+        recorded = iter(self.metrics[:])
+        model.update = lambda *args, **kwargs: False
+        model.eval_train = lambda *args: []
+        model.eval_valid = lambda *args: [_result(*values) for values in next(recorded)]
+
+    def restore(self) -> None:
+        """Take over the state of the fit; once its measurement is there."""
+        assert self.file is not None
+        assert self.file.state is not None
+        self.fit.restore(self.file.state)
+        self.file.state = self.saved = None  # they may be large
+
+    def passes(self, iteration: int) -> bool:
+        """Whether a round is one of the file."""
+        return iteration < self.rounds
+
+    def save(self, env: Any) -> None:
+        """Write the file after a round, if it is time to and there are more rounds.
+
+        Parameters
+        ----------
+        env : CallbackEnv
+            LightGBM's account of the round.
+        """
+        if self.file is None:
+            return
+        results = env.evaluation_result_list or []
+        self.metrics.append([[*r[:2], float(r[2]), bool(r[3])] for r in results])
+        if env.iteration + 1 < env.end_iteration:
+            self.file.offer(lambda: self._state(env))
+
+    def _state(self, env: Any) -> State:
+        ensemble = {
+            "rounds": env.iteration + 1,
+            "metrics": self.metrics,
+            "grown_in": self.grown_in,
+            **state_of(env.model),
+        }
+        return {**self.fit.state(), "ensemble": ensemble}
+
+    def as_given(self, text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Model text and parameters with the user's seeds instead of those of the last round."""
+        if self.file is None or not self._renewal.seeds:
+            return text, params
+        for name in (*self._renewal.seeds, *RESET):
+            line = f"[{name}: {self._text_given[name]}]"
+            text = re.sub(rf"^\[{name}: .*\]$", line, text, count=1, flags=re.M)
+        return text, self._given
+
+
+def _result(*values: Any) -> Any:
+    """Value of a metric as LightGBM reports it: a named tuple since LightGBM 4.7."""
+    return getattr(lgb, "EvalResult", lambda *items: items)(*values)

@@ -1,0 +1,179 @@
+"""XGBoost under a checkpoint: what is saved of a booster, and how its training goes on.
+
+XGBoost keeps the scores of its matrices in single precision and adds the new trees to them. Scores
+predicted anew from all trees are the same sums in the same order, so that trees are all that a
+file needs to hold; the scores' hash is kept with them and checked.
+
+Row and column samples come from random streams that cannot be read or set. Under a checkpoint they
+are begun anew in each round: ``seed_per_iteration`` seeds the one of rows, and reading its own
+configuration makes the booster forget the one of columns, which is then seeded from the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained.checkpointing import State
+from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.fingerprint import digest
+from gbm_constrained.losses import Array
+
+SAMPLING = ("subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
+
+
+def refuse_checkpoint(booster: str | None, xgb_model: Any) -> None:
+    """Refuse, before training, what cannot be resumed exactly."""
+    if booster == "dart":
+        raise ValueError(
+            "checkpoint= cannot resume booster='dart', whose trees are dropped by a random stream "
+            "that XGBoost does not let us restore: use 'gbtree', or leave checkpoint out."
+        )
+    if xgb_model is not None:
+        raise ValueError(
+            "checkpoint= resumes fits that begin with no trees, and xgb_model= gives some: leave "
+            "one of them out."
+        )
+
+
+def samples(params: dict[str, Any]) -> bool:
+    """Whether trees are grown on samples of the rows or columns."""
+    return any(params.get(name) not in (None, 1) for name in SAMPLING)
+
+
+def renew_samples(booster: Any, rounds: int) -> None:
+    """Begin the random streams of a round, so that they depend on nothing but its number."""
+    if rounds:  # there is no configuration before
+        booster.load_config(booster.save_config())
+
+
+def state_of(booster: Any, margins: Sequence[Array]) -> State:
+    """Give what is to be saved of a booster; `margins` are those of its matrices."""
+    return {"forest": bytes(booster.save_raw("ubj")), "margins": [digest(m) for m in margins]}
+
+
+def forest_of(state: State) -> xgb.Booster:
+    """Make a booster of the saved trees, to continue.
+
+    A booster that already has parameters would forget them with ``load_model``.
+    """
+    return xgb.Booster(model_file=bytearray(state["forest"]))
+
+
+def check_margins(state: State, margins: Sequence[Array]) -> None:
+    """Refuse to go on from scores that are not those that were saved.
+
+    Raises
+    ------
+    RuntimeError
+        If they are not.
+    """
+    if [digest(m) for m in margins] != state["margins"]:
+        raise RuntimeError(
+            "The saved trees predict other scores here than those that they were trained to, so "
+            "that the fit cannot be resumed exactly: resume it on the same device and machine, or "
+            "delete the checkpoint to start anew."
+        )
+
+
+class Resuming(xgb.callback.TrainingCallback):
+    """The parent's own fit, saved as it goes, and resumed.
+
+    A resumed fit passes through the rounds of the file once more: XGBoost's own loop and all
+    callbacks see them, with the metrics that were recorded, while ``update`` does nothing. So
+    early stopping, schedules and the recorded metrics are where they were.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, and its checkpoint if it has one.
+    matrices : list
+        Training rows and evaluation sets, once they are made.
+    renews : bool
+        Whether samples are drawn, so that random streams are to be renewed.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds of the file.
+    """
+
+    def __init__(self, fit: ConstrainedFit, matrices: list[Any], renews: bool) -> None:
+        super().__init__()
+        self.fit, self.matrices, self.renews = fit, matrices, renews
+        self.file = fit.checkpoint
+        state = {} if self.file is None else self.file.state or {}
+        self.saved: State | None = state.get("ensemble")
+        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
+        self.metrics: list[str] = [] if self.saved is None else self.saved["metrics"]
+        self._passed = 0
+
+    def forest(self, xgb_model: Any) -> Any:
+        """Give the model for the parent's fit to continue: that of the file, or the user's."""
+        return xgb_model if self.saved is None else forest_of(self.saved)
+
+    def callbacks(self) -> list[xgb.callback.TrainingCallback]:
+        """Callbacks that come before all others; none without a file."""
+        return [] if self.file is None else [self]
+
+    def before_training(self, model: Any) -> Any:
+        """Have the booster pass through the rounds of the file."""
+        if self.saved is not None:
+            check_margins(self.saved, self._margins(model))
+        update, eval_set, grown = model.update, model.eval_set, model.num_boosted_rounds
+
+        def resumed_update(dtrain: Any, iteration: int, *args: Any, **kwargs: Any) -> None:
+            if iteration < self.rounds:
+                self._passed = iteration + 1
+                return
+            if self.renews:
+                renew_samples(model, iteration)
+            update(dtrain, iteration, *args, **kwargs)
+
+        def resumed_eval_set(evals: Any, iteration: int = 0, *args: Any, **kwargs: Any) -> str:
+            if iteration >= self.rounds:
+                self.metrics.append(eval_set(evals, iteration, *args, **kwargs))
+            return self.metrics[iteration]
+
+        def resumed_rounds() -> int:  # early stopping counts from those before training
+            return self._passed if self._passed < self.rounds else int(grown())
+
+        model.update, model.eval_set = resumed_update, resumed_eval_set
+        model.num_boosted_rounds = resumed_rounds
+        return model
+
+    def after_training(self, model: Any) -> Any:
+        """Leave the booster as XGBoost made it."""
+        for name in ("update", "eval_set", "num_boosted_rounds"):
+            del model.__dict__[name]
+        return model
+
+    def restore(self) -> None:
+        """Take over the state of the fit; once its measurement is there."""
+        assert self.file is not None
+        assert self.file.state is not None
+        self.fit.restore(self.file.state)
+        self.file.state = self.saved = None  # they may be large
+
+    def passes(self, epoch: int) -> bool:
+        """Whether a round is one of the file."""
+        return epoch < self.rounds
+
+    def save(self, model: Any, epoch: int) -> None:
+        """Write the file after a round, if it is time to and there are more rounds."""
+        if self.file is not None and epoch + 1 < self.fit.n_rounds:
+            self.file.offer(lambda: self._state(model, epoch + 1))
+
+    def _state(self, model: Any, rounds: int) -> State:
+        ensemble = {
+            "rounds": rounds,
+            "metrics": self.metrics,
+            **state_of(model, self._margins(model)),
+        }
+        return {**self.fit.state(), "ensemble": ensemble}
+
+    def _margins(self, model: Any) -> list[Array]:
+        return [np.asarray(model.predict(m, output_margin=True)) for m in self.matrices]
