@@ -452,8 +452,8 @@ METHODS = {
     },
 }
 OUR_METHODS = {"save_model", "load_model"}  # which XGBoost has, and LightGBM has not
-# Shown elsewhere: files in test_native.py and test_saving.py, parameters in test_estimators.py, and routing in
-# test_drop_in.py.
+# Shown elsewhere: files in test_native.py and test_saving.py, parameters in test_estimators.py,
+# and routing in test_drop_in.py.
 ELSEWHERE = {"fit", "get_params", "set_params", "save_model", "load_model", "get_metadata_routing"}
 ATTRIBUTES = {
     "xgboost": {
