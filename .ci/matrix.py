@@ -59,7 +59,9 @@ def main() -> int:
                 results.append((name, "FAILED: it cannot be installed"))
                 continue
             run(binary, "-m", "pip", "list", "--format", "freeze")
-            passed = run(binary, "-m", "pytest", "-q", *arguments.tests.split())
+            passed = run(
+                binary, "-m", "pytest", "-q", "--numprocesses", "auto", *arguments.tests.split()
+            )
             results.append((name, "passed" if passed else "FAILED"))
         tried = True
     print()

@@ -110,10 +110,11 @@ def loads(text: str) -> Any:
         or has the wrong type.
     """
     try:
-        return _decode(json.loads(text))
+        with np.errstate(over="raise", invalid="raise"):  # numbers that a dtype cannot hold
+            return _decode(json.loads(text))
     except RecursionError:
         raise ValueError("It is nested too deeply.") from None
-    except (TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+    except (TypeError, KeyError, AttributeError, ArithmeticError, MemoryError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
