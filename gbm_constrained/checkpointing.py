@@ -389,3 +389,42 @@ def _unpacked(value: Any, read: Callable[[], Any]) -> Any:
     if BYTES in value:
         return read().tobytes()
     return {name: _unpacked(item, read) for name, item in value.items()}
+
+
+class Resumed:
+    """What a checkpoint knows of the parent's own fit, whose rounds pass once more.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, and its checkpoint if it has one.
+
+    Attributes
+    ----------
+    file : Checkpoint or None
+        The checkpoint.
+    saved : dict or None
+        State of the booster in it.
+    rounds : int
+        Rounds of the file.
+    metrics : list
+        Metrics of each round, as the library gave them; those to come are appended.
+    """
+
+    def __init__(self, fit: Any) -> None:
+        self.fit, self.file = fit, fit.checkpoint
+        state = {} if self.file is None else self.file.state or {}
+        self.saved: State | None = state.get("ensemble")
+        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
+        self.metrics: list[Any] = [] if self.saved is None else self.saved["metrics"]
+
+    def restore(self) -> None:
+        """Take over the state of the fit; once its measurement is there."""
+        assert self.file is not None
+        assert self.file.state is not None
+        self.fit.restore(self.file.state)
+        self.file.state = self.saved = None  # they may be large
+
+    def passes(self, number: int) -> bool:
+        """Whether a round, counted from zero, is one of the file."""
+        return number < self.rounds

@@ -20,7 +20,7 @@ import lightgbm as lgb
 import numpy as np
 from lightgbm.basic import _LIB, _safe_call
 
-from gbm_constrained.checkpointing import State
+from gbm_constrained.checkpointing import Resumed, State
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.lightgbm_model import parameters_of
 from gbm_constrained.losses import Array
@@ -154,7 +154,7 @@ def state_of(booster: lgb.Booster) -> State:
     return {"forest": text.encode(), "scores": training, "held_scores": held}
 
 
-class Resuming:
+class Resuming(Resumed):
     """The parent's own fit, saved as it goes, and resumed.
 
     A resumed fit passes through the rounds of the file once more: LightGBM's own loop and all
@@ -168,18 +168,12 @@ class Resuming:
 
     Attributes
     ----------
-    rounds : int
-        Rounds of the file.
     grown_in : list of int
         Rounds that grew a tree; the observer goes on with it.
     """
 
     def __init__(self, fit: ConstrainedFit) -> None:
-        self.fit, self.file = fit, fit.checkpoint
-        state = {} if self.file is None else self.file.state or {}
-        self.saved: State | None = state.get("ensemble")
-        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
-        self.metrics: list[list[Any]] = [] if self.saved is None else self.saved["metrics"]
+        super().__init__(fit)
         self.grown_in: list[int] = [] if self.saved is None else self.saved["grown_in"]
         self._given: dict[str, Any] = {}
         self._text_given: dict[str, str] = {}
@@ -228,17 +222,6 @@ class Resuming:
         model.update = lambda *args, **kwargs: False
         model.eval_train = lambda *args: []
         model.eval_valid = lambda *args: [_result(*values) for values in next(recorded)]
-
-    def restore(self) -> None:
-        """Take over the state of the fit; once its measurement is there."""
-        assert self.file is not None
-        assert self.file.state is not None
-        self.fit.restore(self.file.state)
-        self.file.state = self.saved = None  # they may be large
-
-    def passes(self, iteration: int) -> bool:
-        """Whether a round is one of the file."""
-        return iteration < self.rounds
 
     def save(self, env: Any) -> None:
         """Write the file after a round, if it is time to and there are more rounds.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained.checkpointing import State
+from gbm_constrained.checkpointing import Resumed, State
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.fingerprint import digest
 from gbm_constrained.losses import Array
@@ -79,7 +79,7 @@ def check_margins(state: State, margins: Sequence[Array]) -> None:
         )
 
 
-class Resuming(xgb.callback.TrainingCallback):
+class Resuming(Resumed, xgb.callback.TrainingCallback):
     """The parent's own fit, saved as it goes, and resumed.
 
     A resumed fit passes through the rounds of the file once more: XGBoost's own loop and all
@@ -94,21 +94,12 @@ class Resuming(xgb.callback.TrainingCallback):
         Training rows and evaluation sets, once they are made.
     renews : bool
         Whether samples are drawn, so that random streams are to be renewed.
-
-    Attributes
-    ----------
-    rounds : int
-        Rounds of the file.
     """
 
     def __init__(self, fit: ConstrainedFit, matrices: list[Any], renews: bool) -> None:
-        super().__init__()
-        self.fit, self.matrices, self.renews = fit, matrices, renews
-        self.file = fit.checkpoint
-        state = {} if self.file is None else self.file.state or {}
-        self.saved: State | None = state.get("ensemble")
-        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
-        self.metrics: list[str] = [] if self.saved is None else self.saved["metrics"]
+        Resumed.__init__(self, fit)
+        xgb.callback.TrainingCallback.__init__(self)
+        self.matrices, self.renews = matrices, renews
         self._passed = 0
 
     def forest(self, xgb_model: Any) -> Any:
@@ -136,7 +127,7 @@ class Resuming(xgb.callback.TrainingCallback):
         def resumed_eval_set(evals: Any, iteration: int = 0, *args: Any, **kwargs: Any) -> str:
             if iteration >= self.rounds:
                 self.metrics.append(eval_set(evals, iteration, *args, **kwargs))
-            return self.metrics[iteration]
+            return str(self.metrics[iteration])
 
         def resumed_rounds() -> int:  # early stopping counts from those before training
             return self._passed if self._passed < self.rounds else int(grown())
@@ -150,17 +141,6 @@ class Resuming(xgb.callback.TrainingCallback):
         for name in ("update", "eval_set", "num_boosted_rounds"):
             del model.__dict__[name]
         return model
-
-    def restore(self) -> None:
-        """Take over the state of the fit; once its measurement is there."""
-        assert self.file is not None
-        assert self.file.state is not None
-        self.fit.restore(self.file.state)
-        self.file.state = self.saved = None  # they may be large
-
-    def passes(self, epoch: int) -> bool:
-        """Whether a round is one of the file."""
-        return epoch < self.rounds
 
     def save(self, model: Any, epoch: int) -> None:
         """Write the file after a round, if it is time to and there are more rounds."""
