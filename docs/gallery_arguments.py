@@ -11,6 +11,7 @@ LIGHT = {
     "compas_fairness": ["--rounds", "40"],
     "credit_neyman_pearson": ["--rounds", "100"],
     "dry_bean_neyman_pearson": ["--rounds", "60"],
+    "optuna_search": ["--trials", "5", "--rows", "3000", "--rounds", "40"],
 }
 
 

@@ -1,10 +1,13 @@
-"""Search parameters of a constrained classifier with optuna.
+"""A search with optuna
+====================
+
+Search parameters of a constrained classifier::
+
+    python examples/optuna_search.py --trials 20
 
 The rule is part of the model, so that every trial obeys it and the study has one objective: the
 accuracy on rows that the trees have not seen, which each fit reports of itself. Trials whose rule
 does not hold there are told to the study as constraints, which its sampler avoids.
-
-    python examples/optuna_search.py --trials 20
 
 The data are the bundled copy of Adult; the rule, false alarm rates of women and men within
 2 points. Needs optuna.
@@ -23,11 +26,12 @@ from gbm_constrained.datasets import load_adult
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=100, help="boosting rounds at most")
     parser.add_argument("--rows", type=int, default=8000, help="training rows")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
     arguments = parser.parse_args()
 
     data = load_adult(download=False)
@@ -39,7 +43,11 @@ def main() -> None:
 
     def classifier(parameters: dict[str, float]) -> ConstrainedLGBMClassifier:
         return ConstrainedLGBMClassifier(
-            constraints=[rule], random_state=arguments.seed, n_jobs=1, verbose=-1, **parameters
+            constraints=[rule],
+            random_state=arguments.seed,
+            n_jobs=arguments.jobs,
+            verbose=-1,
+            **parameters,
         )
 
     def objective(trial: optuna.Trial) -> float:
@@ -76,5 +84,8 @@ def main() -> None:
     print(f"test false alarms of women {rates[0]:.4f}, of men {rates[1]:.4f}")
 
 
+# %%
+# What it prints
+# --------------
 if __name__ == "__main__":
     main()
