@@ -301,6 +301,8 @@ def _number(value: Any) -> bool:
 class Expression:
     """What can be bounded. Operations that do not compile to linear rows are refused."""
 
+    __array_ufunc__ = None  # numbers of numpy on the left leave the operation to this class
+
     def __le__(self, bound: Any) -> Constraint:
         return Constraint(self, "<=", bound)
 
