@@ -43,7 +43,7 @@ from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
-from gbm_constrained.selection import best_prefix, prefix_mixture
+from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
@@ -256,6 +256,7 @@ class ConstrainedFit:
         self.solver.callback = self._teller("training", "training rows", self.solver)
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
+        self._divisible = False  # whether a prefix of the booster is what it was after its rounds
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
         self._scouts_state: State | None = None
@@ -332,6 +333,7 @@ class ConstrainedFit:
             Whether rows are held out by the user.
         """
         asked = self.options.measure_on
+        self._divisible = possible
         if asked == "holdout" and has_evaluation_set and self.options.holdout_fraction is None:
             return "watch"
         if asked == "auto" and possible:
@@ -583,6 +585,15 @@ class ConstrainedFit:
         records = self._prefixes(self._statistics(margin), rounds)
         return records[best_prefix(*_outcomes(records))].rounds
 
+    def last_rounds(self, margin: Array, rounds: int) -> int:
+        """Boosting rounds of the last iterate, or of a late one that violates the rules less.
+
+        Driven on the rows they are measured on, rates swing about their bounds, and the last of
+        them may be a little beyond.
+        """
+        records = self._prefixes(self._statistics(margin), rounds)
+        return records[last_prefix(_outcomes(records)[1])].rounds
+
     def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
         """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
         records = self._prefixes(self._statistics(margin), rounds)
@@ -595,6 +606,16 @@ class ConstrainedFit:
         chosen, probability = prefix_mixture(*_outcomes(records))
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
+        )
+
+    def _swings(self, rounds: int) -> bool:
+        """Whether the rules were driven on training rows to the end, and earlier models exist."""
+        return (
+            self.options.iterate == "last"
+            and self.options.error_form == "rate"
+            and self.measurement is None
+            and self._divisible
+            and rounds == self.solver.rounds
         )
 
     def _statistics(self, margin: Array) -> CellStatistics:
@@ -715,6 +736,9 @@ class ConstrainedFit:
                 kept = self.best_rounds(margin, rounds)
             else:
                 prefixes = self.mixture(margin, rounds)
+        elif self._swings(rounds):
+            margin = trained.margin(rounds) if margin is None else margin
+            kept = self.last_rounds(margin, rounds)
         for held in self.evaluation_sets:
             is_last = held is self.evaluation_sets[-1]
             if is_last or kept not in held.functionals_in or shift.any():

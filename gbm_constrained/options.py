@@ -44,11 +44,12 @@ SOLVER_PARAMETERS_DOC = """
     mu : float, default=0
         Relative strong convexity claimed for the objective; above zero ABPP accelerates.
     iterate : {"last", "best", "ergodic", "randomized"}, default="last"
-        Which iterate is returned: the last one; the one of smallest error among those that meet
-        all constraints, on the rows that these are measured on; the average of all that the theory
-        of ABPP speaks of; or a distribution over prefixes of the ensemble that meets the
-        constraints in the mean (``prefixes_``), from which ``predict(..., random_state=)`` draws
-        one for each row.
+        Which iterate is returned: the last one (where constraints are measured on training rows
+        and it violates them, the last of the final quarter that meets them, or violates them
+        least); the one of smallest error among those that meet all constraints, on the rows that
+        these are measured on; the average of all that the theory of ABPP speaks of; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean
+        (``prefixes_``), from which ``predict(..., random_state=)`` draws one for each row.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
         error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way

@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 from gbm_constrained.rows import Float
 
 MET = 1e-12  # Violation that is rounding.
+LATE = 0.25  # Share of the prefixes that may stand for the last one.
 
 
 def best_prefix(errors: Float, violations: Float) -> int:
@@ -35,6 +36,24 @@ def best_prefix(errors: Float, violations: Float) -> int:
     worst = violations.max(axis=1, initial=0.0)
     rank = np.where(worst <= MET, errors, np.inf) if (worst <= MET).any() else worst
     return int(rank.size - 1 - rank[::-1].argmin())
+
+
+def last_prefix(violations: Float) -> int:
+    """Last prefix, or where it violates constraints, the last of the late ones that does least.
+
+    Parameters
+    ----------
+    violations : ndarray of shape (n_prefixes, m)
+        As in :func:`best_prefix`.
+
+    Returns
+    -------
+    int
+        Its position, in the last quarter.
+    """
+    worst = violations.max(axis=1, initial=0.0)
+    late = np.where(worst > MET, worst, 0.0)[int(len(worst) * (1 - LATE)) :]
+    return len(worst) - 1 - int(late[::-1].argmin())
 
 
 def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], Float]:

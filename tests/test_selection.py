@@ -23,7 +23,7 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
-from gbm_constrained.selection import best_prefix, prefix_mixture
+from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 
 # --- the choice by itself -----------------------------------------------------------------------
 
@@ -79,6 +79,21 @@ def test_best_prefix_by_trying_all(table):
     candidates = feasible or range(len(errors))
     least = min(cost[t] for t in candidates)
     assert chosen == max(t for t in candidates if cost[t] == least)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables())
+def test_last_prefix_by_trying_all(table):
+    """The very last if feasible; else the last of the least infeasible in the final quarter."""
+    _, violations = table
+    chosen = last_prefix(violations)
+    worst = [max(0.0, *row) for row in violations.tolist()]
+    n = len(worst)
+    if worst[-1] <= 1e-12:
+        assert chosen == n - 1
+        return
+    late = [t for t in range(n) if 4 * t >= 4 * n - n - 3]  # as few as make a quarter
+    assert chosen == max(t for t in late if worst[t] == min(worst[i] for i in late))
 
 
 @settings(max_examples=150, deadline=None)
@@ -277,6 +292,33 @@ def test_best_is_a_prefix_and_reported_as_such(library, rules, problem, tmp_path
 
 
 @BOTH
+@pytest.mark.parametrize("rules", [RULES, TIGHT], ids=["some", "none"])
+def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
+    """Whatever the last round is: it is kept if feasible, and else the least violating late one."""
+    X, y, sex = problem
+    bounds = [rule.bound for rule in rules]
+    stepped_back = 0
+    for n in range(24, 48, 2):
+        clf = make(library, rules, n_estimators=n).fit(X, y, sensitive_features=sex)
+        whole = make(library, rules, n_estimators=n, iterate="randomized")
+        whole.fit(X, y, sensitive_features=sex)
+        violation = {}
+        for r in range(2, n + 1, 2):
+            reached = values(functionals(whole.predict(X, **first(library, r)), y, sex))
+            violation[r] = max(0.0, *np.subtract(reached, bounds).round(12))
+        kept = int(clf.history_["rounds"].iloc[-1])
+        grown = clf.get_booster().num_boosted_rounds() if library == "xgboost" else clf.n_iter_
+        assert grown == kept
+        report = clf.constraint_report_
+        assert max(0.0, *(report.train - bounds).round(12)) == violation[kept]
+        late = [r for r in violation if r / 2 - 1 >= int(0.75 * (n // 2))]
+        least = min(violation[r] for r in late)
+        assert kept == (n if violation[n] == 0 else max(r for r in late if violation[r] == least))
+        stepped_back += kept < n
+    assert stepped_back >= 2, "every last iterate was kept, so that nothing is proved"
+
+
+@BOTH
 def test_best_may_be_the_last(library, problem):
     """Nothing is cut where no prefix is better; a vacuous rule asks for the least error."""
     X, y, _ = problem
@@ -322,15 +364,14 @@ def test_early_stopping_limits_the_prefixes(library, iterate, problem):
 
 
 @BOTH
-def test_randomized_report_is_the_expectation(library, problem):
+def test_randomized_report_is_the_expectation(library, problem, tmp_path):
     """Training, held-out and group rates are means over prefixes, and meet what can be met."""
     X, y, sex, held, given = split(problem)
     fitted = make(library, iterate="randomized").fit(X, y, **given, **quiet(library))
-    last = make(library).fit(X, y, **given, **quiet(library))
     prefixes = fitted.prefixes_
     assert prefixes["probability"].sum() == pytest.approx(1, abs=1e-12)
     assert len(prefixes) <= 1 + len(fitted.multipliers_)
-    assert set(prefixes["rounds"]) <= set(last.history_["rounds"][1:])
+    assert set(prefixes["rounds"]) <= set(fitted.history_["rounds"][1:])
     for name, rows in (("train", (X, y, sex)), ("held_out", held)):
         rates = sum(
             p * functionals(fitted.predict(rows[0], **first(library, r)), *rows[1:])
@@ -340,8 +381,8 @@ def test_randomized_report_is_the_expectation(library, problem):
         np.testing.assert_allclose(fitted.group_report_[name], rates[2:], atol=1e-9)
 
     # No mixture of prefixes has a smaller error, and one that meets the rules is found.
-    history = last.history_.iloc[1:]
-    decided = np.array([last.predict(X, **first(library, r)) for r in history["rounds"]])
+    history = fitted.history_.iloc[1:]
+    decided = np.array([fitted.predict(X, **first(library, r)) for r in history["rounds"]])
     all_rates = np.array([functionals(d, y, sex) for d in decided])
     rows = np.column_stack([
         all_rates[:, 0] - 0.1,
@@ -358,7 +399,9 @@ def test_randomized_report_is_the_expectation(library, problem):
     )
     assert error == pytest.approx(optimum, abs=1e-6)
     assert fitted.constraint_report_.train_satisfied.all()
-    np.testing.assert_array_equal(fitted.predict_proba(X), last.predict_proba(X))
+    whole = fitted.predict_proba(X, **first(library, ROUNDS))
+    np.testing.assert_array_equal(fitted.predict_proba(X), whole)
+    np.testing.assert_allclose(plain(library, fitted, tmp_path)(X), whole[:, 1], atol=1e-7)
 
 
 @BOTH
