@@ -75,7 +75,7 @@ class CellCounts:
             Weights; those of the rows by default.
         """
         decided = np.asarray(decisions, dtype=np.intp)
-        return cls(*(t[..., 0, :, :] for t in _tables(cells, decided, cells.classes.size, weight)))
+        return cls(*_tables(cells, decided, cells.classes.size, weight))
 
     @classmethod
     def at_thresholds(
@@ -102,7 +102,7 @@ class CellCounts:
         order = np.argsort(thresholds)
         exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
         tables = []
-        for (table,) in _tables(cells, exceeded, order.size + 1, weight):
+        for table in _tables(cells, exceeded, order.size + 1, weight):
             below = table.cumsum(axis=1)  # scores that exceed so many thresholds or fewer
             two = np.stack([below, below[:, -1:] - below], axis=-1)[:, :-1]
             sorted_back = np.empty((order.size, len(cells), 2))
@@ -112,9 +112,9 @@ class CellCounts:
 
 
 def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> list[Float]:
-    """Weights, squares and numbers of rows by cell and column, each (1, n_cells, width)."""
+    """Weights, squares and numbers of rows by cell and column, each (n_cells, width)."""
     w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
-    shape = (1, len(cells), width)
+    shape = (len(cells), width)
     tables = [np.zeros(shape) for _ in range(3)]
     for view in cells.views:
         at = view.codes * width + column

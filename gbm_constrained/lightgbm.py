@@ -862,16 +862,14 @@ class _Scout:
         self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
-        self.whole, self.checkpointed = whole, checkpointed
+        self.whole = whole
         self.trees_after = [0]
         self.booster = self._make_booster()
         self.renewal = Renewal.of(self.booster) if checkpointed else None
 
     def _make_booster(self, state: State | None = None) -> lgb.Booster:
         """Make the booster of these rows, or one that goes on from a saved state."""
-        with (
-            warnings.catch_warnings()
-        ):  # LightGBM 4.6 keeps all of a pyarrow table beside the bins
+        with warnings.catch_warnings():  # LightGBM 4.6 keeps a pyarrow table beside the bins
             warnings.filterwarnings("ignore", "Cannot subset")
             training = self.whole.subset(self.fold.training.tolist()).construct()
             held = self.whole.subset(self.fold.held.tolist()).construct()

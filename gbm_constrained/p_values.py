@@ -298,9 +298,7 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
             continue
         bound = float(negated.b[j])
         if len(blocks) == 1:
-            equal = blocks[0].equal_weights(counts)
-            p_value = _p_of_block if equal else lambda b, *args: _p_weighted([b], *args)
-            beyond[..., j] = p_value(blocks[0], bound, counts) <= delta
+            beyond[..., j] = p_value_of_blocks(blocks, bound, counts) <= delta
             continue
         total = np.zeros(beyond.shape[:-1])
         known = np.ones(total.shape, dtype=bool)

@@ -115,13 +115,13 @@ class Record:
     fritz_john: float = np.nan
 
 
-def columns_of(records: Sequence[Record]) -> dict[str, Array]:
+def _columns_of(records: Sequence[Record]) -> dict[str, Array]:
     """Make a table of records, one array for each field."""
     names = [f.name for f in fields(Record)]
     return {name: np.array([getattr(r, name) for r in records]) for name in names}
 
 
-def records_of(columns: Mapping[str, Array]) -> list[Record]:
+def _records_of(columns: Mapping[str, Array]) -> list[Record]:
     """Make records of such a table."""
     rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
     return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]
@@ -346,7 +346,7 @@ class ABPP:
         """
         return {
             **{name: getattr(self, name) for name in self.CHANGING},
-            "history": columns_of(self.history),
+            "history": _columns_of(self.history),
             "elapsed": self.elapsed,
             "lagrangian": self.lagrangian.state(),
         }
@@ -363,7 +363,7 @@ class ABPP:
         """
         for name in self.CHANGING:
             setattr(self, name, state[name])
-        self.history[:] = records_of(state["history"])
+        self.history[:] = _records_of(state["history"])
         self._started = time.perf_counter() - state["elapsed"]
         self.lagrangian.restore(state["lagrangian"])
         if self.callback is not None:
