@@ -20,12 +20,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from common import (
-    CATEGORIES,
     CONSTRAINED,
-    QUIET,
     SILENT,
     load,
     measured,
+    parameters,
     parse_arguments,
     print_by_library,
     print_groups,
@@ -80,15 +79,13 @@ def main() -> None:
 
     records, models = [], {}
     for library in args.libraries:
-        params = {**QUIET[library], **CATEGORIES[library], "n_jobs": args.jobs}
+        params = parameters(library, args)
         for name, rule in RULES.items():
             # No gap exceeds 1: this bound never binds, leaves the library's own model as it is,
             # and measures it.
             for bound in [1.0, *BOUNDS]:
                 model: Any = CONSTRAINED[library](
                     constraints=rule(bound),
-                    n_estimators=args.rounds,
-                    learning_rate=0.1,
                     iterate="best",  # last trees memorise: the decision may leave them out
                     **params,
                 )

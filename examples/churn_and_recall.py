@@ -24,12 +24,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from common import (
-    CATEGORIES,
     CONSTRAINED,
     PLAIN,
-    QUIET,
     interval,
     load,
+    parameters,
     parse_arguments,
     print_notes,
     save,
@@ -67,13 +66,7 @@ def main() -> None:
 
     records, constrained = [], {}
     for library in args.libraries:
-        params = {
-            "n_estimators": args.rounds,
-            "learning_rate": 0.1,
-            "n_jobs": args.jobs,
-            **QUIET[library],
-            **CATEGORIES[library],
-        }
+        params = parameters(library, args)
         deployed = PLAIN[library](**params).fit(adult.data.loc[older], adult.target[older])
         models = {"deployed": deployed, "plain": PLAIN[library](**params).fit(X, y)}
         floor = recall() >= recall_score(y, deployed.predict(X))

@@ -65,6 +65,17 @@ def started(args: argparse.Namespace) -> argparse.Namespace:
     return args
 
 
+def parameters(library: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Parameters of the classifiers, plain and constrained, of the examples with a table."""
+    return {
+        "n_estimators": args.rounds,
+        "learning_rate": 0.1,
+        "n_jobs": args.jobs,
+        **QUIET[library],
+        **CATEGORIES[library],
+    }
+
+
 def load(loader: Callable[..., Any], **options: Any) -> Any:
     """Load a data set; where it is not to be had, say so and stop."""
     try:

@@ -21,12 +21,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from common import (
-    CATEGORIES,
     CONSTRAINED,
-    QUIET,
     SILENT,
     load,
     measured,
+    parameters,
     parse_arguments,
     print_by_library,
     print_groups,
@@ -79,7 +78,7 @@ def main() -> None:
 
     records, models = [], {}
     for library in args.libraries:
-        params = {**QUIET[library], **CATEGORIES[library], "n_jobs": args.jobs}
+        params = parameters(library, args)
         for name, (target, difference) in RULES.items():
             X, y = features[target], labels[target]
             # No gap exceeds 1: this bound never binds, leaves the library's own model as it is,
@@ -87,8 +86,6 @@ def main() -> None:
             for bound in [1.0, *BOUNDS]:
                 model: Any = CONSTRAINED[library](
                     constraints=[difference <= bound],
-                    n_estimators=args.rounds,
-                    learning_rate=0.1,
                     iterate="best",
                     **params,
                 )

@@ -20,12 +20,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from common import (
-    CATEGORIES,
     CONSTRAINED,
     PLAIN,
-    QUIET,
     interval,
     load,
+    parameters,
     parse_arguments,
     print_notes,
     save,
@@ -69,13 +68,7 @@ def main() -> None:
 
     records, models = [], {}
     for library in args.libraries:
-        params = {
-            "n_estimators": args.rounds,
-            "learning_rate": 0.1,
-            "n_jobs": args.jobs,
-            **QUIET[library],
-            **CATEGORIES[library],
-        }
+        params = parameters(library, args)
         plain = PLAIN[library](**params).fit(X, y)
         scores = [plain.predict_proba(rows)[:, 1] for rows in (X_monitor, X_test)]
         decided: dict[tuple[str, float | None], list[Any]] = {}

@@ -394,6 +394,10 @@ def _unpacked(value: Any, read: Callable[[], Any]) -> Any:
 class Resumed:
     """What a checkpoint knows of the parent's own fit, whose rounds pass once more.
 
+    A resumed fit passes through the rounds of the file: the library's own loop and all callbacks
+    see them, with the metrics that were recorded, while ``update`` does nothing. So early
+    stopping, schedules and the recorded metrics are where they were.
+
     Parameters
     ----------
     fit : ConstrainedFit
@@ -424,6 +428,11 @@ class Resumed:
         assert self.file.state is not None
         self.fit.restore(self.file.state)
         self.file.state = self.saved = None  # they may be large
+
+    def state(self, rounds: int, booster: State) -> State:
+        """State of the fit after so many rounds, with that of its booster."""
+        ensemble = {"rounds": rounds, "metrics": self.metrics, **booster}
+        return {**self.fit.state(), "ensemble": ensemble}
 
     def passes(self, number: int) -> bool:
         """Whether a round, counted from zero, is one of the file."""

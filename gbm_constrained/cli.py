@@ -410,7 +410,8 @@ def _check_rules(
             raise ValueError(
                 f"--constraint {rule} speaks of a further data set, which only Python can give."
             )
-        for name in _columns_named([rule])[0]:
+        named, decisions = _columns_named([rule])
+        for name in named:
             if name not in table:
                 raise ValueError(f"--constraint {rule}: {_no_column(options.data, table, name)}")
             if name in kept_out:
@@ -418,7 +419,7 @@ def _check_rules(
                     f"--constraint {rule}: column {name!r} is --{kept_out[name]}, and rules look "
                     f"at features and --sensitive columns only."
                 )
-        for name in _columns_named([rule])[1]:
+        for name in decisions:
             strange = [value for value in table[name].unique() if value not in labels]
             if strange:
                 raise ValueError(

@@ -41,7 +41,6 @@ import numpy as np
 
 from gbm_constrained import presets, rates
 from gbm_constrained.rates import (
-    ClassPosition,
     Column,
     Constraint,
     DataSet,
@@ -538,7 +537,7 @@ class _Parser:
         constraints = made if isinstance(made, tuple) else (made,)
         if not constraints:
             self.fail(f"{function.name} bounds nothing here", name)
-        if self.positive is not None and any(map(_is_positional, constraints)):
+        if self.positive is not None and any(c.is_binary for c in constraints):
             self.fail(
                 f"{function.name} takes the last of the sorted labels as positive, and "
                 f"{self.positive!r} is to be: write the rule in rates instead",
@@ -549,11 +548,10 @@ class _Parser:
     def unknown(self, name: str) -> str:
         if name in SELECTORS:
             return f"{name}(...) selects rows and is no rate: write on={name}(...) inside one"
-        known = [*RATES, *PRESETS]
-        meant = _SYNONYMS.get(name.lower(), _closest(name, known))
+        meant = _SYNONYMS.get(name.lower(), _closest(name, list(FUNCTIONS)))
         if meant is not None:
             return f"unknown rate {name}: did you mean {meant}?"
-        return f"unknown rate {name}: one of {', '.join(list(RATES))}, or a preset"
+        return f"unknown rate {name}: one of {', '.join(RATES)}, or a preset"
 
     def arguments(self, function: _Function, given: dict[str, Any]) -> None:
         positional = iter(function.positional)
@@ -745,19 +743,6 @@ class _Parser:
         value = read()
         self.expect(")", f"the argument of {start.text}")
         return getattr(rates, start.text)(value)
-
-
-def _is_positional(constraint: Constraint) -> bool:
-    """Whether a constraint speaks of the positive class by its position."""
-    return any(
-        isinstance(part, ClassPosition)
-        for term in constraint.terms
-        for part in (
-            *term.rows,
-            *term.where,
-            term.event.target if isinstance(term.event, Predicted) else None,
-        )
-    )
 
 
 # --- the way back -----------------------------------------------------------------------------

@@ -157,10 +157,6 @@ def state_of(booster: lgb.Booster) -> State:
 class Resuming(Resumed):
     """The parent's own fit, saved as it goes, and resumed.
 
-    A resumed fit passes through the rounds of the file once more: LightGBM's own loop and all
-    callbacks see them, with the metrics that were recorded, while ``update`` does nothing. So
-    early stopping, schedules and the recorded metrics are where they were.
-
     Parameters
     ----------
     fit : ConstrainedFit
@@ -204,7 +200,7 @@ class Resuming(Resumed):
             if env.iteration == self.rounds and self.rounds:
                 for name in ("update", "eval_train", "eval_valid"):
                     del env.model.__dict__[name]
-            if env.iteration >= self.rounds:
+            if not self.passes(env.iteration):
                 self._renewal.renew(env.model, env.iteration)
 
         before.before_iteration = True  # type: ignore[attr-defined]
@@ -236,16 +232,8 @@ class Resuming(Resumed):
         results = env.evaluation_result_list or []
         self.metrics.append([[*r[:2], float(r[2]), bool(r[3])] for r in results])
         if env.iteration + 1 < env.end_iteration:
-            self.file.offer(lambda: self._state(env))
-
-    def _state(self, env: Any) -> State:
-        ensemble = {
-            "rounds": env.iteration + 1,
-            "metrics": self.metrics,
-            "grown_in": self.grown_in,
-            **state_of(env.model),
-        }
-        return {**self.fit.state(), "ensemble": ensemble}
+            own = {"grown_in": self.grown_in}
+            self.file.offer(lambda: self.state(env.iteration + 1, {**own, **state_of(env.model)}))
 
     def as_given(self, text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Model text and parameters with the user's seeds instead of those of the last round."""

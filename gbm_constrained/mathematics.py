@@ -120,9 +120,7 @@ def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
     """Write a probability, or the mean of a cross-entropy."""
     given = [_selector(s, classes) for s in (*term.rows, *term.on)] + list(more)
     if term.event == "log_loss":
-        loss = (
-            '<mo>\N{MINUS SIGN}</mo><mi>log</mi><mover accent="true"><mi>p</mi><mo>^</mo></mover>'
-        )
+        loss = f"{_operator(MINUS)}<mi>log</mi>{PROBABILITY}"
         name, ends, inside = "E", "[]", [f"{loss}<mo>(</mo>{LABEL}<mo>)</mo>"]
     else:
         name, ends = "P", "()"

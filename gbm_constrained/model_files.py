@@ -174,8 +174,7 @@ class ModelFile:
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict labels."""
         decided = np.asarray(self.classifier.predict(X))
-        codes_of = getattr(self.classifier, "classes_", np.arange(self.n_classes))
-        codes = np.searchsorted(np.asarray(codes_of), decided)
+        codes = np.searchsorted(self.classifier.classes_, decided)
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:

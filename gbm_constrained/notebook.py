@@ -16,7 +16,7 @@ from sklearn.utils import estimator_html_repr
 
 from gbm_constrained.mathematics import NOTE, math_of
 from gbm_constrained.options import check_constraints
-from gbm_constrained.page import ROOT, SYMBOLS, decimal, interval, style_sheet, table
+from gbm_constrained.page import badge, decimal, framed, interval, table
 
 
 def html_of(estimator: Any) -> str:
@@ -29,10 +29,7 @@ def html_of(estimator: Any) -> str:
     """
     whole: str = estimator_html_repr(estimator)
     parts = [*_constraints(estimator), *_report(estimator)]
-    if not parts:
-        return whole
-    content = "\n".join(parts)
-    return f'{whole}\n<div class="{ROOT}" lang="en">\n{style_sheet()}\n{content}\n</div>'
+    return f"{whole}\n{framed(parts)}" if parts else whole
 
 
 def mime_bundle(estimator: Any) -> dict[str, str]:
@@ -93,5 +90,4 @@ def _report(estimator: Any) -> list[str]:
 def _verdict(satisfied: Any) -> str:
     if pd.isna(satisfied):
         return "not measured"
-    badge, word = ("holds", "satisfied") if satisfied else ("violated", "violated")
-    return f'<span class="badge {badge}">{SYMBOLS[badge]} {word}</span>'
+    return badge("holds", "satisfied") if satisfied else badge("violated", "violated")

@@ -76,7 +76,7 @@ _RULES = (
 )  # fmt: skip
 
 
-def style_sheet() -> str:
+def _style_sheet() -> str:
     """Write the style sheet, all of it below the class of the audit: a notebook has others."""
     lines = [f".{ROOT}{{{_LIGHT}}}", f"@media (prefers-color-scheme:dark){{.{ROOT}{{{_DARK}}}}}"]
     for selectors, declarations in _RULES:
@@ -141,8 +141,13 @@ def section(audit: Audit, element: str = "div") -> str:
     parts += _trade_off(audit, percent)
     if audit.history is not None:
         parts += _training(audit.history)
+    return framed(parts, element)
+
+
+def framed(parts: Iterable[str], element: str = "div") -> str:
+    """Put parts into one element, below the style sheet."""
     content = "\n".join(parts)
-    return f'<{element} class="{ROOT}" lang="en">\n{style_sheet()}\n{content}\n</{element}>'
+    return f'<{element} class="{ROOT}" lang="en">\n{_style_sheet()}\n{content}\n</{element}>'
 
 
 def decimal(value: float) -> str:
@@ -155,6 +160,11 @@ def decimal(value: float) -> str:
 def interval(low: float, high: float) -> str:
     """Write both ends of an interval."""
     return decimal(low) if math.isnan(low) else f"{decimal(low)} to {decimal(high)}"
+
+
+def badge(verdict: str, word: str) -> str:
+    """Write a word in the colour and with the symbol of a verdict."""
+    return f'<span class="badge {verdict}">{SYMBOLS[verdict]} {word}</span>'
 
 
 def table(
@@ -187,7 +197,7 @@ def _rules(audit: Audit, percent: str) -> list[str]:
             interval(r["low"], r["high"]),
             escape(f"{'≤' if r['sense'] == '<=' else '≥'} {r['bound']:g}"),
             f"{r['rows']:,}",
-            f'<span class="badge {r["verdict"]}">{SYMBOLS[r["verdict"]]} {r["verdict"]}</span>',
+            badge(r["verdict"], r["verdict"]),
         ]
         for r in audit.frame.to_dict("records")
     ]

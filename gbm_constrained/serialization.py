@@ -217,13 +217,14 @@ def _decode(value: Any) -> Any:
         return {key: _decode(item) for key, item in value.items()}
     name = value[TAG]
     content = {key: item for key, item in value.items() if key != TAG}
-    if not isinstance(name, str) or name not in {*READERS, *CLASSES, *SCALARS}:
-        raise ValueError(f"There is no {name!r} that could be read.")
-    if name in CLASSES:
-        return _decode_instance(CLASSES[name], content)
-    if name in SCALARS:
-        return SCALARS[name][2](**content)
-    return READERS[name](**content)
+    if isinstance(name, str):
+        if name in CLASSES:
+            return _decode_instance(CLASSES[name], content)
+        if name in SCALARS:
+            return SCALARS[name][2](**content)
+        if name in READERS:
+            return READERS[name](**content)
+    raise ValueError(f"There is no {name!r} that could be read.")
 
 
 def _decode_instance(cls: type, content: dict[str, Any]) -> Any:

@@ -82,10 +82,6 @@ def check_margins(state: State, margins: Sequence[Array]) -> None:
 class Resuming(Resumed, xgb.callback.TrainingCallback):
     """The parent's own fit, saved as it goes, and resumed.
 
-    A resumed fit passes through the rounds of the file once more: XGBoost's own loop and all
-    callbacks see them, with the metrics that were recorded, while ``update`` does nothing. So
-    early stopping, schedules and the recorded metrics are where they were.
-
     Parameters
     ----------
     fit : ConstrainedFit
@@ -117,7 +113,7 @@ class Resuming(Resumed, xgb.callback.TrainingCallback):
         update, eval_set, grown = model.update, model.eval_set, model.num_boosted_rounds
 
         def resumed_update(dtrain: Any, iteration: int, *args: Any, **kwargs: Any) -> None:
-            if iteration < self.rounds:
+            if self.passes(iteration):
                 self._passed = iteration + 1
                 return
             if self.renews:
@@ -125,7 +121,7 @@ class Resuming(Resumed, xgb.callback.TrainingCallback):
             update(dtrain, iteration, *args, **kwargs)
 
         def resumed_eval_set(evals: Any, iteration: int = 0, *args: Any, **kwargs: Any) -> str:
-            if iteration >= self.rounds:
+            if not self.passes(iteration):
                 self.metrics.append(eval_set(evals, iteration, *args, **kwargs))
             return str(self.metrics[iteration])
 
@@ -145,15 +141,7 @@ class Resuming(Resumed, xgb.callback.TrainingCallback):
     def save(self, model: Any, epoch: int) -> None:
         """Write the file after a round, if it is time to and there are more rounds."""
         if self.file is not None and epoch + 1 < self.fit.n_rounds:
-            self.file.offer(lambda: self._state(model, epoch + 1))
-
-    def _state(self, model: Any, rounds: int) -> State:
-        ensemble = {
-            "rounds": rounds,
-            "metrics": self.metrics,
-            **state_of(model, self._margins(model)),
-        }
-        return {**self.fit.state(), "ensemble": ensemble}
+            self.file.offer(lambda: self.state(epoch + 1, state_of(model, self._margins(model))))
 
     def _margins(self, model: Any) -> list[Array]:
         return [np.asarray(model.predict(m, output_margin=True)) for m in self.matrices]

@@ -154,9 +154,9 @@ class GroupConfusionDisplay:
         y_true, y_pred : array-like of shape (n_samples,)
             Labels, and decisions.
         by : str or list of str, default=None
-            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
-            make intersections. All sensitive features by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns of `sensitive_features` that make the groups; several make intersections. All
+            of them by default.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like
             Columns that make groups.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
