@@ -604,7 +604,7 @@ def _verdicts(constraints: Sequence[Constraint], intervals: Float) -> list[Verdi
     """
     found: list[Verdict] = []
     for constraint, (low, high) in zip(constraints, intervals, strict=True):
-        sign = 1.0 if constraint.sense == "<=" else -1.0
+        sign = constraint.sign
         near, far = sorted((sign * (low - constraint.bound), sign * (high - constraint.bound)))
         found.append(
             "holds" if far <= ROUNDING else "violated" if near > ROUNDING else "undecided"
@@ -664,7 +664,7 @@ def _model_frame(
     accuracies: Sequence[Estimate],
 ) -> pd.DataFrame:
     rules = compiled.constraints[:-1]
-    sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in rules])
+    sign = np.array([c.sign for c in rules])
     records = []
     for name, of, (value, low, high) in zip(names, measured, accuracies, strict=True):
         excess = np.maximum(sign * (of.values[:-1] - compiled.bounds[:-1]), 0.0)

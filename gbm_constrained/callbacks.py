@@ -108,7 +108,7 @@ class ConstraintState:
     @cached_property
     def violations(self) -> pd.Series[float]:
         """How far each value is beyond its bound, by constraint; negative where there is room."""
-        sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in self.constraints])
+        sign = np.array([c.sign for c in self.constraints])
         beyond = sign * (self.values.to_numpy() - self.bounds.to_numpy())
         return self._by_constraint(beyond, "violation")
 

@@ -221,7 +221,7 @@ class CompiledConstraints:
 
     def satisfied(self, values: Float) -> Any:
         """Whether values are on the right side of the bounds; missing where they are undefined."""
-        sign = np.array([1.0 if c.sense == "<=" else -1.0 for c in self.constraints])
+        sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
 
@@ -379,7 +379,7 @@ def _group_rows(
     assert isinstance(e, Grouped)
     rate = [str(e.rate.restricted(*group.selectors)) for group in groups]
     if isinstance(e, Each):
-        sign = 1.0 if constraint.sense == "<=" else -1.0
+        sign = constraint.sign
         for name, k in zip(rate, at, strict=True):
             compiler.add_row(f"{name} {constraint.sense} {b:g}", {k: sign}, sign * b)
         return
@@ -552,7 +552,7 @@ def _compile_one(
         _group_rows(compiler, constraint, groups, at)
         return groups
     at = [compiler.functional(rate, view, None, undefined) for rate in constraint.rates]
-    sign = 1.0 if constraint.sense == "<=" else -1.0
+    sign = constraint.sign
     if isinstance(expression, Quotient):
         compiler.add_row(str(constraint), {at[0]: sign, at[1]: -sign * bound}, 0.0)
     else:

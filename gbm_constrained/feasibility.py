@@ -554,7 +554,7 @@ class _Pool:
         values = np.full(len(self.told), np.nan)
         for i in np.flatnonzero(self.told[:, j]):
             values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
-        sign = 1.0 if compiled.constraints[j].sense == "<=" else -1.0
+        sign = compiled.constraints[j].sign
 
         def best(of: Float) -> float:
             known = of[np.isfinite(of)]

@@ -678,6 +678,11 @@ class Constraint:
         return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
 
     @property
+    def sign(self) -> float:
+        """One for ``<=`` and minus one for ``>=``: what turns values so that less is better."""
+        return 1.0 if self.sense == "<=" else -1.0
+
+    @property
     def is_binary(self) -> bool:
         """Whether it takes one of two classes by its position, and needs there to be two."""
         return any(
