@@ -288,6 +288,7 @@ def test_positive_is_the_label_that_is_named(run, files):
     assert model_of_file("xgboost") == first
     done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
     assert "\nfnr <= 0.2" in done.out
+    assert model_of_file("xgboost") != first
     done = run(*fit("xgboost", files, rule), "--positive=rich")
     assert (done.code, done.err) == (
         2,

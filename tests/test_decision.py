@@ -509,6 +509,22 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(library, rate, weighte
 
 
 @BOTH
+def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, fits):
+    """It is the rate of the other decisions that must be small: 0.6 at most of the negatives."""
+    X, y = table[0], table[1]["binary"]
+    model = certified(library, [fpr() >= 0.4], table, probabilities="calibrated")
+    fit = fits[0]
+    own = fit.certified[y[fit.certified] == 0]
+    spared = -margins_of(model, X[own], fit.choice.rounds).astype(float)
+    decisions = model.predict(X[own])
+    threshold = umbrella_threshold(spared, 0.6, 0.05)
+    np.testing.assert_array_equal(decisions == 0, spared > threshold)
+    p = stats.binom.cdf((decisions == 0).sum(), own.size, 0.6)
+    assert fit.choice.p_value == pytest.approx(p, rel=1e-6)
+    assert p <= 0.05 < stats.binom.cdf((spared >= threshold).sum(), own.size, 0.6)
+
+
+@BOTH
 def test_several_rates_are_tested_together(library, table, fits):
     """The p-value is the largest of the binomial tails, by hand, and below delta."""
     X, y = table[0], table[1]["binary"]
