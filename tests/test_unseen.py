@@ -520,6 +520,31 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
 
 
 @BOTH
+@pytest.mark.parametrize("measure_on", ["train", "holdout"])
+def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, table, fits):
+    """In those that are reported, and in those that move the multipliers."""
+    X, y = table[0], table[1]["binary"]
+    weight = np.random.default_rng(4).exponential(size=200) ** 2
+    name = "sample_weight_eval_set" if library == "xgboost" else "eval_sample_weight"
+    model = make(library, [fnr() <= 0.1], measure_on=measure_on, probabilities="calibrated")
+    given = {"eval_set": [(X[:200], y[:200])], name: [weight], **quiet(library)}
+    model.fit(X[200:], y[200:], **given)
+    positive = y[:200] == 1
+
+    def rates(missed):
+        return np.average(missed[positive], weights=weight[positive]), missed[positive].mean()
+
+    weighted, plain = rates(model.predict(X[:200]) == 0)
+    assert model.constraint_report_.held_out[0] == pytest.approx(weighted, abs=1e-7)
+    assert abs(weighted - plain) > 1e-3
+    if measure_on == "holdout":
+        record = fits[0].measurement.solver.history[-1]
+        weighted, plain = rates(margins_of(model, X[:200], record.rounds) <= 0)
+        assert record.functionals[0] == pytest.approx(weighted, abs=1e-7)
+        assert abs(weighted - plain) > 1e-3
+
+
+@BOTH
 def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, fits):
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
