@@ -216,6 +216,9 @@ def test_without_held_out_rows_the_fit_reports_itself(run, files):
     assert done.code == 0
     assert "2,000 rows to train on, 0 held out" in done.out
     assert "out of fold" in done.out
+    # Nothing is known of rows not seen, and so nothing holds.
+    given = ["--test-fraction=0", "--measure-on=train", "--constraint=fpr <= 0.9"]
+    assert run(*fit("xgboost", files, *given)).code == 1
     done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=recall >= 1; fpr <= 0"))
     assert done.code == 1
     assert done.err.startswith("gbm-constrained: warning: Infeasible: no decision")
