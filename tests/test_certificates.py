@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.certificates import (
@@ -324,6 +326,60 @@ def test_intervals_of_constraints():
     assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
 
 
+def test_intervals_of_the_worst_group_by_hand():
+    """One end by the intervals of groups, the other by those that all hold at once.
+
+    Three groups have three pairs. The reference is one of the three, and the two others are
+    compared with it alone.
+    """
+    data = Data(8, n=900)
+    few = {"by": "region", "min_group_size": 1}
+    groups = [data.region == r for r in "abc"]
+    likely = np.select(groups, [0.3, 0.45, 0.65])
+    data.decided = (np.random.default_rng(0).random(900) < likely).astype(int)
+    selected = [(data.decided[g].sum(), g.sum()) for g in groups]
+    f = np.array([events / n for events, n in selected])
+    at, strict = (
+        np.array([clopper_pearson(*each_one, level) for each_one in selected])
+        for level in (0.95, 1 - 0.05 / 3)
+    )
+
+    def difference(i, j, ends, factor=1.0):
+        """Ends of f_i - factor * f_j."""
+        low = np.hypot(f[i] - ends[i][0], factor * (ends[j][1] - f[j]))
+        high = np.hypot(ends[i][1] - f[i], factor * (f[j] - ends[j][0]))
+        return f[i] - factor * f[j] + np.array([-low, high])
+
+    pairs = list(itertools.permutations(range(3), 2))
+
+    def gap_of(pairs):
+        return [
+            max(0.0, *(difference(*pair, strict)[0] for pair in pairs)),
+            max(difference(*pair, at)[1] for pair in pairs),
+        ]
+
+    def ratio_of(ends, side):
+        """The factor at which the first pair's end reaches zero."""
+
+        def least(factor):
+            return min(difference(*pair, ends, factor)[side] for pair in pairs)
+
+        return 1.0 if least(1.0) >= 0 else optimize.brentq(least, 0.0, 1.0, xtol=1e-14)
+
+    rate = selection_rate()
+    expected = {
+        each(rate, **few) <= 0.5: [strict[:, 0].max(), at[:, 1].max()],
+        each(rate, **few) >= 0.5: [at[:, 0].min(), strict[:, 1].min()],
+        gap(rate, **few) <= 0.5: gap_of(pairs),
+        gap(rate, **few, reference="b") <= 0.5: gap_of([p for p in pairs if 1 in p]),
+        ratio(rate, **few) >= 0.5: [ratio_of(at, 0), ratio_of(strict, 1)],
+    }
+    found = constraint_intervals(*data.measured(*expected))
+    for rule, ends, wanted in zip(expected, found, expected.values(), strict=True):
+        np.testing.assert_allclose(ends, wanted, rtol=0, atol=1e-9, err_msg=str(rule))
+        assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are told"
+
+
 def test_what_never_happened_is_not_taken_for_impossible():
     """Small groups without an event, and odds without a loss, have intervals with a width."""
     data = Data(3, n=120)
@@ -492,13 +548,16 @@ def test_nothing_selected_certifies_no_precision():
 
 
 def test_hoeffding_bentkus_by_hand():
-    """Both terms, at values where each is the smaller; means of events are binomial."""
+    """Both terms, at values where each is the smaller; a part of an event counts as one."""
     n, bound = 100, 0.3
-    for mean in (0.0, 0.07, 0.25, 0.29):
+    smaller = set()
+    for mean, events in ((0.0, 0), (0.07, 7), (0.073, 8), (0.0701, 8), (0.171, 18), (0.25, 25)):
         h = stats.entropy([mean, 1 - mean], [bound, 1 - bound])
-        bentkus = np.e * stats.binom.cdf(np.ceil(round(n * mean, 9)), n, bound)
-        expected = min(1.0, np.exp(-n * h), bentkus)
+        bentkus, hoeffding = np.e * stats.binom.cdf(events, n, bound), np.exp(-n * h)
+        smaller.add(bool(bentkus < hoeffding))
+        expected = min(1.0, hoeffding, bentkus)
         assert hoeffding_bentkus_p_value(mean, n, bound) == pytest.approx(expected, rel=1e-9)
+    assert smaller == {True, False}
     assert hoeffding_bentkus_p_value([0.3, 0.5, 1.0], n, bound).tolist() == [1.0] * 3
     assert hoeffding_bentkus_p_value(0.0, 0, bound) == 1.0
     data = Data(4)
@@ -775,13 +834,14 @@ def test_expected_bounds_are_those_of_the_empirical_rate_plus_one():
     """``(n r + 1) / (n + 1) <= bound``, from above and below; gaps by both groups' slack."""
     data = Data(8)
     n = (data.y == 0).sum()
-    rules = [fpr() <= 0.1, tnr() >= 0.9, by(fpr()) <= 0.1]
+    rules = [fpr() <= 0.1, tnr() >= 0.9, by(fpr()) <= 0.1, by(2 * fpr()) <= 0.3]
     compiled, counts = data.measured(*rules)
     bounds = expected_bounds(compiled, counts)
     assert bounds[0] == pytest.approx((0.1 * (n + 1) - 1) / n)
     assert bounds[1] == pytest.approx(bounds[0] - 1.0)  # of minus the rate of true negatives
     sizes = [((data.y == 0) & (data.sex == sex)).sum() for sex in "FM"]
-    assert bounds[2:] == pytest.approx(0.1 - expected_slack(sizes).sum())
+    assert bounds[2:4] == pytest.approx(0.1 - expected_slack(sizes).sum())
+    assert bounds[4:] == pytest.approx(0.3 - 2 * expected_slack(sizes).sum())
 
 
 def test_the_expected_threshold_holds_in_expectation():

@@ -754,7 +754,8 @@ def test_digest_tells_values_types_and_names():
     table = pd.DataFrame(X, columns=["a", "b"])
     category = pd.Series(pd.Categorical(["u", "v", "u"]))
     different = [
-        X, X.astype(np.float32), X.T, X + 1, table, table.rename(columns={"b": "c"}),
+        X, X.astype(np.float32), X.view(np.int64), X.T, X.ravel(), X.reshape(2, 3), X + 1,
+        table, table.rename(columns={"b": "c"}),
         sparse.csr_array(X), sparse.csc_array(X), X.tolist(), {"a": X}, {"b": X}, [X, X], None,
         category, category.cat.rename_categories(["v", "u"]), pd.Series(["u", "v", "u"]),
         np.array(["u", "v", None], dtype=object), np.array(["u", "v", "w"], dtype=object),

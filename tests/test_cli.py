@@ -216,6 +216,9 @@ def test_without_held_out_rows_the_fit_reports_itself(run, files):
     assert done.code == 0
     assert "2,000 rows to train on, 0 held out" in done.out
     assert "out of fold" in done.out
+    # Nothing is known of rows not seen, and so nothing holds.
+    given = ["--test-fraction=0", "--measure-on=train", "--constraint=fpr <= 0.9"]
+    assert run(*fit("xgboost", files, *given)).code == 1
     done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=recall >= 1; fpr <= 0"))
     assert done.code == 1
     assert done.err.startswith("gbm-constrained: warning: Infeasible: no decision")
@@ -288,6 +291,7 @@ def test_positive_is_the_label_that_is_named(run, files):
     assert model_of_file("xgboost") == first
     done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
     assert "\nfnr <= 0.2" in done.out
+    assert model_of_file("xgboost") != first
     done = run(*fit("xgboost", files, rule), "--positive=rich")
     assert (done.code, done.err) == (
         2,

@@ -124,6 +124,33 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     assert chosen.loss == pytest.approx(tried[least].loss)
 
 
+def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
+    """More than two points of errors for the shift that it needs; and the later of equals."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 600)
+    noise = rng.normal(size=600)
+    rows = UnseenRows(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
+
+    def chosen(separation, **options):
+        def margins(rounds):
+            apart = separation if rounds == 20 else 8.0
+            return noise + apart * (y - 0.5)
+
+        found = choose(rows, margins, 20, 2, **options)
+        whole = best_shift(margins(20), rows.cells, rows.compiled)
+        assert whole.feasible
+        return found, whole.error - rows.error(rows.decisions(margins(20)))
+
+    for separation, is_dear in ((1.5, True), (3.5, False)):
+        found, cost = chosen(separation, among_prefixes=False)
+        assert (cost > COSTLY) == is_dear
+        assert (found.rounds < 20) == is_dear
+        # Whichever prefix is the best, if that is asked for: of equals, the last.
+        best, _ = chosen(separation, among_prefixes=True)
+        assert best.rounds == prefixes(20, 2)[-2] == 18
+    assert chosen(8.0, among_prefixes=True)[0].rounds == 20
+
+
 def violation(shift, compiled):
     return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 
@@ -298,6 +325,29 @@ def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
     # But no further than half of the way to equality.
     compiled, cells, functionals = compiled_gap(0.02, selected)
     np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
+
+
+def test_the_threshold_aims_inside_where_that_costs_little():
+    """Up to two points of errors more; else at the bound itself."""
+    ways = set()
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+        margin = rng.normal(size=300) + 2.0 * y + sex
+        rows = Rows(y, np.arange(2), columns={"sex": sex})
+        cells, compiled = compile_constraints([gap(selection_rate(), by="sex") <= 0.1], rows)
+        start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
+        inside = best_shift(margin, cells, compiled, bounds=aims(compiled, cells, start))
+        asked = best_shift(margin, cells, compiled)
+        cost = inside.error - asked.error
+        assert inside.feasible
+        unseen = UnseenRows(cells, compiled, "test")
+        chosen = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
+        expected = inside if cost <= 0.02 else asked
+        np.testing.assert_array_equal(chosen.shift, expected.value)
+        if (inside.value != asked.value).any():
+            ways.add("free" if cost <= 0 else "cheap" if cost <= 0.02 else "dear")
+    assert ways >= {"cheap", "dear"}
 
 
 @BOTH
@@ -506,6 +556,22 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(library, rate, weighte
     report = model.constraint_report_.loc[0]
     assert report.held_out == pytest.approx(k / own.size)
     np.testing.assert_allclose([report.low, report.high], clopper_pearson(k, own.size), atol=1e-9)
+
+
+@BOTH
+def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, fits):
+    """It is the rate of the other decisions that must be small: 0.6 at most of the negatives."""
+    X, y = table[0], table[1]["binary"]
+    model = certified(library, [fpr() >= 0.4], table, probabilities="calibrated")
+    fit = fits[0]
+    own = fit.certified[y[fit.certified] == 0]
+    spared = -margins_of(model, X[own], fit.choice.rounds).astype(float)
+    decisions = model.predict(X[own])
+    threshold = umbrella_threshold(spared, 0.6, 0.05)
+    np.testing.assert_array_equal(decisions == 0, spared > threshold)
+    p = stats.binom.cdf((decisions == 0).sum(), own.size, 0.6)
+    assert fit.choice.p_value == pytest.approx(p, rel=1e-6)
+    assert p <= 0.05 < stats.binom.cdf((spared >= threshold).sum(), own.size, 0.6)
 
 
 @BOTH

@@ -165,6 +165,21 @@ def test_stopping_on_both(library, bound, paths):
     assert (best_of(model), trained_rounds(model)) == (best, trained)
 
 
+@BOTH
+def test_a_last_round_that_breaks_the_rules_is_not_the_best(library, paths):
+    """Though its metric is better than that of all rounds that met them."""
+    violations, losses = paths[library, 0.4]
+    met = violations <= 0
+    last = next(
+        t
+        for t in range(N)
+        if not met[t] and met[:t].any() and losses[t] < np.where(met, losses, np.inf)[:t].min()
+    )
+    options = {STOPPING[library]: N, "early_stopping_on": "both", "n_estimators": last + 1}
+    model = fit(library, make(library, [fnr() <= 0.4], **options))
+    assert best_of(model) == np.where(met[:last], losses[:last], np.inf).argmin()
+
+
 def test_the_paths_tell_the_ways_apart(paths):
     """Otherwise the tests above would show nothing."""
     both, rules, met = set(), set(), set()
@@ -234,11 +249,13 @@ def test_lightgbm_keeps_the_results_of_the_best_round():
 @BOTH
 def test_the_last_evaluation_set_drives_it(library):
     """And the training rows are none."""
-    pairs = [(X[:200], Y[:200]), (X[HELD], Y[HELD])]
+    easy = X[HELD, 0] > 1.2  # whose positive rows are not missed
+    pairs = [(X[HELD][easy], Y[HELD][easy]), (X[HELD], Y[HELD])]
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
     alone = fit(library, make(library, [fnr() <= 0.3], **options))
     last = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs)
-    assert best_of(last) == best_of(alone)
+    first = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs[::-1])
+    assert best_of(last) == best_of(alone) != best_of(first)
     train = (X[TRAIN], Y[TRAIN])
     same = make(library, [fnr() <= 0.3], **options).fit(
         *train, eval_set=[(X[HELD], Y[HELD]), train], **quiet(library)

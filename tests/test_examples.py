@@ -170,7 +170,8 @@ def test_adult_fairness(tmp_path):
         assert rows.shape == (3, 5)
         assert (rows[:, 1] <= rows[:, 0]).all()  # the interval
         assert (rows[:, 0] <= rows[:, 2]).all()
-        assert (rows[:, 4] > 65).all()
+        assert (rows[1:, 1] <= (5, 2)).all()  # no rule is broken beyond doubt
+        assert (rows[:, 4] > 65).all()  # equal error rates may cost more than a constant does
         # The first row is the plain library's own model.
         accuracy = 100 * plain.score(adult.data.loc[test], adult.target[test])
         assert rows[0, 4] == pytest.approx(accuracy, abs=0.006)

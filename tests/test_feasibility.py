@@ -37,6 +37,7 @@ from gbm_constrained.counts import CellCounts
 from gbm_constrained.datasets import load_adult, load_credit
 from gbm_constrained.decision import UnseenRows, choose, prefixes
 from gbm_constrained.feasibility import HARDLY, _is_fragile, _Pool
+from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
 
@@ -358,13 +359,46 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
     n = 600
     y, g = rng.integers(0, 2, n), rng.integers(0, 2, n).astype(str)
     decided = np.where(rng.random(n) < 0.7, y, 1 - y)
+    skewed = (rng.random(n) < np.where(g == "1", 0.8, 0.2)).astype(int)
     sensitive = {"g": g}
-    for bound in (0.05, 0.2, 0.3, 0.4, 0.6):
+    undecided = 0
+    for bound in np.linspace(0.02, 0.98, 97):
         high = unseen([fnr() <= bound, precision() <= bound], y, sensitive)
         low = unseen([fnr() >= bound, precision() >= bound], y, sensitive)
         counts = CellCounts.of(high.cells, decided)
         opposite = row_p_values(low.compiled, CellCounts.of(low.cells, decided))
         np.testing.assert_array_equal(rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025)
+        undecided += ((opposite > 0.025) & (opposite <= 0.05)).sum()
+        # Two groups: limits at half of the level each, apart by more than the bound.
+        apart = unseen([gap(selection_rate(), by="g") <= bound], y, sensitive)
+        counts = CellCounts.of(apart.cells, skewed)
+        ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
+        lowest = [ends[0][0] - ends[1][1], ends[1][0] - ends[0][1]]
+        found = rows_beyond(apart.compiled, counts, 0.025)
+        assert sorted(found) == sorted(low > bound for low in lowest)
+    assert undecided, "no p-value is near the level, so that nothing is proved"
+
+
+def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():
+    """Any of its 30 rows refutes it: each is doubted at a thirtieth of the level."""
+    rng = np.random.default_rng(2)
+    y, g = rng.integers(0, 2, 900), rng.integers(0, 6, 900).astype(str)
+    rows = unseen([gap(selection_rate(), by="g") <= 0.02, fnr() <= 0.4], y, {"g": g})
+    margin = rng.normal(size=900) + 0.5 * (g == "0")
+    found = choose(rows, lambda rounds: margin, 1, 1, among_prefixes=False)
+    pool = _Pool(rows, lambda rounds: margin, prefixes(1, 1), found)
+    counts = CellCounts.at_thresholds(rows.cells, margin, np.linspace(-2.0, 2.0, 81))
+    pool._add(counts)
+    of_gap = rows.compiled.owner == 0
+    assert of_gap.sum() == 30
+    expected, too_easily = (
+        ~rows_beyond(rows.compiled, counts, level)[:, of_gap].any(axis=1)
+        for level in (0.025 / 30, 0.025)
+    )
+    assert (expected != too_easily).any()
+    np.testing.assert_array_equal(pool.reached[-81:, 0], expected)
+    of_rate = ~rows_beyond(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
+    np.testing.assert_array_equal(pool.reached[-81:, 1], of_rate)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -80,6 +80,8 @@ TABLE = {
     "0.5 * fnr + 0.5 * fpr <= 0.1": 0.5 * fnr() + 0.5 * fpr() <= 0.1,
     "-(fpr - 2 * fnr) / 4 <= 0.1": -(fpr() - 2 * fnr()) / 4 <= 0.1,
     "1 - fpr - 0.25 >= 0.1": 1 - fpr() - 0.25 >= 0.1,
+    "fpr / 4 * 2 <= 0.1": fpr() / 4 * 2 <= 0.1,
+    "8 / 4 / 2 * fpr <= 0.1": 8 / 4 / 2 * fpr() <= 0.1,
     "--fpr <= 0.1": fpr() <= 0.1,
     "wins(over=old) / losses(to=old) >= 2": wins(over="old") / losses(to="old") >= 2,
     "(fpr + fnr) / (2 * accuracy) <= 0.3": (fpr() + fnr()) / (2 * accuracy()) <= 0.3,

@@ -261,6 +261,27 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, fi
     np.testing.assert_array_equal(fit.scouts.held_margin(), fit.scouts.held_margin(ROUNDS))
 
 
+@BOTH
+def test_boosters_on_parts_have_the_same_bins(library, fits):
+    """Of features of many values: 8 bins are cut 7 times, and 4 boosters have the same cuts."""
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    y = (X[:, 0] + X[:, 1] * X[:, 2] > 0.3).astype(int)
+    options = {"max_bin": 8, "n_estimators": 12, "n_folds": 4}
+    make(library, [error_rate() <= 1.0], measure_on="crossfit", **options).fit(X, y)
+    cuts, alone = {}, {}
+    for i, member in enumerate(fits[0].scouts.members):
+        trees = member.booster.trees_to_dataframe()
+        if library == "xgboost":
+            feature, cut = trees["Feature"].replace("Leaf", None), trees["Split"]
+        else:
+            feature, cut = trees["split_feature"], trees["threshold"]
+        for name, value in zip(feature[feature.notna()], cut[feature.notna()], strict=True):
+            cuts.setdefault(name, set()).add(value)
+            alone.setdefault((name, i), set()).add(value)
+    assert max(map(len, alone.values())) > 4
+    assert max(map(len, cuts.values())) <= 7
+
+
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
 def test_rounds_that_grow_no_tree(measure_on, table, fits):
     """LightGBM keeps none where no split pays: prefixes are those of the rounds asked for."""
@@ -496,6 +517,31 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
         assert model.constraint_report_["rows"].tolist() == ["eval_set[0]"]
         missed = np.mean(model.predict(X[:200])[y[:200] == 1] == 0)
         assert model.constraint_report_.held_out[0] == pytest.approx(missed)
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["train", "holdout"])
+def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, table, fits):
+    """In those that are reported, and in those that move the multipliers."""
+    X, y = table[0], table[1]["binary"]
+    weight = np.random.default_rng(4).exponential(size=200) ** 2
+    name = "sample_weight_eval_set" if library == "xgboost" else "eval_sample_weight"
+    model = make(library, [fnr() <= 0.1], measure_on=measure_on, probabilities="calibrated")
+    given = {"eval_set": [(X[:200], y[:200])], name: [weight], **quiet(library)}
+    model.fit(X[200:], y[200:], **given)
+    positive = y[:200] == 1
+
+    def rates(missed):
+        return np.average(missed[positive], weights=weight[positive]), missed[positive].mean()
+
+    weighted, plain = rates(model.predict(X[:200]) == 0)
+    assert model.constraint_report_.held_out[0] == pytest.approx(weighted, abs=1e-7)
+    assert abs(weighted - plain) > 1e-3
+    if measure_on == "holdout":
+        record = fits[0].measurement.solver.history[-1]
+        weighted, plain = rates(margins_of(model, X[:200], record.rounds) <= 0)
+        assert record.functionals[0] == pytest.approx(weighted, abs=1e-7)
+        assert abs(weighted - plain) > 1e-3
 
 
 @BOTH
