@@ -6,8 +6,8 @@ of trees. It sees no label of a test row. Each run is a row of one CSV file; run
 already are skipped, and ``--tables`` prints what the file says.
 
     python benchmarks/peers.py --quick
-    python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...] [--peers ours_lightgbm
-        ...] [--splits 5] [--bounds 8] [--trees 100] [--jobs 1]
+    python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...]
+        [--peers ours_lightgbm ...] [--splits 5] [--bounds 8] [--trees 100] [--jobs 1]
         [--environments DIR] [--results FILE]
     python benchmarks/peers.py --tables
 
@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ HERE = Path(__file__).parent
 GAPS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.16)
 # Around each level of Neyman-Pearson, as multiples of it.
 AROUND = (1.0, 0.75, 1.25)
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
 
 
@@ -68,9 +69,9 @@ def bounds_of(task: str, data: Data, n: int) -> tuple[float, ...]:
 
 
 def asked_of(peer: Peer, task: str, data: Data, n: int) -> tuple[float, ...]:
-    """What is asked of a peer: its own list, or the bounds; of a slow one every second of them."""
+    """Return what is asked of a peer: its own list, or the bounds, half of them if it is slow."""
     asked = peer.asks or bounds_of(task, data, n)
-    return asked[:: 2 if peer.is_slow and not peer.asks else 1]
+    return asked[:: 2 if peer.is_slow else 1]
 
 
 def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[Job]:
@@ -138,10 +139,15 @@ class Runs:
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self._n_jobs) as pool:
             splits: dict[tuple[str, int], tuple[Path, Any]] = {}
             for name, seed in {(job.data, job.seed): None for job in able}:
-                split, y_test = split_of(name, seed)
+                try:
+                    split, y_test = split_of(name, seed)
+                except FileNotFoundError as error:
+                    print(error, flush=True)
+                    continue
                 file = Path(folder) / f"{name}-{seed}.npz"
                 split.save(file)
                 splits[name, seed] = file, y_test
+            able = [job for job in able if (job.data, job.seed) in splits]
             waiting = [pool.submit(self._one, job, *splits[job.data, job.seed], len(able))
                        for job in able]  # fmt: skip
             for future in waiting:
@@ -199,9 +205,7 @@ class Runs:
         }
         file = folder / "job.json"
         file.write_text(json.dumps(order))
-        environment = os.environ | {
-            name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        }
+        environment = os.environ | dict.fromkeys(THREADS, "1")
         # The folder of this script for the runner; the package itself for what runs beside it.
         paths = [str(HERE)] if job.peer.environment else [str(HERE), str(HERE.parent)]
         environment["PYTHONPATH"] = os.pathsep.join(paths)

@@ -35,7 +35,6 @@ def python_of(name: str, folder: Path) -> str:
     if mark.is_file() and mark.read_text() == digest:
         return str(python)
     print(f"{name}: installing {pins.name} into {home}", flush=True)
-    mark.unlink(missing_ok=True)
     steps = (
         [sys.executable, "-m", "venv", "--clear", str(home)],
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",

@@ -10,7 +10,9 @@ from fairgbm import FairGBMClassifier
 from .rules import Rule, value
 from .split import Fitted, Split
 
-STEPS = (0.005, 0.02, 0.05, 0.1, 0.3)
+# Gaps diverge from about 0.5 on, and bounds on one rate are hardly felt below 0.1.
+STEPS_OF_GAPS = (0.005, 0.02, 0.05, 0.1, 0.3)
+STEPS_OF_LEVELS = (0.05, 0.1, 0.3, 1.0, 3.0)
 
 
 class FairGBM:
@@ -27,7 +29,7 @@ class FairGBM:
         split = self._split
         X, y, groups = split.part(split.calibration)
         found = []
-        for step in STEPS:
+        for step in STEPS_OF_GAPS if rule.is_gap else STEPS_OF_LEVELS:
             decisions = self._fitted(rule, asked, step, ~split.calibration).predict(X)
             at = value(rule, y, decisions, groups)
             found.append((max(at - asked, 0.0), -np.mean(decisions == y), step, at))

@@ -74,7 +74,5 @@ class GroupThresholds:
         )  # fmt: skip
         model.fit(X, y, sensitive_features=groups)
         return Fitted(
-            lambda X, groups: model.predict(
-                X, sensitive_features=groups, random_state=self._seed
-            )
+            lambda X, groups: model.predict(X, sensitive_features=groups, random_state=self._seed)
         )

@@ -200,8 +200,8 @@ def print_tables(file: Path, trees: int) -> None:
     if not cells:
         print("No cell has both the plain booster and another peer yet.")
         return
-    with pd.option_context("display.width", 250, "display.max_columns", None,
-                           "display.max_rows", None, "display.float_format", "{:.3f}".format):  # fmt: skip
+    wide = ("display.width", 250, "display.max_columns", None, "display.max_rows", None)
+    with pd.option_context(*wide, "display.float_format", "{:.3f}".format):
         print("\nHypervolume: mean accuracy (points) above the larger class, over bounds from 0 "
               "to the reference")  # fmt: skip
         print(volumes(cells).to_string(index=False))

@@ -58,7 +58,7 @@ def counts(rate: str, y: Any, decisions: Any, groups: Any = None) -> tuple[Any, 
 
 
 def value(rule: Rule, y: Any, decisions: Any, groups: Any) -> float:
-    """What the rule bounds: a rate, or the largest gap between groups of one of its rates.
+    """Return what the rule bounds: a rate, or the largest gap of one of its rates.
 
     Groups without rows of the rate's base do not count.
     """

@@ -73,7 +73,9 @@ def main() -> None:
     module, name = job["method"].split(".")
     method = getattr(importlib.import_module(f"peer_runs.{module}"), name)
     meter = Meter()
-    peer, base_seconds, base_mib = meter.measured(lambda: method(split, job["booster"], job["seed"]))
+    peer, base_seconds, base_mib = meter.measured(
+        lambda: method(split, job["booster"], job["seed"])
+    )
     for number, wish in enumerate(job["wishes"]):
         rule = Rule(wish["task"], tuple(wish["rates"]), wish["is_gap"])
         asked = float(wish["asked"])  # JSON has no infinity, but float reads its name
