@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peer_runs.booster import parameters
 from peer_runs.catalogue import PEERS, Peer
-from peer_runs.data import DATA, Data, split_of
+from peer_runs.data import DATA, Data, plain_gaps, split_of
 from peer_runs.environments import python_of
 from peer_runs.report import print_tables
 from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
@@ -41,7 +42,8 @@ from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
 
 HERE = Path(__file__).parent
-GAPS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.16)
+# Bounds of gaps, as shares of the plain booster's.
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 # Around each level of Neyman-Pearson, as multiples of it.
 AROUND = (1.0, 0.75, 1.25)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -59,36 +61,41 @@ class Job:
     trees: int
 
 
-def bounds_of(task: str, data: Data, n: int) -> tuple[float, ...]:
-    """At most `n` bounds of a task, the levels of Neyman-Pearson among them."""
+def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
+    """At most `n` bounds of a task, the levels of Neyman-Pearson among them (and one more)."""
     if task == NEYMAN_PEARSON:
-        around = [level * factor for factor in AROUND for level in data.levels]
-        return tuple(sorted(float(f"{bound:.6g}") for bound in around[: max(n + 1, 3)]))
-    chosen = np.linspace(0, len(GAPS) - 1, min(n, len(GAPS))).round().astype(int)
-    return tuple(GAPS[i] for i in chosen)
-
-
-def asked_of(peer: Peer, task: str, data: Data, n: int) -> tuple[float, ...]:
-    """Return what is asked of a peer: its own list, or the bounds, half of them if it is slow."""
-    asked = peer.asks or bounds_of(task, data, n)
-    return asked[:: 2 if peer.is_slow else 1]
+        bounds = sorted(level * factor for factor in AROUND for level in data.levels)
+        if n < len(bounds):
+            bounds = sorted(data.levels)
+    else:
+        chosen = np.linspace(0, len(SHARES) - 1, min(n, len(SHARES))).round().astype(int)
+        bounds = [SHARES[i] * gaps[task] for i in chosen]
+    return tuple(float(f"{bound:.4g}") for bound in bounds)
 
 
 def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[Job]:
     for name in args.data:
         data = DATA[name]
+        tasks = [task for task in args.tasks if task in data.tasks]
+        try:
+            gaps = plain_gaps(name, args.trees) if set(tasks) - {NEYMAN_PEARSON} else {}
+        except FileNotFoundError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        bounds = {task: bounds_of(task, data, gaps, args.bounds) for task in tasks}
         for seed in range(args.splits):
             for peer in (PEERS[name] for name in args.peers):
                 wishes = [
                     (rule_of(task, data.rate), asked)
-                    for task in args.tasks
-                    if task in peer.tasks and task in data.tasks
-                    for asked in asked_of(peer, task, data, args.bounds)
+                    for task in tasks
+                    if task in peer.tasks
+                    for asked in peer.asks or bounds[task][:: 2 if peer.is_slow else 1]
                 ]
                 missing = tuple(
-                    wish for wish in wishes
+                    wish
+                    for wish in wishes
                     if _key(name, seed, peer, wish[0].task, wish[1], args.trees) not in known
-                )  # fmt: skip
+                )
                 if missing:
                     yield Job(name, seed, peer, missing, args.trees)
 
@@ -139,15 +146,10 @@ class Runs:
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self._n_jobs) as pool:
             splits: dict[tuple[str, int], tuple[Path, Any]] = {}
             for name, seed in {(job.data, job.seed): None for job in able}:
-                try:
-                    split, y_test = split_of(name, seed)
-                except FileNotFoundError as error:
-                    print(error, flush=True)
-                    continue
+                split, y_test = split_of(name, seed)
                 file = Path(folder) / f"{name}-{seed}.npz"
                 split.save(file)
                 splits[name, seed] = file, y_test
-            able = [job for job in able if (job.data, job.seed) in splits]
             waiting = [pool.submit(self._one, job, *splits[job.data, job.seed], len(able))
                        for job in able]  # fmt: skip
             for future in waiting:
@@ -197,7 +199,7 @@ class Runs:
             "split": str(split_file),
             "folder": str(folder),
             "seed": job.seed,
-            "booster": {"n_estimators": job.trees, "learning_rate": 0.1, **DATA[job.data].tree},
+            "booster": parameters(job.trees, DATA[job.data].tree),
             "wishes": [
                 {"task": rule.task, "rates": rule.rates, "is_gap": rule.is_gap, "asked": asked}
                 for rule, asked in job.wishes

@@ -240,12 +240,12 @@ def test_every_peer_has_its_files():
 def test_levels_are_among_the_bounds():
     for data in DATA.values():
         for n in (3, 4, 8):
-            bounds = peers.bounds_of("neyman_pearson", data, n)
+            bounds = peers.bounds_of("neyman_pearson", data, {}, n)
             assert set(data.levels) <= set(bounds)
         assert len(bounds) >= 8
-    assert peers.bounds_of("fpr_gap", DATA["adult"], 8) == peers.GAPS
-    assert len(peers.asked_of(PEERS["exponentiated_gradient"], "fpr_gap", DATA["adult"], 8)) == 4
-    assert peers.asked_of(PEERS["plain"], "fpr_gap", DATA["adult"], 8) == (np.inf,)
+    bounds = peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.05}, 8)
+    assert bounds == (0.0, 0.0025, 0.005, 0.01, 0.0175, 0.025, 0.035, 0.045)
+    assert peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.1}, 2) == (0.0, 0.09)
 
 
 def test_codes_and_missing_values():
@@ -265,12 +265,13 @@ def test_splits_have_no_labels_of_test_rows_and_a_quarter_for_calibration(tmp_pa
     np.testing.assert_array_equal(again.X_test, split.X_test)
 
 
-def test_runs_that_are_in_the_file_are_skipped(tmp_path):
+def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
     class Arguments:
         data, tasks, peers, splits, bounds, trees = (
             ["compas"], ["fpr_gap"], ["plain", "ours_lightgbm"], 1, 2, 100
         )  # fmt: skip
 
+    monkeypatch.setattr(peers, "plain_gaps", lambda name, trees: {"fpr_gap": 0.2})
     results = peers.Results(tmp_path / "peers.csv")
     jobs = list(peers.jobs_of(Arguments, results.known()))
     assert [len(job.wishes) for job in jobs] == [1, 2]

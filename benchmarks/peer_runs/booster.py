@@ -10,6 +10,11 @@ from lightgbm import LGBMClassifier
 from .split import Split
 
 
+def parameters(trees: int, tree: dict[str, int]) -> dict[str, Any]:
+    """Parameters that all peers share."""
+    return {"n_estimators": trees, "learning_rate": 0.1, **tree}
+
+
 def plain(parameters: dict[str, Any]) -> LGBMClassifier:
     """Return an unfitted booster of the benchmark's parameters, on one thread."""
     return LGBMClassifier(**parameters, n_jobs=1, random_state=0, verbose=-1)
