@@ -65,7 +65,7 @@ def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[fl
     """At most `n` bounds of a task, the levels of Neyman-Pearson among them (and one more)."""
     if task == NEYMAN_PEARSON:
         bounds = sorted(level * factor for factor in AROUND for level in data.levels)
-        if n < len(bounds):
+        if n + 1 < len(bounds):
             bounds = sorted(data.levels)
     else:
         chosen = np.linspace(0, len(SHARES) - 1, min(n, len(SHARES))).round().astype(int)
