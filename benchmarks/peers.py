@@ -89,7 +89,7 @@ def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[J
                     (rule_of(task, data.rate), asked)
                     for task in tasks
                     if task in peer.tasks
-                    for asked in peer.asks or bounds[task][:: 2 if peer.is_slow else 1]
+                    for asked in peer.asks or bounds[task][:: 3 if peer.is_slow else 1]
                 ]
                 missing = tuple(
                     wish

@@ -30,7 +30,7 @@ class Peer:
     calibrates : bool, default=False
         Whether a quarter of the training rows is kept from its booster, to choose decisions on.
     is_slow : bool, default=False
-        Whether only every second bound is asked of it.
+        Whether only every third bound is asked of it.
     asks : tuple of float, default=()
         What is asked of it instead of bounds, such as the rates of a penalty.
     """
@@ -97,7 +97,7 @@ PEERS = {
             "mmm_fair_peer.MMMFair",
             ODDS_AND_RATES,
             "mmm_fair",
-            asks=(0.1, 0.2, 0.4, 0.7, 1.0, 1.5),
+            asks=(0.1, 0.2, 0.4, 0.7, 1.0),
         ),
     )
 }  # fmt: skip

@@ -195,6 +195,8 @@ def costs(table: pd.DataFrame) -> pd.DataFrame:
 
 def print_tables(file: Path, trees: int) -> None:
     """Print all tables of the results in a file."""
+    if not file.is_file():
+        raise SystemExit(f"{file} does not exist yet: run without --tables first.")
     table = read(file, trees)
     cells = list(cells_of(table))
     if not cells:
