@@ -44,8 +44,9 @@ from peer_runs.split import Split
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-# Around each level of Neyman-Pearson, as multiples of it.
-AROUND = (1.0, 0.75, 1.25)
+# Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them: who
+# overshoots what is asked for can then still be compared at the level.
+AROUND, BELOW = (0.75, 1.0, 1.25), (0.25, 0.5)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
 
@@ -62,11 +63,15 @@ class Job:
 
 
 def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
-    """At most `n` bounds of a task, the levels of Neyman-Pearson among them (and one more)."""
+    """Return about `n` bounds of a task.
+
+    Of Neyman-Pearson, eleven about the levels, or the levels alone if `n` is less than eight.
+    """
     if task == NEYMAN_PEARSON:
-        bounds = sorted(level * factor for factor in AROUND for level in data.levels)
-        if n + 1 < len(bounds):
-            bounds = sorted(data.levels)
+        bounds = sorted(data.levels)
+        if n >= len(SHARES):
+            around = [level * factor for factor in AROUND for level in data.levels]
+            bounds = sorted(around + [min(data.levels) * factor for factor in BELOW])
     else:
         chosen = np.linspace(0, len(SHARES) - 1, min(n, len(SHARES))).round().astype(int)
         bounds = [SHARES[i] * gaps[task] for i in chosen]
