@@ -1,0 +1,268 @@
+"""Every peer side by side: accuracy on test rows against what a rule bounds there.
+
+Each peer runs in a process of its own, in its own pinned environment
+(``peer_runs/requirements-*.txt``), on the same splits with the same booster parameters and number
+of trees. It sees no label of a test row. Each run is a row of one CSV file; runs that are there
+already are skipped, and ``--tables`` prints what the file says.
+
+    python benchmarks/peers.py --quick
+    python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...]
+        [--peers ours_lightgbm ...] [--splits 5] [--bounds 8] [--trees 100] [--jobs 1]
+        [--environments DIR] [--results FILE]
+    python benchmarks/peers.py --tables
+
+Figures of time are processor seconds of one thread. A peer that cannot be installed is reported,
+and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peer_runs.booster import parameters
+from peer_runs.catalogue import PEERS, Peer
+from peer_runs.data import DATA, Data, plain_gaps, split_of
+from peer_runs.environments import python_of
+from peer_runs.report import print_tables
+from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
+from peer_runs.scoring import COLUMNS, score
+from peer_runs.split import Split
+
+HERE = Path(__file__).parent
+# Bounds of gaps, as shares of the plain booster's.
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
+# Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them: who
+# overshoots what is asked for can then still be compared at the level.
+AROUND, BELOW = (0.75, 1.0, 1.25), (0.25, 0.5)
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+KEY = ("data", "split", "peer", "task", "asked", "trees")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A peer on a split: what is still to be asked of it."""
+
+    data: str
+    seed: int
+    peer: Peer
+    wishes: tuple[tuple[Rule, float], ...]
+    trees: int
+
+
+def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
+    """Return about `n` bounds of a task.
+
+    Of Neyman-Pearson, eleven about the levels, or the levels alone if `n` is less than eight.
+    """
+    if task == NEYMAN_PEARSON:
+        bounds = sorted(data.levels)
+        if n >= len(SHARES):
+            around = [level * factor for factor in AROUND for level in data.levels]
+            bounds = sorted(around + [min(data.levels) * factor for factor in BELOW])
+    else:
+        chosen = np.linspace(0, len(SHARES) - 1, min(n, len(SHARES))).round().astype(int)
+        bounds = [SHARES[i] * gaps[task] for i in chosen]
+    return tuple(float(f"{bound:.4g}") for bound in bounds)
+
+
+def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[Job]:
+    for name in args.data:
+        data = DATA[name]
+        tasks = [task for task in args.tasks if task in data.tasks]
+        try:
+            gaps = plain_gaps(name, args.trees) if set(tasks) - {NEYMAN_PEARSON} else {}
+        except FileNotFoundError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        bounds = {task: bounds_of(task, data, gaps, args.bounds) for task in tasks}
+        for seed in range(args.splits):
+            for peer in (PEERS[name] for name in args.peers):
+                wishes = [
+                    (rule_of(task, data.rate), asked)
+                    for task in tasks
+                    if task in peer.tasks
+                    for asked in peer.asks or bounds[task][:: 3 if peer.is_slow else 1]
+                ]
+                missing = tuple(
+                    wish
+                    for wish in wishes
+                    if _key(name, seed, peer, wish[0].task, wish[1], args.trees) not in known
+                )
+                if missing:
+                    yield Job(name, seed, peer, missing, args.trees)
+
+
+def _key(data: str, seed: int, peer: Peer, task: str, asked: float, trees: int) -> tuple[str, ...]:
+    return (data, str(seed), peer.name, task, repr(float(asked)), str(trees))
+
+
+class Results:
+    """The CSV file: rows are appended as they come."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock = file, threading.Lock()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_file():
+            self._write(COLUMNS)
+
+    def known(self) -> set[tuple[str, ...]]:
+        with self._file.open(newline="") as rows:
+            return {tuple(row[column] for column in KEY) for row in csv.DictReader(rows)}
+
+    def append(self, row: dict[str, Any]) -> None:
+        self._write([row.get(column, "") for column in COLUMNS])
+
+    def _write(self, cells: Any) -> None:
+        with self._lock, self._file.open("a", newline="") as file:
+            csv.writer(file).writerow(cells)
+
+
+class Runs:
+    """Runs jobs, one process each, and scores what they answer."""
+
+    def __init__(self, results: Results, environments: Path, n_jobs: int) -> None:
+        self._results, self._environments, self._n_jobs = results, environments, n_jobs
+        self._pythons: dict[str, str | RuntimeError] = {}
+        self._lock = threading.Lock()
+        self._done = 0
+        self._start = time.perf_counter()
+
+    def all(self, jobs: list[Job]) -> None:
+        for name in {job.peer.environment for job in jobs}:
+            try:
+                self._pythons[name] = python_of(name, self._environments)
+            except RuntimeError as error:
+                self._pythons[name] = error
+                print(error, flush=True)
+        able = [job for job in jobs if isinstance(self._pythons[job.peer.environment], str)]
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self._n_jobs) as pool:
+            splits: dict[tuple[str, int], tuple[Path, Any]] = {}
+            for name, seed in {(job.data, job.seed): None for job in able}:
+                split, y_test = split_of(name, seed)
+                file = Path(folder) / f"{name}-{seed}.npz"
+                split.save(file)
+                splits[name, seed] = file, y_test
+            waiting = [pool.submit(self._one, job, *splits[job.data, job.seed], len(able))
+                       for job in able]  # fmt: skip
+            for future in waiting:
+                future.result()
+
+    def _one(self, job: Job, split_file: Path, y_test: Any, total: int) -> None:
+        start = time.perf_counter()
+        split = Split.load(split_file)
+        failed = 0
+        with tempfile.TemporaryDirectory() as folder:
+            for number, answer in self._answers(job, split_file, Path(folder)):
+                rule, asked = job.wishes[number]
+                row = {
+                    "task": rule.task,
+                    "rate": " ".join(rule.rates),
+                    "data": job.data,
+                    "split": job.seed,
+                    "peer": job.peer.name,
+                    "asked": repr(float(asked)),
+                    "trees": job.trees,
+                    "deterministic": job.peer.is_one_model,
+                    "needs_group": job.peer.needs_group,
+                }
+                if "error" in answer:
+                    failed += 1
+                    row["error"] = answer["error"]
+                else:
+                    row |= score(rule, asked, split, y_test, answer, job.peer)
+                self._results.append(row)
+        with self._lock:
+            self._done += 1
+            elapsed = time.perf_counter() - self._start
+            left = elapsed / self._done * (total - self._done)
+            print(
+                f"[{self._done}/{total}] {job.data} split {job.seed} {job.peer.name}: "
+                f"{len(job.wishes)} runs, {failed} failed, {time.perf_counter() - start:.0f} s; "
+                f"{elapsed / 60:.1f} min so far, about {left / 60:.1f} to go",
+                flush=True,
+            )
+
+    def _answers(
+        self, job: Job, split_file: Path, folder: Path
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Answers of the peer's process; an error for all that it did not answer."""
+        order = {
+            "method": job.peer.method,
+            "split": str(split_file),
+            "folder": str(folder),
+            "seed": job.seed,
+            "booster": parameters(job.trees, DATA[job.data].tree),
+            "wishes": [
+                {"task": rule.task, "rates": rule.rates, "is_gap": rule.is_gap, "asked": asked}
+                for rule, asked in job.wishes
+            ],
+        }
+        file = folder / "job.json"
+        file.write_text(json.dumps(order))
+        environment = os.environ | dict.fromkeys(THREADS, "1")
+        # The folder of this script for the runner; the package itself for what runs beside it.
+        paths = [str(HERE)] if job.peer.environment else [str(HERE), str(HERE.parent)]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        missing = set(range(len(job.wishes)))
+        log = folder / "log.txt"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [str(self._pythons[job.peer.environment]), "-m", "peer_runs.runner", str(file)],
+                stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=folder,
+            )  # fmt: skip
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith('{"number"'):  # some peers print, too
+                    answer = json.loads(line)
+                    missing.discard(answer["number"])
+                    yield answer["number"], answer
+            process.wait()
+        if missing:
+            last = (log.read_text().strip().splitlines() or ["no word"])[-1][:200]
+            print(f"{job.peer.name} ended with {process.returncode}: {last}", flush=True)
+            for number in sorted(missing):
+                yield number, {"error": f"ended: {last}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--bounds", type=int, default=8)
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1, help="peers at work at the same time")
+    parser.add_argument("--environments", type=Path, default=Path("build/peers"))
+    parser.add_argument("--results", type=Path, default=Path("build/peers.csv"))
+    parser.add_argument("--quick", action="store_true", help="COMPAS, two splits, four bounds")
+    parser.add_argument("--tables", action="store_true", help="print what the results say")
+    args = parser.parse_args()
+    if args.quick:
+        args.data, args.splits, args.bounds, args.trees = ["compas"], 2, 4, 30
+    if not args.tables:
+        if "plain" not in args.peers:  # the tables compare with it
+            args.peers.append("plain")
+        results = Results(args.results)
+        jobs = list(jobs_of(args, results.known()))
+        Runs(results, args.environments.resolve(), args.jobs).all(jobs)
+    print_tables(args.results, args.trees)
+
+
+if __name__ == "__main__":
+    main()
