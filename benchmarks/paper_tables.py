@@ -30,9 +30,9 @@ fairgbm
 Features are not standardised: trees do not care. Credit and Dry Bean are looked for as the loaders
 do (GBM_CONSTRAINED_DATA); with ``--quick``, and where the whole table is missing, Credit is the
 bundled sample; ``--quick`` also asks for one bound only, and all its ensembles have 50 rounds or
-trees, the least of the paper's range. Each run (table, library, model) has a CSV, to which a row is appended when a set is
-done: a run that was killed goes on where it stopped. ``cpu_seconds`` are those of all threads and
-of FairGBM's process.
+trees, the least of the paper's range. Each run (table, library, model) has a CSV, to which a row
+is appended when a set is done: a run that was killed goes on where it stopped. ``cpu_seconds`` are
+those of all threads and of FairGBM's process.
 """
 
 from __future__ import annotations
@@ -260,7 +260,8 @@ def adult(quick: bool) -> Table:
     """Income, sex, original split, categories as codes."""
     data = load_adult(download=False)
     return Table(
-        "adult", quick, coded(data.data), data.target.to_numpy(), (0.02,) if quick else (0.1, 0.05, 0.02),
+        "adult", quick, coded(data.data), data.target.to_numpy(),
+        (0.02,) if quick else (0.1, 0.05, 0.02),
         groups=codes(data.sensitive_features["sex"]),
         training=(data.split == "train").to_numpy(),
     )  # fmt: skip
@@ -617,7 +618,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=list(TABLES))
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=[])
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--sets", type=int, help="sets of hyper-parameters; 100, or 5 when quick")
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
