@@ -108,18 +108,22 @@ def draw_scatters(rows: pd.DataFrame, folder: Path) -> None:
         if not found:
             continue
         figure, axes = plt.subplots(
-            1, len(found), figsize=(6.5 * len(found), 5), layout="constrained", squeeze=False
+            1, len(found), figsize=(8 * len(found), 5), layout="constrained", squeeze=False
         )
         for ax, name in zip(axes[0], found, strict=True):
-            for (library, model), run in rows[rows["table"] == name].groupby(["library", "model"]):
+            shown = rows[rows["table"] == name]
+            colours = dict(
+                zip(sorted(set(shown["model"])), plt.get_cmap("tab20").colors, strict=False)
+            )
+            for (library, model), run in shown.groupby(["library", "model"]):
                 ax.scatter(
                     100 * run["violation"], 100 * run["accuracy"], s=14, alpha=0.6,
-                    marker=MARKERS[library], label=f"{library}, {model}",
+                    color=colours[model], marker=MARKERS[library], label=f"{library}, {model}",
                 )  # fmt: skip
             ax.set_title(name)
             ax.set_xlabel("violation (%)" if number == 1 else "unfairness (%)")
             ax.set_ylabel("accuracy (%)")
-            ax.legend(fontsize=7)
+            ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         save(figure, folder / f"figure_{number}.png")
 
 
