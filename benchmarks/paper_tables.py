@@ -34,7 +34,8 @@ do (GBM_CONSTRAINED_DATA); with ``--quick``, and where the whole table is missin
 bundled sample; ``--quick`` also takes 4,000 of the beans, asks for one bound only, and all its
 ensembles have 50 rounds or trees, the least of the paper's range. Each run (table, library, model)
 has a CSV, to which a row is appended when a set is done: a run that was killed goes on where it
-stopped. ``cpu_seconds`` are those of all threads and of FairGBM's process.
+stopped. ``cpu_seconds`` are those of all threads and of FairGBM's process. Needs matplotlib (the extra
+``plot``).
 """
 
 from __future__ import annotations
