@@ -3,8 +3,8 @@
     python benchmarks/paper_tables.py [credit dry_bean adult compas] [--library lightgbm]
         [--sets 100] [--first 0] [--quick] [--jobs 1] [--output DIR] [--fairgbm-python PATH]
         [--bounds 0.05 0.1] [--iterate last]
-    python benchmarks/paper_tables.py --tables        # only reads what earlier runs have written
-    python benchmarks/paper_tables.py --check-claims  # what is behind two lines of the tables
+    python benchmarks/paper_tables.py --tables [--quick]  # only reads what runs have written
+    python benchmarks/paper_tables.py --check-claims      # what is behind lines of the tables
 
 Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning" (2023), section 5:
 every model is trained with random sets of hyper-parameters, the same ones with and without
@@ -34,8 +34,8 @@ do (GBM_CONSTRAINED_DATA); with ``--quick``, and where the whole table is missin
 bundled sample; ``--quick`` also takes 4,000 of the beans, asks for one bound only, and all its
 ensembles have 50 rounds or trees, the least of the paper's range. Each run (table, library, model)
 has a CSV, to which a row is appended when a set is done: a run that was killed goes on where it
-stopped. ``cpu_seconds`` are those of all threads and of FairGBM's process. Needs matplotlib (the extra
-``plot``).
+stopped; quick runs have a folder of their own. ``cpu_seconds`` are those of all threads and of
+FairGBM's process. Needs matplotlib (the extra ``plot``).
 """
 
 from __future__ import annotations
@@ -648,7 +648,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
     parser.add_argument("--quick", action="store_true", help="5 sets, samples, small ensembles")
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
-    parser.add_argument("--output", type=Path, help="default: build/paper_tables[_quick]")
+    parser.add_argument("--output", type=Path, default=Path("build/paper_tables"))
     parser.add_argument("--bounds", type=float, nargs="+", help="of the recommended setting")
     parser.add_argument(
         "--iterate", choices=("last", "best", "randomized"), default="last",
@@ -660,7 +660,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     args.sets = args.sets or (5 if args.quick else 100)
-    args.output = args.output or Path("build/paper_tables" + "_quick" * args.quick)
+    args.output /= "quick" if args.quick else "full"
     libraries = (args.library,) if args.library else LIBRARIES
     numbers = range(args.first, args.first + args.sets)
     if args.check_claims:
