@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 
 LARGEST = 200.0  # of a multiplier, for weights that sum to one
 LEAST = 1e-3  # of a multiplier, so that no class of weight zero is given up altogether
+STARTS = (0.0, 1.0, 10.0)  # of the search: it can get stuck where two classes change places
 STEPS = 19  # of the search: 1, 1/2, ..., 2^-18
 
 
@@ -145,8 +146,9 @@ class _Problem:
         return self.total(multipliers) / self.priors
 
     def solve(self, dual: Callable[[np.ndarray], float]) -> Multipliers:
-        found = hooke_jeeves(dual, np.zeros(self.bounded.size), 0.0, LARGEST)
-        value = dual(found)
+        starts = np.repeat(np.array(STARTS)[:, None], self.bounded.size, axis=1)
+        ends = [hooke_jeeves(dual, start, 0.0, LARGEST) for start in starts]
+        value, found = max(((dual(end), end) for end in ends), key=lambda pair: pair[0])
         found = np.maximum(found, LEAST)
         values = np.zeros(self.weights.size)
         values[self.bounded] = self.scale * found
@@ -269,9 +271,7 @@ class NPMC(ClassifierMixin, BaseEstimator):
             priors = np.bincount(base, minlength=self.classes_.size) / base.size
             self.estimator_ = clone(self.estimator).fit(X_fit, fit)
             posteriors = self.estimator_.predict_proba(X_search)
-            self.multipliers_ = er_multipliers(
-                posteriors, search, levels, self.weights, priors
-            )
+            self.multipliers_ = er_multipliers(posteriors, search, levels, self.weights, priors)
             if self.refit:
                 self.estimator_ = clone(self.estimator).fit(X, labels)
         self.costs_ = self.multipliers_.costs

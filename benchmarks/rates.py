@@ -228,11 +228,11 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=list(PARTS), choices=[*PARTS, []])
+    parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--library", choices=LIBRARIES)
     args = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # small groups of COMPAS
-    for part in args.parts:
+    for part in args.parts or PARTS:
         print(f"-- {part}", flush=True)
         PARTS[part]((args.library,) if args.library else LIBRARIES)
 

@@ -214,7 +214,7 @@ PARTS: dict[str, tuple[Any, int]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--splits", type=int)
     parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
