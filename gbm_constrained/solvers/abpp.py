@@ -40,6 +40,15 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
 a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
+**Shrinkage is a proximal term.** Those R rounds end where exact ones would with a further proximal
+term: a Newton step of curvature h, shrunk to the fraction p, is the full step with a term of weight
+h (1/p - 1) around its start. A booster's own learning rate thus is part of D / tau, and only what
+it leaves of 1 / tau is added, with the curvature at a constant model for h: nothing at rates up to
+0.2 where classes are balanced, all of 1 / tau at a rate of one or for a rare class. On Adult (100
+rounds at rate 0.1; gaps of four rates and equalized odds, both libraries) adding all of it on top
+of the shrinkage costs 0.3 to 0.5 points of accuracy at the same gap: the trees of cells that rules
+weigh on then are a third as long.
+
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
 square far below 1/4 once the model is sure of most rows, and dual steps are longer by the square
@@ -399,13 +408,15 @@ class ABPP:
         dual step needs it (diagonal preconditioning: the sensitivity of the other cells is zero,
         so their step may be as long as one likes). The others are held no more than the loss
         itself is curved at the constant model; with a rare class that is far less than 1 / tau,
-        and the booster keeps its pace on the many rows that no rule is about.
+        and the booster keeps its pace on the many rows that no rule is about. From both goes what
+        shrinkage does already; see the module.
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
         weighed_on = (self.multipliers > 0) @ self.lagrangian.sensitivities > 0
-        at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
-        return np.where(weighed_on, self.inverse_tau, at_rest)
+        curvature = self.lagrangian.constant_curvature
+        held = np.where(weighed_on, self.inverse_tau, min(self.inverse_tau, curvature))
+        return np.maximum(held - curvature * (1.0 / self.progress - 1.0), 0.0)
 
     @property
     def inverse_tau(self) -> float:
