@@ -67,15 +67,15 @@ class View:
 
     Parameters
     ----------
-    codes : ndarray of shape (n_samples,), intp
-        The cell of each row, counted over all views.
+    small_codes : ndarray of shape (n_samples,), unsigned integer
+        The cell of each row, counted within the view, in the smallest type.
     cells : slice
         The cells of this view.
     levels : dict from key to ndarray of shape (n_cells of the view,), intp
         Position of each cell's level in each attribute of the view.
     """
 
-    codes: Codes
+    small_codes: NDArray[Any]
     cells: slice
     levels: dict[Key, Codes]
 
@@ -88,10 +88,15 @@ class View:
         return np.bincount(codes, x, len(self)).astype(np.float64)
 
     @cached_property
-    def small_codes(self) -> NDArray[Any]:
-        """Codes counted within the view, in the smallest type."""
-        codes: NDArray[Any] = self.codes - self.cells.start
-        return codes.astype(np.min_scalar_type(len(self)))
+    def codes(self) -> Codes:
+        """The cell of each row, counted over all views; (n_samples,), intp."""
+        return self.small_codes.astype(np.intp) + self.cells.start
+
+    def look_up(self, table: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
+        """Write the entries of a table of all views' cells for a block of rows."""
+        # No code is out of range; of numpy's ways not to check, this one is the fastest.
+        found = table[self.cells].take(self.small_codes[rows], axis=0, out=out, mode="wrap")
+        return np.asarray(found)
 
     @cached_property
     def largest(self) -> int:
@@ -186,7 +191,8 @@ class Cells:
                 codes = codes * size + attribute.codes
             levels = np.unravel_index(np.arange(prod(shape)), shape)
             stop = start + prod(shape)
-            yield View(codes + start, slice(start, stop), dict(zip(keys, levels, strict=True)))
+            small = codes.astype(np.min_scalar_type(stop - start))
+            yield View(small, slice(start, stop), dict(zip(keys, levels, strict=True)))
             start = stop
 
     def take(self, index: NDArray[np.intp]) -> Cells:
@@ -196,7 +202,9 @@ class Cells:
         rows: a rate of the part is the mean over its cells, each with its share of the whole.
         """
         part = copy.copy(self)
-        part.views = tuple(View(view.codes[index], view.cells, view.levels) for view in self.views)
+        part.views = tuple(
+            View(view.small_codes[index], view.cells, view.levels) for view in self.views
+        )
         part.rows = self.rows.take(index)
         part.weight = self.reduce_sum(part.total(part.rows.weight))
         part.count = self.reduce_sum(part.total())
