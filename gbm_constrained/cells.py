@@ -90,7 +90,9 @@ class View:
     @cached_property
     def codes(self) -> Codes:
         """The cell of each row, counted over all views; (n_samples,), intp."""
-        return self.small_codes.astype(np.intp) + self.cells.start
+        codes: Codes = self.small_codes.astype(np.intp)
+        codes += self.cells.start
+        return codes
 
     def look_up(self, table: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
         """Write the entries of a table of all views' cells for a block of rows."""
