@@ -243,13 +243,14 @@ class Lagrangian:
 
         With their weights, their cells in each view, and the weight in each cell.
         """
-        codes = self.cells.codes
-        order = np.argsort(codes, kind="stable")
-        rank = np.arange(codes.size) - np.searchsorted(codes[order], codes[order])
+        codes = self.cells.views[0].small_codes
+        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+        codes = codes[order]
         count = np.bincount(codes)
+        rank = np.arange(codes.size) - np.repeat(count.cumsum() - count, count)
         wanted = max(SAMPLED // int(np.count_nonzero(count)), 1)
         every = -(-count // wanted)
-        rows = np.sort(order[rank % every[codes[order]] == 0])
+        rows = np.sort(order[rank % every[codes] == 0])
         weight = None if self._weight is None else self._weight[rows]
         views = self.cells.views
         cells = [view.small_codes[rows].astype(np.intp) for view in views]
