@@ -177,8 +177,10 @@ class Cells:
         self.in_objective = np.ones(self.labels.size, dtype=bool)
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.weight = reduce_sum(self.total(rows.weight))
         self.count = reduce_sum(self.total())
+        self.weight = self.count
+        if rows.weight is not None:
+            self.weight = reduce_sum(self.total(rows.weight))
 
     def _size(self, keys: Sequence[Key]) -> int:
         return prod(self.rows.attribute(key).size for key in keys)
@@ -188,13 +190,14 @@ class Cells:
         for keys in keys_of_views:
             attributes = [self.rows.attribute(key) for key in keys]
             shape = tuple(attribute.size for attribute in attributes)
-            codes = np.zeros(len(self.rows), dtype=np.intp)
+            # In the smallest type from the first attribute on: they are many passes over the rows.
+            codes = np.zeros(len(self.rows), dtype=np.min_scalar_type(prod(shape)))
             for attribute, size in zip(attributes, shape, strict=True):
-                codes = codes * size + attribute.codes
+                codes *= codes.dtype.type(size)
+                np.add(codes, attribute.codes, out=codes, casting="unsafe")
             levels = np.unravel_index(np.arange(prod(shape)), shape)
             stop = start + prod(shape)
-            small = codes.astype(np.min_scalar_type(stop - start))
-            yield View(small, slice(start, stop), dict(zip(keys, levels, strict=True)))
+            yield View(codes, slice(start, stop), dict(zip(keys, levels, strict=True)))
             start = stop
 
     def take(self, index: NDArray[np.intp]) -> Cells:

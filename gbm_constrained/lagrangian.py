@@ -515,17 +515,20 @@ class Point:
         decided = lag.kernel.predicted(self.margin).astype(np.min_scalar_type(lag.n_classes))
         if lag._decided is None:
             moved: Any = slice(None)
-            parts = [(decided, 1.0)]
+            classes, sign = decided.astype(np.intp), np.ones(decided.size)
         else:
             moved = np.flatnonzero(decided != lag._decided)
-            parts = [(decided[moved], 1.0), (lag._decided[moved], -1.0)]
-        weight = None if lag._weight is None else lag._weight[moved]
+            classes = np.concatenate([decided[moved], lag._decided[moved]]).astype(np.intp)
+            sign = np.repeat([1.0, -1.0], moved.size)
+        weight = sign
+        if lag._weight is not None:
+            weight = sign * np.resize(lag._weight[moved], sign.size)
         for view in lag.cells.views:
             codes = np.multiply(view.small_codes[moved], lag.n_classes, dtype=np.intp)
             table = lag._decisions[view.cells]
-            for classes, sign in parts:
-                change = np.bincount(codes + classes, weight, table.size)
-                table += sign * change.reshape(table.shape)
+            codes = np.resize(codes, classes.size)  # the rows once more, of their class before
+            change = np.bincount(codes + classes, weight, table.size)
+            table += change.reshape(table.shape)
         lag._decided = decided
         return lag._decisions
 

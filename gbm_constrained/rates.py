@@ -137,7 +137,7 @@ class Mask:
 
     def to_array(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self.packed, dtype=np.uint8)
-        return np.unpackbits(bits, count=self.n_samples).astype(bool)
+        return np.unpackbits(bits, count=self.n_samples).view(np.bool_)
 
     @property
     def size(self) -> int:
