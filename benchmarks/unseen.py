@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import rates
-from overhead import drawn_rows
 from rates import LIBRARIES, RATES, adult, gap_of, make
+from scale import drawn_rows
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import class_error, fnr, fpr, gap, tpr

@@ -67,15 +67,15 @@ class View:
 
     Parameters
     ----------
-    codes : ndarray of shape (n_samples,), intp
-        The cell of each row, counted over all views.
+    small_codes : ndarray of shape (n_samples,), unsigned integer
+        The cell of each row, counted within the view, in the smallest type.
     cells : slice
         The cells of this view.
     levels : dict from key to ndarray of shape (n_cells of the view,), intp
         Position of each cell's level in each attribute of the view.
     """
 
-    codes: Codes
+    small_codes: NDArray[Any]
     cells: slice
     levels: dict[Key, Codes]
 
@@ -88,10 +88,17 @@ class View:
         return np.bincount(codes, x, len(self)).astype(np.float64)
 
     @cached_property
-    def small_codes(self) -> NDArray[Any]:
-        """Codes counted within the view, in the smallest type."""
-        codes: NDArray[Any] = self.codes - self.cells.start
-        return codes.astype(np.min_scalar_type(len(self)))
+    def codes(self) -> Codes:
+        """The cell of each row, counted over all views; (n_samples,), intp."""
+        codes: Codes = self.small_codes.astype(np.intp)
+        codes += self.cells.start
+        return codes
+
+    def look_up(self, table: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
+        """Write the entries of a table of all views' cells for a block of rows."""
+        # No code is out of range; of numpy's ways not to check, this one is the fastest.
+        found = table[self.cells].take(self.small_codes[rows], axis=0, out=out, mode="wrap")
+        return np.asarray(found)
 
     @cached_property
     def largest(self) -> int:
@@ -170,8 +177,10 @@ class Cells:
         self.in_objective = np.ones(self.labels.size, dtype=bool)
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.weight = reduce_sum(self.total(rows.weight))
         self.count = reduce_sum(self.total())
+        self.weight = self.count
+        if rows.weight is not None:
+            self.weight = reduce_sum(self.total(rows.weight))
 
     def _size(self, keys: Sequence[Key]) -> int:
         return prod(self.rows.attribute(key).size for key in keys)
@@ -181,12 +190,14 @@ class Cells:
         for keys in keys_of_views:
             attributes = [self.rows.attribute(key) for key in keys]
             shape = tuple(attribute.size for attribute in attributes)
-            codes = np.zeros(len(self.rows), dtype=np.intp)
+            # In the smallest type from the first attribute on: they are many passes over the rows.
+            codes = np.zeros(len(self.rows), dtype=np.min_scalar_type(prod(shape)))
             for attribute, size in zip(attributes, shape, strict=True):
-                codes = codes * size + attribute.codes
+                codes *= codes.dtype.type(size)
+                np.add(codes, attribute.codes, out=codes, casting="unsafe")
             levels = np.unravel_index(np.arange(prod(shape)), shape)
             stop = start + prod(shape)
-            yield View(codes + start, slice(start, stop), dict(zip(keys, levels, strict=True)))
+            yield View(codes, slice(start, stop), dict(zip(keys, levels, strict=True)))
             start = stop
 
     def take(self, index: NDArray[np.intp]) -> Cells:
@@ -196,7 +207,9 @@ class Cells:
         rows: a rate of the part is the mean over its cells, each with its share of the whole.
         """
         part = copy.copy(self)
-        part.views = tuple(View(view.codes[index], view.cells, view.levels) for view in self.views)
+        part.views = tuple(
+            View(view.small_codes[index], view.cells, view.levels) for view in self.views
+        )
         part.rows = self.rows.take(index)
         part.weight = self.reduce_sum(part.total(part.rows.weight))
         part.count = self.reduce_sum(part.total())

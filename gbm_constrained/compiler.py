@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
+from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
     ClassPosition,
     Column,
@@ -590,7 +591,7 @@ def _assemble(
             imitation += a * compiler.imitation[k]
         own = combined - imitation if (imitation >= 0).all() else combined
         rewards.append(_rewards_errors(own, cells.labels[view.cells]))
-        spread.append(np.ptp(combined, axis=1))
+        spread.append(over_classes(np.maximum, combined) - over_classes(np.minimum, combined))
         starts.append(view.cells.start)
     return CompiledConstraints(
         tuple(constraints),
@@ -626,7 +627,8 @@ def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
 def _rewards_errors(cost: Float, labels: Any) -> bool:
     """Whether a row of constraints asks for errors, or does not know what an error is."""
     own = cost[np.arange(labels.size), np.maximum(labels, 0)]
-    rewarded = (np.ptp(cost, axis=1) > 0) & ((labels < 0) | (own >= cost.max(axis=1)))
+    largest, least = over_classes(np.maximum, cost), over_classes(np.minimum, cost)
+    rewarded = (largest > least) & ((labels < 0) | (own >= largest))
     return bool(rewarded.any())
 
 

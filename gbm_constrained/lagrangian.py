@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from gbm_constrained.losses import (
     SIGMOID_CONCAVITY,
     Array,
     BinaryKernel,
+    BinaryRowTables,
     KernelTables,
     Proxy,
     RowTables,
@@ -115,7 +117,8 @@ class Lagrangian:
             BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(majoriser_factor)
         )
         self.cap = clip_cap(outlier_clip)
-        self._tables: tuple[Float, KernelTables] | None = None
+        self._tables: tuple[Float, Any] | None = None
+        self._row_tables: BinaryRowTables | None = None
         self._proximal: tuple[bytes, Array] | None = None
         self._several_views = len(cells.views) > 1
         self._label_of_row = np.maximum(y, 0)
@@ -145,7 +148,7 @@ class Lagrangian:
         if self.dtype == narrow or self.n_classes > 2:
             return
         self.dtype = narrow
-        self._tables = self._proximal = None
+        self._tables = self._proximal = self._row_tables = None
         self._labels = self._labels.astype(narrow)
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
@@ -235,35 +238,44 @@ class Lagrangian:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None]:
-        """Rows that stand for their cells, evenly spaced in each, and their weights."""
-        codes = self.cells.codes
-        order = np.argsort(codes, kind="stable")
-        rank = np.arange(codes.size) - np.searchsorted(codes[order], codes[order])
+    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
+        """Rows that stand for their cells, evenly spaced in each.
+
+        With their weights, their cells in each view, and the weight in each cell.
+        """
+        codes = self.cells.views[0].small_codes
+        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+        codes = codes[order]
         count = np.bincount(codes)
+        rank = np.arange(codes.size) - np.repeat(count.cumsum() - count, count)
         wanted = max(SAMPLED // int(np.count_nonzero(count)), 1)
         every = -(-count // wanted)
-        rows = np.sort(order[rank % every[codes[order]] == 0])
-        return rows, None if self._weight is None else self._weight[rows]
+        rows = np.sort(order[rank % every[codes] == 0])
+        weight = None if self._weight is None else self._weight[rows]
+        views = self.cells.views
+        cells = [view.small_codes[rows].astype(np.intp) for view in views]
+        mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
+        return rows, weight, cells, np.concatenate(mass).astype(np.float64)
 
     def slopes(self) -> Float:
         """Root mean square slope of class probabilities in each cell, at the last scores.
 
         Of a sample of the rows; the largest that it can be in cells without one.
         """
-        rows, weight = self._sample
+        rows, weight, cells, mass = self._sample
         p = self._probability[rows].astype(np.float64)
         square = (p * (1.0 - p)) ** 2
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
-        steepest = rate_lipschitz(self.n_classes)
-        slopes = np.full(len(self.cells), steepest)
-        for view in self.cells.views:
-            codes = view.small_codes[rows]
-            mass = np.bincount(codes, weight, len(view))
-            total = np.bincount(codes, square, len(view))
-            with np.errstate(invalid="ignore"):
-                slopes[view.cells] = np.where(mass > 0, np.sqrt(total / mass), steepest)
+        total = np.concatenate(
+            [
+                np.bincount(at, square, len(view))
+                for at, view in zip(cells, self.cells.views, strict=True)
+            ]
+        )
+        slopes = np.full(mass.size, rate_lipschitz(self.n_classes))
+        filled = mass > 0
+        slopes[filled] = np.sqrt(total[filled] / mass[filled])
         return slopes
 
     @cached_property
@@ -352,41 +364,40 @@ class Lagrangian:
         """
         key = table.tobytes()
         if self._proximal is None or self._proximal[0] != key:
-            first, *others = (np.take(table.astype(self.dtype), v.codes) for v in self.cells.views)
-            for rows in others:
-                np.maximum(first, rows, out=first)
-            self._proximal = (key, first)
-        rows = self._proximal[1]
-        return rows if self.n_classes == 2 else rows[:, None]
+            first, *others = self.cells.views
+            entries = np.empty(self.n_samples, dtype=self.dtype)
+            table = table.astype(self.dtype)
+            for rows in self._blocks():
+                largest = first.look_up(table, rows, entries[rows])
+                for view in others:
+                    found = view.look_up(table, rows, np.empty_like(largest))
+                    np.maximum(largest, found, out=largest)
+            self._proximal = (key, entries)
+        entries = self._proximal[1]
+        return entries if self.n_classes == 2 else entries[:, None]
 
     def codes(self, rows: slice) -> Any:
         """Give what kernels look a block of rows up by."""
-        return rows if self._several_views else self.cells.codes[rows]
+        return rows if self._several_views else self.cells.views[0].small_codes[rows]
 
-    def _added_up(self, table: Float) -> Array:
-        """Sum, for each row, of the entries of its cells in all views.
-
-        Costs of two classes may be counted from the first one's.
-        """
-        if table.ndim == 2 and table.shape[1] == 2:
-            total = np.zeros((self.n_samples, 2), dtype=self.dtype)
-            total[:, 1] = self._added_up(table[:, 1] - table[:, 0])
-            return total
+    def _added_up(self, table: Float) -> Iterator[tuple[slice, Array]]:
+        """Sum, for each row of each block, the entries of its cells in all views."""
         table = table.astype(self.dtype)
-        if not table.any():
-            return np.zeros((self.n_samples, *table.shape[1:]), dtype=self.dtype)
-        total = np.take(table, self.cells.views[0].codes, axis=0)
-        for view in self.cells.views[1:]:
-            total += np.take(table, view.codes, axis=0)
-        return total
+        views = [view for view in self.cells.views if table[view.cells].any()]
+        for rows in self._blocks():
+            total = np.zeros((rows.stop - rows.start, table.shape[1]), dtype=self.dtype)
+            found = np.empty_like(total)
+            for view in views:
+                total += view.look_up(table, rows, found)
+            yield rows, total
 
-    def tables(self, multipliers: Float) -> KernelTables:
-        """Coefficients of the row kernels of ``W (f + <y, g>)`` at given multipliers."""
+    def tables(self, multipliers: Float) -> Any:
+        """Coefficients of the row kernels of ``W (f + <y, g>)``, in the form the kernel reads."""
         if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
             self._tables = (multipliers.copy(), self._make_tables(multipliers))
         return self._tables[1]
 
-    def _make_tables(self, multipliers: Float) -> KernelTables:
+    def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
         density = self._density
         shape = (len(self.cells), self.n_classes)
         convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
@@ -398,15 +409,46 @@ class Lagrangian:
         loss = density * (multipliers @ self.constraints.B)
         labels, in_objective = np.maximum(self.cells.labels, 0), self.cells.in_objective
         kind = KernelTables
+        if self._several_views and self.n_classes == 2:
+            return self._binary_row_tables(convex, cost, loss)
         if self._several_views:
             kind = RowTables
-            convex, cost, loss = map(self._added_up, (convex, cost, loss))
+            sums = np.empty((self.n_samples, 2 * self.n_classes + 1), dtype=self.dtype)
+            for rows, total in self._added_up(np.column_stack([convex, cost, loss])):
+                sums[rows] = total
+            convex, cost, loss = np.split(sums, [self.n_classes, 2 * self.n_classes], axis=1)
+            loss = loss[:, 0]
             labels = self._label_of_row
             in_objective = in_objective[self.cells.codes]
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
         target = logistic_targets(convex)
         target[np.arange(labels.size), labels] += in_objective + loss - clipped
         return kind(target, cost, clipped, labels, self.dtype)
+
+    def _binary_row_tables(self, convex: Float, cost: Float, loss: Float) -> BinaryRowTables:
+        """Tables of two classes and several views; the last ones are overwritten."""
+        if self._row_tables is None:
+            self._row_tables = BinaryRowTables(self._labels)
+        t, clips = self._row_tables, bool(np.isfinite(self.cap))
+        columns = [convex[:, 1] - convex[:, 0], cost[:, 1] - cost[:, 0], loss]
+        present = [bool(column.any()) for column in columns]
+        t.begin((present[0], present[1], present[2] and clips))
+        table = np.column_stack([np.zeros((len(self.cells), 0)), *compress(columns, present)])
+        for rows, total in self._added_up(table):
+            found = iter(total.T)
+            rate, bounded, losses = (next(found) if is_there else None for is_there in present)
+            own = 1.0 if self._row_in_objective is None else self._row_in_objective[rows]
+            if losses is not None and not clips:
+                own = own + losses
+            t.fill(rows, own, rate, bounded, losses if clips else None)
+        return t
+
+    @cached_property
+    def _row_in_objective(self) -> Array | None:
+        """Whether each row is in the objective; None where all are."""
+        view = self.cells.views[0]
+        inside = self.cells.in_objective[view.cells]
+        return None if inside.all() else inside[view.small_codes].astype(self._gradient.dtype)
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
@@ -470,20 +512,23 @@ class Point:
         Few decisions change from one outer iteration to the next: only those are moved.
         """
         lag = self.lagrangian
-        decided = lag.kernel.predicted(self.margin).astype(np.int64)
-        size = lag._decisions.size
+        decided = lag.kernel.predicted(self.margin).astype(np.min_scalar_type(lag.n_classes))
         if lag._decided is None:
-            moved = np.arange(decided.size)
-            parts = [(decided, 1.0)]
+            moved: Any = slice(None)
+            classes, sign = decided.astype(np.intp), np.ones(decided.size)
         else:
             moved = np.flatnonzero(decided != lag._decided)
-            parts = [(decided[moved], 1.0), (lag._decided[moved], -1.0)]
-        weight = None if lag._weight is None else lag._weight[moved]
+            classes = np.concatenate([decided[moved], lag._decided[moved]]).astype(np.intp)
+            sign = np.repeat([1.0, -1.0], moved.size)
+        weight = sign
+        if lag._weight is not None:
+            weight = sign * np.resize(lag._weight[moved], sign.size)
         for view in lag.cells.views:
-            codes = view.codes[moved] * lag.n_classes
-            for classes, sign in parts:
-                change = np.bincount(codes + classes, weight, size)
-                lag._decisions += sign * change.reshape(lag._decisions.shape)
+            codes = np.multiply(view.small_codes[moved], lag.n_classes, dtype=np.intp)
+            table = lag._decisions[view.cells]
+            codes = np.resize(codes, classes.size)  # the rows once more, of their class before
+            change = np.bincount(codes + classes, weight, table.size)
+            table += change.reshape(table.shape)
         lag._decided = decided
         return lag._decisions
 

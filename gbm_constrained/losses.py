@@ -201,7 +201,8 @@ class KernelTables:
 class RowTables(KernelTables):
     """The same with every row its own cell; blocks are found by a slice of rows.
 
-    For constraints in several views, whose coefficients are added up for each row.
+    For constraints of several classes in several views, whose coefficients are added up for each
+    row.
     """
 
     def rows(self, table: Array, codes: Any) -> Array:
@@ -213,6 +214,117 @@ class RowTables(KernelTables):
     def by_sign(self, table: Array) -> tuple[float, float] | None:
         """Entries differ from row to row."""
         return None
+
+
+class BinaryRowTables:
+    """What a binary kernel reads of such tables, every row its own cell, in n entries each.
+
+    Filled block by block, so that all that leads there stays in cache; with a hundred constraints
+    it is most of what a dual step costs.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,)
+        As :meth:`BinaryKernel.encode` gives them; their dtype is that of the entries.
+
+    Attributes
+    ----------
+    signed_target, signed_other, curvature, margin_cost, clipped : ndarray of shape (n_samples,)
+        As in :class:`KernelTables`.
+    parts : tuple of bool
+        Whether there is a target of another label, an expected cost, a clipped loss.
+    """
+
+    def __init__(self, labels: Array) -> None:
+        self.labels = labels
+        self.signed_target = np.empty_like(labels)
+        self.curvature = np.empty_like(labels)
+        # Pages of zeros take no memory until they are written to.
+        self.signed_other, self.margin_cost, self.clipped = (
+            np.zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
+        )
+        self.parts = (False, False, False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the entries."""
+        return np.dtype(self.labels.dtype)
+
+    def begin(self, parts: tuple[bool, bool, bool]) -> None:
+        """Say which parts are to be filled; the others become zero."""
+        filled = (self.signed_other, self.margin_cost, self.clipped)
+        for table, was, is_ in zip(filled, self.parts, parts, strict=True):
+            if was and not is_:
+                table.fill(0.0)
+        self.parts = parts
+
+    def fill(
+        self, rows: slice, own: Array | float, rate: Array | None, cost: Array | None, clipped: Any
+    ) -> None:
+        """Fill a block of rows.
+
+        Parameters
+        ----------
+        rows : slice
+            The block.
+        own : ndarray or float
+            Target of the rows' own label, apart from that of rates.
+        rate, cost : ndarray or None
+            Cost of predicting 1 over predicting 0, of the logistic and of the sigmoid proxy.
+        clipped : ndarray or None
+            Coefficient of the clipped loss.
+        """
+        labels, target, curvature = self.labels[rows], self.signed_target[rows], self.curvature
+        if rate is None:
+            np.multiply(labels, -own, out=target)
+            curvature[rows] = np.abs(own)
+        else:
+            wrong = rate * labels  # cost of predicting the own label
+            wrong /= LOG2
+            other = np.maximum(wrong, 0.0)
+            total = other - wrong
+            total += own
+            np.multiply(total, labels, out=target)
+            np.negative(target, out=target)
+            np.multiply(other, labels, out=self.signed_other[rows])
+            np.add(np.abs(total, out=total), other, out=curvature[rows])
+        if cost is not None:
+            self.margin_cost[rows] = cost
+        if clipped is not None:
+            self.clipped[rows] = clipped
+
+    @property
+    def label_target(self) -> Array:
+        """T at the row's own label."""
+        return -self.labels * self.signed_target
+
+    @property
+    def other_total(self) -> Array:
+        """T at the other label."""
+        return self.labels * self.signed_other
+
+    @property
+    def total_target(self) -> Array:
+        """Sum of T over classes."""
+        return self.label_target + self.other_total
+
+    @property
+    def cost(self) -> Array:
+        """Expected-cost coefficients, counted from those of the first class; (n_samples, 2)."""
+        return np.stack([np.zeros_like(self.margin_cost), self.margin_cost], axis=1)
+
+    def rows(self, table: Array, codes: slice) -> Array:
+        """Take the block of rows."""
+        return np.asarray(table[codes])
+
+    kept_rows = rows
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Entries differ from row to row."""
+        return None
+
+
+BinaryTables: TypeAlias = KernelTables | BinaryRowTables
 
 
 def _column(x: Array) -> Array:
@@ -261,7 +373,7 @@ class BinaryKernel:
 
     @classmethod
     def value(
-        cls, a: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
+        cls, a: Array, margin: Array, labels: Array, codes: Any, t: BinaryTables, cap: float
     ) -> Array:
         """Kernel value of each row."""
         loss = cls.loss(a, margin, labels)
@@ -275,7 +387,7 @@ class BinaryKernel:
         )
 
     @staticmethod
-    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+    def look_up(t: BinaryTables, table: Array, codes: Any, labels: Array) -> Array:
         """Entry of a one-dimensional table for each row; not to be written to."""
         parts = t.by_sign(table)
         if parts is None:
@@ -295,7 +407,7 @@ class BinaryKernel:
         margin: Array,
         labels: Array,
         codes: Any,
-        t: KernelTables,
+        t: BinaryTables,
         cap: float,
         grad: Array,
         hess: Array,
@@ -338,7 +450,7 @@ class BinaryKernel:
         margin: Array,
         labels: Array,
         codes: Any,
-        t: KernelTables,
+        t: BinaryTables,
         cap: float,
         u: Array,
     ) -> Array:

@@ -137,10 +137,16 @@ class Mask:
 
     def to_array(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self.packed, dtype=np.uint8)
-        return np.unpackbits(bits, count=self.n_samples).astype(bool)
+        return np.unpackbits(bits, count=self.n_samples).view(np.bool_)
+
+    @property
+    def size(self) -> int:
+        """Rows of the subset."""
+        bits = int.from_bytes(self.packed, "big")
+        return (bits >> -self.n_samples % 8).bit_count()
 
     def __str__(self) -> str:
-        return f"mask of {int(self.to_array().sum())} rows"
+        return f"mask of {self.size} rows"
 
     def __repr__(self) -> str:
         return f"Mask({self})"

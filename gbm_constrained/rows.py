@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -72,6 +72,31 @@ class Attribute:
     def size(self) -> int:
         """Number of levels, and one more where rows may belong to none."""
         return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The attribute of being in a mask, unpacked when asked for: there may be a hundred of them.
+
+    Parameters
+    ----------
+    mask : Mask
+        The training rows that are in it.
+    n_samples : int
+        All rows; those of further data sets, which follow the training rows, are in no mask.
+    """
+
+    mask: Mask
+    n_samples: int
+    levels: ClassVar[tuple[Any, ...]] = (False, True)
+    size: ClassVar[int] = 2
+
+    @property
+    def codes(self) -> NDArray[np.int8]:
+        """1 for the rows in the mask, 0 for the others; (n_samples,)."""
+        codes = np.zeros(self.n_samples, dtype=np.int8)
+        codes[: self.mask.n_samples] = self.mask.to_array()
+        return codes
 
 
 def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArray[Any]]:
@@ -169,7 +194,9 @@ class Rows:
     sources: Sequence[str] = ()
     sizes: Sequence[int] | None = None
     like: Rows | None = None
-    _attributes: dict[Key, Attribute] = field(default_factory=dict, init=False, repr=False)
+    _attributes: dict[Key, Attribute | Membership] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
@@ -188,7 +215,7 @@ class Rows:
         part._whole = self, index
         return part
 
-    def attribute(self, key: Key) -> Attribute:
+    def attribute(self, key: Key) -> Attribute | Membership:
         """Look up an attribute of the rows.
 
         Raises
@@ -200,7 +227,7 @@ class Rows:
             self._attributes[key] = self._make(key)
         return self._attributes[key]
 
-    def _make(self, key: Key) -> Attribute:
+    def _make(self, key: Key) -> Attribute | Membership:
         if self._whole is not None:
             rows, index = self._whole
             whole = rows.attribute(key)
@@ -217,13 +244,13 @@ class Rows:
             sizes = [self.y.size] if self.sizes is None else self.sizes
             return Attribute(("train", *self.sources), np.repeat(np.arange(len(sizes)), sizes))
         if isinstance(key, Mask):
-            return Attribute((False, True), self._masked(key))
+            return self._membership(key)
         if isinstance(key, Deployed):
             return Attribute((*self.classes.tolist(), "other"), self._decisions(key))
         assert isinstance(key, tuple)
         return self._groups(key)
 
-    def _masked(self, mask: Mask) -> NDArray[np.int8]:
+    def _membership(self, mask: Mask) -> Membership:
         if self.like is not None:
             raise UnavailableError("a mask speaks of training rows")
         if mask.n_samples != self.n_training:
@@ -231,9 +258,7 @@ class Rows:
                 f"on= was given a mask of {mask.n_samples} rows, but the training data have "
                 f"{self.n_training} rows: give one boolean per training row."
             )
-        codes = np.zeros(self.y.size, dtype=np.int8)  # there may be a hundred of them
-        codes[: self.n_training] = mask.to_array()
-        return codes
+        return Membership(mask, self.y.size)
 
     def _column(self, name: Hashable) -> NDArray[Any]:
         """Values of a column, None on rows of data sets that do not have it."""

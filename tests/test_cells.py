@@ -209,6 +209,19 @@ def test_cells_are_the_rows_that_share_label_and_masks():
     assert cells.count.tolist() == np.bincount(cells.codes, minlength=len(cells)).tolist()
 
 
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 1001])
+def test_the_size_of_a_mask_is_its_number_of_rows(n):
+    """Bits beyond the last row do not count."""
+    rows = np.random.default_rng(n).random(n) < 0.4
+    packed = bytearray(Mask.from_array(rows).packed)
+    assert Mask(bytes(packed), n).size == rows.sum()
+    if n % 8:
+        packed[-1] |= 1
+    mask = Mask(bytes(packed), n)
+    assert mask.size == rows.sum()
+    assert mask.to_array().tolist() == rows.tolist()
+
+
 def test_a_mask_given_twice_adds_no_cells():
     y, *_, masks = draw(2)
     one = [error_rate(on=masks[0]) <= 0.1]

@@ -748,6 +748,58 @@ def test_a_machine_without_rows_of_a_class_takes_part():
 # Cost
 
 
+@pytest.mark.parametrize("clip", [None, CLIP])
+@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_several_views_are_one(n_classes, weighted, proxy, clip, monkeypatch):
+    """Rules spread over views have the derivatives and the counts of one partition.
+
+    At scores that move, so that decisions are; under multipliers of all kinds of rules, then of
+    none but one kind, whose coefficients must not remember the others.
+    """
+    n = 3000
+    y, _, weight, _ = draw(n_classes, n=n, seed=21)
+    rng = np.random.default_rng(22)
+    masks = rng.random((6, n)) < 0.5
+    rules = [error_rate(on=masks[0]) <= 0.1, class_error(0, on=masks[1]) <= 0.1]
+    rules += [selection_rate(1, on=mask) <= 0.2 for mask in masks[2:4]]
+    rules += [log_loss(on=mask) <= 0.2 for mask in masks[4:]]
+    built = []
+    for most in (2048, 2 * n_classes):
+        monkeypatch.setattr("gbm_constrained.cells.VIEW_CELLS", most)
+        lag = build(y, rules, weight=weight if weighted else None, proxy=proxy, outlier_clip=clip)
+        built.append(lag)
+    assert [len(lag.cells.views) for lag in built] == [1, 6]
+    multipliers = rng.uniform(0.5, 2.0, 6)
+    kinds = [
+        [1, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 1, 0],
+        [1, 1, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0],
+        [0] * 6,
+    ]
+    shape = n if n_classes == 2 else (n, n_classes)
+    margin, anchor, u = (2 * rng.normal(size=shape) for _ in range(3))
+    for kind in kinds:
+        margin += 0.3 * rng.normal(size=shape)
+        one, several = (lag.at(margin.copy()) for lag in built)
+        values = [
+            lag.constraints.rates(point.statistics())
+            for lag, point in zip(built, (one, several), strict=True)
+        ]
+        np.testing.assert_allclose(*values, rtol=1e-11)
+        y_k = multipliers * kind
+        expected, found = (point.gradient(y_k, anchor, 0.3) for point in (one, several))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        # Costs of a row count from another zero: values differ by a constant.
+        moved = margin + u
+        rises = [lag.at(moved).value(y_k) - lag.at(margin).value(y_k) for lag in built]
+        np.testing.assert_allclose(*rises, rtol=1e-9, atol=1e-10)
+        products = [lag.at(margin).hessian_product(y_k, u, 0.1) for lag in built]
+        np.testing.assert_allclose(*products, rtol=1e-9, atol=1e-9)
+
+
 def sixty_four(masks, n_classes):
     """64 constraints over few cells."""
     rng = np.random.default_rng(13)

@@ -234,6 +234,7 @@ class ABPP:
         self._sigma_0 = self.sigma
         self._rounds = 0
         self._anchor: Array | None = None
+        self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
         self._started = time.perf_counter()
         self._restart()
 
@@ -413,9 +414,12 @@ class ABPP:
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
-        weighed_on = (self.multipliers > 0) @ self.lagrangian.sensitivities > 0
+        at_work = self.multipliers > 0
+        if self._weighed_on is None or not np.array_equal(at_work, self._weighed_on[0]):
+            self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         curvature = self.lagrangian.constant_curvature
-        held = np.where(weighed_on, self.inverse_tau, min(self.inverse_tau, curvature))
+        at_rest = min(self.inverse_tau, curvature)
+        held = np.where(self._weighed_on[1], self.inverse_tau, at_rest)
         return np.maximum(held - curvature * (1.0 / self.progress - 1.0), 0.0)
 
     @property

@@ -1,0 +1,458 @@
+"""What a constrained fit costs over the plain library: seconds per round, and peak memory.
+
+Same library, parameters and rounds. Each fit runs in a process of its own, plain and constrained
+fits alternate, and what is printed are medians of ratios over pairs. Rules either never bind, so
+that both fits grow the very same trees and the ratio is what the machinery costs, or they do, so
+that the trees differ, and with them the time that the library takes to grow them.
+
+    python benchmarks/scale.py [overhead rows constraints classes inputs] [--only xgboost]
+        [--pairs 5] [--jobs 2] [--csv output/scale.csv] [--quick]
+    python benchmarks/scale.py --profile [--only xgboost]
+
+Every fit is written to the CSV as it ends; the same command goes on where it was stopped. On a
+busy machine take ``--jobs 1`` and read the ratios of user CPU seconds: with more threads the
+libraries spin while they wait for each other, which costs them far more than us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import csv
+import json
+import os
+import pstats
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse, stats
+
+LIBRARIES = ("xgboost", "lightgbm")
+SWEEPS = ("overhead", "rows", "constraints", "classes", "inputs")
+MEASURED = ("seconds", "cpu", "peak_mib", "active")
+BYTES_PER_VALUE = 14  # of features, at the peak of a fit: drawn, binned, and per-row vectors
+CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is fitted, plain or under rules.
+
+    Parameters
+    ----------
+    rules : str
+        "overall" for rates of all rows, "subsets" for rates of random subsets of them.
+    constraints : int
+        How many; two of the overall ones.
+    binding : bool
+        Whether bounds are below what the plain library reaches.
+    """
+
+    library: str
+    rows: int = 300_000
+    columns: int = 30
+    classes: int = 2
+    inputs: str = "dense"
+    rules: str = "overall"
+    constraints: int = 2
+    binding: bool = True
+    rounds: int = 100
+    jobs: int = 2
+
+    def __str__(self) -> str:
+        kind = "binding" if self.binding else "idle"
+        several = "" if self.classes == 2 else f", {self.classes} classes"
+        return (
+            f"{self.library} {self.rows:,} x {self.columns} {self.inputs}{several}, "
+            f"{self.constraints} {kind} on {'all rows' if self.rules == 'overall' else 'subsets'}"
+        )
+
+
+# --- one fit ----------------------------------------------------------------------------------
+
+
+def drawn_rows(rows: int, columns: int, classes: int = 2) -> tuple[Any, Any, Any]:
+    """Features, labels and the generator that drew them; 0.3 of two classes are positive."""
+    rng = np.random.default_rng(0)
+    X = np.empty((rows, columns), dtype=np.float32)
+    for start in range(0, rows, CHUNK):  # in double precision all at once it would be the peak
+        part = X[start : start + CHUNK]
+        part[...] = rng.normal(size=part.shape)
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 + rng.normal(size=rows)
+    shares = [0.7] if classes == 2 else np.arange(1, classes) / classes
+    return X, np.searchsorted(np.quantile(score, shares), score, side="left"), rng
+
+
+def as_inputs(X: Any, inputs: str) -> Any:
+    """Dense features as they are; or with nine in ten zeros; or a third of them categories."""
+    if inputs == "dense":
+        return X
+    if inputs == "sparse":
+        parts = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)]
+        return sparse.vstack([sparse.csr_matrix(p * (np.abs(p) > 1.645)) for p in parts], "csr")
+    import pandas as pd
+
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    for name in table.columns[::3]:
+        codes = np.clip(np.round(2.0 * table[name]) + 8, 0, 15).astype(np.int8)
+        table[name] = pd.Categorical.from_codes(codes, categories=list("abcdefghijklmnop"))
+    return table
+
+
+def rules_of(case: Case, rows: int, rng: Any) -> list[Any]:
+    """Rules of a case, most of which the plain library breaks where they are to bind."""
+    from gbm_constrained import class_error, error_rate, fnr, fpr, selection_rate
+
+    def bound(below: float) -> float:
+        return below if case.binding else 1.0
+
+    if case.rules == "overall" and case.classes == 2:
+        return [fpr() <= bound(0.05), fnr() <= bound(0.6)][: case.constraints]
+    if case.rules == "overall":
+        return [class_error(k) <= bound(0.05) for k in range(case.constraints)]
+    # Plain rates of two classes after 100 rounds: 0.076 (XGBoost) or 0.086, and 0.26.
+    kinds = [(fpr, 0.07), (selection_rate, 0.26)]
+    if case.classes > 2:
+        kinds = [(error_rate, 0.2)]
+    rules = []
+    for i in range(case.constraints):
+        subset = rng.random(rows) < rng.uniform(0.1, 0.9)
+        rate, below = kinds[i % len(kinds)]
+        rules.append(rate(on=subset) <= bound(below))
+    return rules
+
+
+def prepared(case: Case, constrained: bool) -> tuple[Any, Any, Any]:
+    """Model, features and labels of a case."""
+    from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+
+    X, y, rng = drawn_rows(case.rows, case.columns, case.classes)
+    X = as_inputs(X, case.inputs)
+    given = {"n_estimators": case.rounds, "n_jobs": case.jobs, "measure_on": "train"}
+    given["constraints"] = rules_of(case, case.rows, rng) if constrained else []
+    if case.library == "lightgbm":
+        return ConstrainedLGBMClassifier(verbose=-1, **given), X, y
+    categorical = case.inputs == "categorical"
+    return ConstrainedXGBClassifier(verbosity=0, enable_categorical=categorical, **given), X, y
+
+
+def peak_mib() -> float:
+    """Most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def cpu() -> float:
+    """User CPU seconds of this process, all threads."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+
+def fit_once(case: Case, constrained: bool) -> dict[str, float]:
+    """Fit; tell seconds, user CPU seconds, peak MiB and iterations with a multiplier at work."""
+    model, X, y = prepared(case, constrained)
+    start, cpu_before = time.perf_counter(), cpu()
+    model.fit(X, y)
+    seconds, cpu_seconds, active = time.perf_counter() - start, cpu() - cpu_before, 0
+    if constrained:
+        multipliers = model.history_.filter(like="multiplier[").to_numpy()
+        active = int((multipliers > 0).any(axis=1).sum())
+    return dict(zip(MEASURED, (seconds, cpu_seconds, peak_mib(), active), strict=True))
+
+
+# --- all fits ---------------------------------------------------------------------------------
+
+
+def cases_of(sweep: str, library: str, quick: bool) -> Iterator[Case]:
+    """List the cases of a sweep."""
+    case = Case(library)
+    if quick:
+        case = replace(case, rows=30_000, rounds=20)
+    few, many = replace(case, rules="overall"), replace(case, rules="subsets")
+    if sweep == "overhead":
+        rounds = 20 if quick else 200
+        for constraints in (2, 100):
+            for binding in (False, True):
+                kind = few if constraints == 2 else many
+                yield replace(kind, constraints=constraints, binding=binding, rounds=rounds)
+    elif sweep == "rows":
+        sizes = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+        for rows in sizes[:3] if quick else sizes:
+            yield replace(few, rows=rows)
+    elif sweep == "constraints":
+        numbers = (1, 10, 100) if quick else (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+        for constraints in numbers:
+            yield replace(many, constraints=constraints)
+    elif sweep == "classes":
+        for classes in (5,) if quick else (2, 3, 5, 10, 20):
+            yield replace(few, classes=classes, rows=min(case.rows, 100_000))
+    else:
+        for inputs in ("sparse", "categorical") if quick else ("dense", "sparse", "categorical"):
+            yield replace(few, inputs=inputs)
+
+
+def available_mib() -> float:
+    """Memory that a new process could have; no limit where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+class Results:
+    """Fits done so far, in a CSV that grows by a line with each.
+
+    Parameters
+    ----------
+    path : Path
+        Where; what is there is taken over, apart from a line that was cut short.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.names = [*(f.name for f in fields(Case)), "fit", "pair", *MEASURED]
+        self.done: dict[tuple[str, ...], dict[str, float]] = {}
+        rows = []
+        if path.exists():
+            with path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if self._is_whole(row)]
+        for row in rows:
+            measured = {name: float(row[name]) for name in MEASURED}
+            self.done[tuple(row[name] for name in self.names[: -len(MEASURED)])] = measured
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self.names)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def _is_whole(self, row: dict[Any, Any]) -> bool:
+        return list(row) == self.names and all(row.values())
+
+    def key(self, case: Case, fit: str, pair: int) -> tuple[str, ...]:
+        """Name a fit. All plain fits on the same data are alike, but each has its own pair."""
+        return (*map(str, asdict(case).values()), fit, str(pair))
+
+    def add(self, case: Case, fit: str, pair: int, measured: dict[str, float]) -> None:
+        """Write a fit down."""
+        key = self.key(case, fit, pair)
+        self.done[key] = measured
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerow([*key, *(repr(measured[name]) for name in MEASURED)])
+
+
+def run(case: Case, fit: str) -> dict[str, float]:
+    """Fit in a process of its own."""
+    command = [sys.executable, __file__, "--fit", fit, json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    if done.returncode:
+        raise SystemExit(f"{case}, {fit}: ended with {done.returncode}\n{done.stderr}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Plain and constrained fits of a case, in the order of their pairs."""
+
+    case: Case
+    plain: list[dict[str, float]]
+    constrained: list[dict[str, float]]
+
+    def ratios(self, name: str) -> list[float]:
+        """Constrained over plain of each pair."""
+        both = zip(self.constrained, self.plain, strict=True)
+        return [c[name] / p[name] for c, p in both]
+
+    def per_round(self, name: str) -> tuple[float, float]:
+        """Medians of the constrained fits and of what they add, in each round."""
+        both = zip(self.constrained, self.plain, strict=True)
+        added = statistics.median(c[name] - p[name] for c, p in both)
+        whole = statistics.median(c[name] for c in self.constrained)
+        return whole / self.case.rounds, added / self.case.rounds
+
+    def __str__(self) -> str:
+        seconds, processor = self.ratios("seconds"), self.ratios("cpu")
+        whole, added = self.per_round("seconds")
+        return (
+            f"{self.case}: {1e3 * (whole - added):.2f} -> {1e3 * whole:.2f} ms per round, ratio "
+            f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f}), of CPU "
+            f"{statistics.median(processor):.3f}; memory "
+            f"{statistics.median(self.ratios('peak_mib')):.3f}; iterations with a multiplier "
+            f"{self.constrained[0]['active']:.0f}"
+        )
+
+
+def measure(case: Case, pairs: int, results: Results) -> Pairs | None:
+    """Run what is missing of a case's fits; None where memory is too small for them."""
+    needed = case.rows * case.columns * BYTES_PER_VALUE / 2**20
+    if needed > available_mib():
+        print(f"{case}: left out, takes about {needed:,.0f} MiB", flush=True)
+        return None
+    fits: dict[str, list[dict[str, float]]] = {"plain": [], "constrained": []}
+    for pair in range(pairs):
+        for fit in ("plain", "constrained")[:: 1 if pair % 2 == 0 else -1]:
+            key = results.key(case, fit, pair)
+            if key not in results.done:
+                results.add(case, fit, pair, run(case, fit))
+            fits[fit].append(results.done[key])
+    return Pairs(case, fits["plain"], fits["constrained"])
+
+
+# --- slopes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Exponent of a power law, with its 95 % interval and how many points it goes through."""
+
+    value: float
+    low: float
+    high: float
+    points: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f}, {self.points} points)"
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> Slope:
+    """Least squares on logarithms, with a t interval; points that are not positive are left out.
+
+    The interval is of the scatter about the line, also where that is a bend in what was measured.
+    """
+    points = [(np.log(a), np.log(b)) for a, b in zip(x, y, strict=True) if a > 0 and b > 0]
+    if len(points) < 3:
+        return Slope(np.nan, np.nan, np.nan, len(points))
+    found = stats.linregress(*zip(*points, strict=True))
+    half = float(stats.t.ppf(0.975, len(points) - 2) * found.stderr)
+    return Slope(found.slope, found.slope - half, found.slope + half, len(points))
+
+
+def print_slopes(sweep: str, measured: Sequence[Pairs]) -> None:
+    """Print how seconds per round grow with rows, or with the number of constraints."""
+    spans: list[float] = [100, np.inf] if sweep == "constraints" else [np.inf]
+    for most in spans:
+        inside = [p for p in measured if getattr(p.case, sweep) <= most]
+        x = [getattr(p.case, sweep) for p in inside]
+        upto = "" if most == np.inf else f" up to {most:.0f}"
+        for name in ("seconds", "cpu"):
+            per_round = [p.per_round(name) for p in inside]
+            whole, added = (slope(x, y) for y in zip(*per_round, strict=True))
+            print(
+                f"{inside[0].case.library}: slope of {name} per round in {sweep}{upto}: whole "
+                f"{whole}; added {added}",
+                flush=True,
+            )
+
+
+# --- where it goes ----------------------------------------------------------------------------
+
+# Parts of a fit, by the functions whose time they are: file, function.
+PARTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "once: rules to cells, solver": (("gbm_constrained/estimator.py", "__init__"),),
+    "once: intercept": (
+        ("gbm_constrained/xgboost.py", "_intercept"),
+        ("gbm_constrained/lagrangian.py", "constant_scores"),
+    ),
+    "once: ending, reports": (("gbm_constrained/estimator.py", "conclude"),),
+    "scores out of the library": (
+        ("xgboost/core.py", "predict"),
+        ("lightgbm/basic.py", "__inner_predict"),
+    ),
+    "probabilities": (("gbm_constrained/lagrangian.py", "at"),),
+    "dual step: counting": (("gbm_constrained/lagrangian.py", "statistics"),),
+    "dual step: slopes": (("gbm_constrained/lagrangian.py", "slopes"),),
+    "dual step: rest": (("gbm_constrained/solvers/abpp.py", "begin_iteration"),),
+    "gradients: coefficients of rows": (
+        ("gbm_constrained/lagrangian.py", "tables"),
+        ("gbm_constrained/lagrangian.py", "per_row"),
+    ),
+    "gradients: the rest": (("gbm_constrained/solvers/abpp.py", "gradient"),),
+    "gradients into the library, trees": (
+        ("xgboost/core.py", "train_one_iter"),
+        ("lightgbm/basic.py", "__boost"),
+    ),
+}
+# Cumulative times of the second hold those of the first.
+INSIDE = {
+    "dual step: rest": ("dual step: counting", "dual step: slopes"),
+    "gradients: the rest": ("gradients: coefficients of rows",),
+}
+
+
+def print_profile(case: Case) -> None:
+    """Print the parts of a fit, in milliseconds per round, beside the whole of a plain one."""
+    model, X, y = prepared(case, constrained=False)
+    start = time.perf_counter()
+    model.fit(X, y)
+    plain = time.perf_counter() - start
+    model, X, y = prepared(case, constrained=True)
+    profile = cProfile.Profile()
+    profile.enable()
+    model.fit(X, y)
+    profile.disable()
+    known: dict[tuple[str, str], float] = {}
+    found = pstats.Stats(profile)
+    for (file, _, name), (*_, cumulative, _) in found.stats.items():  # type: ignore[attr-defined]
+        key = ("/".join(Path(file).parts[-2:]), name)
+        if "solvers" in Path(file).parts:
+            key = ("gbm_constrained/solvers/" + Path(file).name, name)
+        known[key] = known.get(key, 0.0) + cumulative
+    times = {part: sum(known.get(key, 0.0) for key in keys) for part, keys in PARTS.items()}
+    for outer, inner in INSIDE.items():
+        times[outer] -= sum(times[part] for part in inner)
+    whole = found.total_tt  # type: ignore[attr-defined]
+    times["the rest: data, bins, callbacks"] = whole - sum(times.values())
+    print(f"{case}: ms per round of {case.rounds}, of one fit under a profiler")
+    for part, seconds in times.items():
+        print(f"  {part:36s}{1e3 * seconds / case.rounds:8.2f}")
+    print(f"  {'whole':36s}{1e3 * whole / case.rounds:8.2f}")
+    print(f"  {'plain, without a profiler':36s}{1e3 * plain / case.rounds:8.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", default=list(SWEEPS))
+    parser.add_argument("--only", choices=LIBRARIES)
+    parser.add_argument("--pairs", type=int, default=None, help="5; 1 with --quick")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--csv", type=Path, default=None, help="output/scale.csv")
+    parser.add_argument("--quick", action="store_true", help="small tables, in a few minutes")
+    parser.add_argument("--profile", action="store_true", help="where the time of a fit goes")
+    parser.add_argument("--fit", nargs=2, metavar=("FIT", "CASE"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.fit:
+        print(json.dumps(fit_once(Case(**json.loads(args.fit[1])), args.fit[0] == "constrained")))
+        return
+    if unknown := set(args.sweeps) - set(SWEEPS):
+        parser.error(f"unknown sweeps {sorted(unknown)}: take some of {', '.join(SWEEPS)}")
+    libraries = (args.only,) if args.only else LIBRARIES
+    if args.profile:
+        for library in libraries:
+            for case in cases_of("overhead", library, args.quick):
+                print_profile(replace(case, jobs=args.jobs))
+        return
+    results = Results(args.csv or Path("output/scale.csv"))
+    pairs = args.pairs or (1 if args.quick else 5)
+    for sweep in args.sweeps:
+        for library in libraries:
+            cases = [replace(c, jobs=args.jobs) for c in cases_of(sweep, library, args.quick)]
+            measured = []
+            for i, case in enumerate(cases, start=1):
+                found = measure(case, pairs, results)
+                if found is not None:
+                    measured.append(found)
+                    print(f"[{sweep} {i}/{len(cases)}] {found}", flush=True)
+            if sweep in ("rows", "constraints") and measured:
+                print_slopes(sweep, measured)
+
+
+if __name__ == "__main__":
+    main()
