@@ -294,7 +294,7 @@ def test_best_is_a_prefix_and_reported_as_such(library, rules, problem, tmp_path
 @BOTH
 @pytest.mark.parametrize("rules", [RULES, TIGHT], ids=["some", "none"])
 def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
-    """Whatever the last round is: it is kept if feasible, and else the least violating late one."""
+    """Whatever the last round is: kept if feasible, and else the least violating late one is."""
     X, y, sex = problem
     bounds = [rule.bound for rule in rules]
     stepped_back = 0

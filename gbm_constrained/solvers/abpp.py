@@ -40,14 +40,14 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
 a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
-**Shrinkage is a proximal term.** Those R rounds end where exact ones would with a further proximal
-term: a Newton step of curvature h, shrunk to the fraction p, is the full step with a term of weight
-h (1/p - 1) around its start. A booster's own learning rate thus is part of D / tau, and only what
-it leaves of 1 / tau is added, with the curvature at a constant model for h: nothing at rates up to
-0.2 where classes are balanced, all of 1 / tau at a rate of one or for a rare class. On Adult (100
-rounds at rate 0.1; gaps of four rates and equalized odds, both libraries) adding all of it on top
-of the shrinkage costs 0.3 to 0.5 points of accuracy at the same gap: the trees of cells that rules
-weigh on then are a third as long.
+**Shrinkage is a proximal term.** Those R rounds end where exact ones would with a further
+proximal term: a Newton step of curvature h, shrunk to the fraction p, is the full step with a term
+of weight h (1/p - 1) around its start. A booster's own learning rate thus is part of D / tau, and
+only what it leaves of 1 / tau is added, with the curvature at a constant model for h: nothing at
+rates up to 0.2 where classes are balanced, all of 1 / tau at a rate of one or for a rare class. On
+Adult (100 rounds at rate 0.1; gaps of four rates and equalized odds, both libraries) adding all of
+it on top of the shrinkage costs 0.3 to 0.5 points of accuracy at the same gap: the steps of cells
+that rules weigh on then are a third as long.
 
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
