@@ -298,6 +298,49 @@ def test_the_proximal_term_of_idle_multipliers(keep):
     assert solver.inverse_tau == 0.25
 
 
+@pytest.mark.parametrize("progress", [1.0, 0.6, 0.51, 0.19])
+def test_shrinkage_counts_as_proximal(progress):
+    """What a booster's learning rate holds already is not held twice."""
+    lag = build(Y, [fnr() <= 0.1])  # two cells: half of the weight each, curvature 1 / 4
+    solver = ABPP(lag, lazy=True, progress=progress)
+    hess = solver(HALF)[1].copy()
+    free = lag.at(HALF).gradient(solver.multipliers)[1].copy()
+    left = max(0.25 - 0.25 * (1 / progress - 1), 0.0)
+    np.testing.assert_allclose(hess - free, left, atol=1e-15)
+    exact = ABPP(lag, progress=progress)  # an exact learner has no such rate
+    exact(HALF)
+    assert exact.proximal_weight == 0.25
+
+
+def test_dual_steps_grow_while_a_constraint_does_not_move():
+    """By 1 + p / 4 while it stays violated, by half back when crossed, from one to fifty."""
+    margins = [*[HALF] * 4, NONE, QUARTER, NONE, NONE, HALF]
+    #           1/2 - 1/8: first seen, 3 times the same, crossed 3 times, inside, crossed
+    bound, p = 0.125, 0.4
+    solver = ABPP(build(Y, [fnr() <= bound]), lazy=True, progress=p)
+    still = ABPP(build(Y, [fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.lipschitz)
+    grown, strides = 1.0, []
+    for margin in margins:
+        solver(margin)
+        strides.append(solver._stride[0])
+    for step in ("first", "same", "same", "same", "cross", "cross", "cross", "inside", "cross"):
+        factor = {"first": 1.0, "same": 1.1, "inside": 1.1, "cross": 0.5}[step]
+        grown = max(grown * factor, 1.0)
+        assert strides.pop(0) == pytest.approx(grown)
+    for _ in range(200):
+        solver(HALF)
+    assert solver._stride[0] == 50
+    before = still.multipliers.copy()
+    still(HALF)
+    first = still.multipliers - before
+    still(HALF)
+    np.testing.assert_allclose(still.multipliers - before - first, 1.1 * first)
+    exact = ABPP(build(Y, [fnr() <= bound]), progress=p)
+    for _ in range(5):
+        exact(HALF)
+    assert exact._stride[0] == 1.0
+
+
 # Constraints that do nothing
 
 

@@ -57,6 +57,17 @@ steeper with their multipliers: their steps shorten again. Measured on Adult (ga
 rates, and equalized odds <= 0.02): with the slopes as they are error rates overshoot; taken 1.5
 times as steep all are met in 300 rounds; constant steps leave equalized odds at 0.024.
 
+**Longer steps where nothing moves.** Lipschitz constants bound how much a rate may react. One
+whose rows pull against each other, such as a gap of error rates, reacts a hundred times less, and
+its multiplier would need more iterations than there are. So the dual step of a booster's
+constraint grows by a factor 1 + p / 4 in every iteration that leaves it as far beyond its bound as
+it was, or as far inside while its multiplier is above zero, and is halved when it crosses the
+bound, never below the step above. The growth keeps the booster's own time: a slow one, whose rates
+lag behind, is waited for. (The rule is that of resilient backpropagation; Riedmiller and Braun,
+1993.) Adult, XGBoost, 49 iterations, gap of error rates <= 0.09 where the plain fit has 0.097:
+without it the multiplier ends at 0.36 and the gap out of fold at 0.094; with it the bound is met
+half-way.
+
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
 call it in a plain loop.
@@ -79,6 +90,9 @@ from gbm_constrained.rows import Float
 
 STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
 SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
+STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
+GROWTH = 0.25  # Of its dual step then, in an iteration that solves its subproblem.
+LONGEST = 50.0  # Most that a dual step grows.
 
 
 @dataclass(frozen=True)
@@ -213,7 +227,7 @@ class ABPP:
     # What changes from call to call, besides the history, the clock and the Lagrangian's state.
     CHANGING: ClassVar[tuple[str, ...]] = (
         "multipliers", "bounds", "lipschitz", "ergodic_weights", "_rounds", "_anchor",
-        "_tau", "_sigma", "_gamma", "_previous_values",
+        "_tau", "_sigma", "_gamma", "_previous_values", "_stride", "_previous_excess",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -234,6 +248,8 @@ class ABPP:
         self._sigma_0 = self.sigma
         self._rounds = 0
         self._anchor: Array | None = None
+        self._stride = np.ones(m)
+        self._previous_excess = np.zeros(m)
         self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
         self._started = time.perf_counter()
         self._restart()
@@ -319,10 +335,21 @@ class ABPP:
             self.lipschitz = self._observed_lipschitz()
         assert self.lipschitz is not None
         if self.lazy:
+            self._lengthen(g)
             z[(self.multipliers == 0) & (g <= 0)] = 0.0
         # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
-        return np.maximum(self.multipliers + self._sigma * inverse**2 * z, 0.0)
+        step = self._sigma * self._stride * inverse**2
+        return np.maximum(self.multipliers + step * z, 0.0)
+
+    def _lengthen(self, g: Float) -> None:
+        """Adapt dual steps to whether the constraints moved; see the module."""
+        before, self._previous_excess = self._previous_excess, g.copy()
+        stuck = (g * before > 0) & (np.abs(g) > STUCK * np.abs(before))
+        stuck &= (g > 0) | (self.multipliers > 0)
+        factor = np.where(stuck, 1.0 + GROWTH * self.progress, 1.0)
+        factor[g * before < 0] = 0.5
+        self._stride = np.clip(self._stride * factor, 1.0, LONGEST)
 
     def _observed_lipschitz(self) -> Float:
         """Lipschitz constants with the slopes of the rates at the current scores."""
