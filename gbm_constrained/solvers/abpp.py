@@ -340,7 +340,7 @@ class ABPP:
         # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self._sigma * self._stride * inverse**2
-        return np.maximum(self.multipliers + step * z, 0.0)
+        return np.asarray(np.maximum(self.multipliers + step * z, 0.0))
 
     def _lengthen(self, g: Float) -> None:
         """Adapt dual steps to whether the constraints moved; see the module."""
