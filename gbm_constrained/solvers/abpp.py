@@ -43,11 +43,11 @@ a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 **Shrinkage is a proximal term.** Those R rounds end where exact ones would with a further
 proximal term: a Newton step of curvature h, shrunk to the fraction p, is the full step with a term
 of weight h (1/p - 1) around its start. A booster's own learning rate thus is part of D / tau, and
-only what it leaves of 1 / tau is added, with the curvature at a constant model for h: nothing at
-rates up to 0.2 where classes are balanced, all of 1 / tau at a rate of one or for a rare class. On
-Adult (100 rounds at rate 0.1; gaps of four rates and equalized odds, both libraries) adding all of
-it on top of the shrinkage costs 0.3 to 0.5 points of accuracy at the same gap: the steps of cells
-that rules weigh on then are a third as long.
+only what it leaves of 1 / tau is added, with the curvature of the loss at the scores of the path:
+nothing at rate 0.1 while most rows are in doubt, all of 1 / tau at rate one, for a rare class, or
+once most rows are learnt. On Adult (100 rounds at rate 0.1; gaps of four rates and equalized odds,
+both libraries) adding all of it on top of the shrinkage costs 0.3 to 0.5 points of accuracy at the
+same gap: the steps of cells that rules weigh on then are a third as long.
 
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
@@ -228,6 +228,7 @@ class ABPP:
     CHANGING: ClassVar[tuple[str, ...]] = (
         "multipliers", "bounds", "lipschitz", "ergodic_weights", "_rounds", "_anchor",
         "_tau", "_sigma", "_gamma", "_previous_values", "_stride", "_previous_excess",
+        "_slopes",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -248,6 +249,7 @@ class ABPP:
         self._sigma_0 = self.sigma
         self._rounds = 0
         self._anchor: Array | None = None
+        self._slopes: float | Float = 0.0
         self._stride = np.ones(m)
         self._previous_excess = np.zeros(m)
         self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
@@ -297,6 +299,8 @@ class ABPP:
             self._tau *= float(np.sqrt(gamma_before / self._gamma))
             self._sigma = self._gamma * self._tau
         theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
+        if self.lazy:
+            self._slopes = self.lagrangian.slopes()
         k = len(self.history)
         rounds = k * self.rounds_per_iteration
         functionals = self.lagrangian.constraints.functionals(statistics)
@@ -355,7 +359,7 @@ class ABPP:
         """Lipschitz constants with the slopes of the rates at the current scores."""
         lag = self.lagrangian
         steepest = rate_lipschitz(lag.n_classes)
-        slopes = np.maximum(STEEPER * lag.slopes(), SLOPE_FLOOR) / steepest
+        slopes = np.maximum(STEEPER * self._slopes, SLOPE_FLOOR) / steepest
         rates, losses = self._squared_reactions
         return np.asarray(np.sqrt(rates @ slopes**2 + losses * steepest**2))
 
@@ -444,10 +448,9 @@ class ABPP:
         at_work = self.multipliers > 0
         if self._weighed_on is None or not np.array_equal(at_work, self._weighed_on[0]):
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
-        curvature = self.lagrangian.constant_curvature
-        at_rest = min(self.inverse_tau, curvature)
+        at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
         held = np.where(self._weighed_on[1], self.inverse_tau, at_rest)
-        return np.maximum(held - curvature * (1.0 / self.progress - 1.0), 0.0)
+        return np.maximum(held - self._slopes * (1.0 / self.progress - 1.0), 0.0)
 
     @property
     def inverse_tau(self) -> float:
