@@ -301,11 +301,12 @@ def test_the_proximal_term_of_idle_multipliers(keep):
 @pytest.mark.parametrize("progress", [1.0, 0.6, 0.51, 0.19])
 def test_shrinkage_counts_as_proximal(progress):
     """What a booster's learning rate holds already is not held twice."""
-    lag = build(Y, [fnr() <= 0.1])  # two cells: half of the weight each, curvature 1 / 4
+    lag = build(Y, [fnr() <= 0.1])
     solver = ABPP(lag, lazy=True, progress=progress)
     hess = solver(HALF)[1].copy()
     free = lag.at(HALF).gradient(solver.multipliers)[1].copy()
-    left = max(0.25 - 0.25 * (1 / progress - 1), 0.0)
+    slope = np.exp(1) / (1 + np.exp(1)) ** 2  # of the probability, at a margin of one
+    left = max(0.25 - slope * (1 / progress - 1), 0.0)
     np.testing.assert_allclose(hess - free, left, atol=1e-15)
     exact = ABPP(lag, progress=progress)  # an exact learner has no such rate
     exact(HALF)

@@ -175,17 +175,17 @@ def test_ergodic_model_is_the_average_of_the_iterates(binary):
         "rounds_per_iteration": 3,
         "measure_on": "train",
     }
-    last = ConstrainedXGBClassifier(**options).fit(X, y)
+    whole = ConstrainedXGBClassifier(iterate="randomized", **options).fit(X, y)
     average = ConstrainedXGBClassifier(iterate="ergodic", **options).fit(X, y)
     margins = [
-        last.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(3, 16, 3)
+        whole.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(3, 16, 3)
     ]
     np.testing.assert_allclose(
         average.predict(X, output_margin=True), np.mean(margins, axis=0), atol=1e-5
     )
-    last = ConstrainedLGBMClassifier(verbose=-1, **options).fit(X, y)
+    whole = ConstrainedLGBMClassifier(verbose=-1, iterate="randomized", **options).fit(X, y)
     average = ConstrainedLGBMClassifier(verbose=-1, iterate="ergodic", **options).fit(X, y)
-    margins = [last.predict(X, raw_score=True, num_iteration=k) for k in range(3, 16, 3)]
+    margins = [whole.predict(X, raw_score=True, num_iteration=k) for k in range(3, 16, 3)]
     np.testing.assert_allclose(
         average.predict(X, raw_score=True), np.mean(margins, axis=0), atol=1e-10
     )
