@@ -1,8 +1,10 @@
 # Two commands do all the set-up on a machine with only Python 3.11+ and make:
 #   make demo   fresh .venv, install, train both libraries on the Credit data, print and plot
 #   make test   fresh .venv with the test extras, lint, types, the whole suite
-# A third one builds the documentation, into build/docs:
+# A third builds the documentation, into build/docs:
 #   make docs   fresh .venv, run the examples for the gallery, build every page without a warning
+# A fourth runs the benchmarks of docs/evidence.md on a small scale, into build:
+#   make evidence   fresh .venv, and one for each peer that cannot run in it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 MATRIX_PYTHONS ?= python3.11 python3.12 python3.13
 MATRIX_TESTS ?= tests
 
-.PHONY: demo test test-matrix check docs clean
+.PHONY: demo test test-matrix check docs evidence clean
 
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -39,6 +41,14 @@ docs:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet ".[docs]"
 	$(BIN)/sphinx-build -W --keep-going docs build/docs
+
+evidence:
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	$(BIN)/python benchmarks/peers.py --quick --environments build/peers
+	$(BIN)/python benchmarks/peers.py --quick --tables
+	$(BIN)/python benchmarks/paper_tables.py --quick --fairgbm-python build/peers/fairgbm/bin/python
+	$(BIN)/python benchmarks/scale.py --quick --csv build/scale.csv
 
 clean:
 	rm -rf $(VENV) .venv-* output examples/output docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

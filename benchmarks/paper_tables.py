@@ -44,6 +44,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -661,6 +662,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     args.sets = args.sets or (5 if args.quick else 100)
     args.output /= "quick" if args.quick else "full"
+    if not args.fairgbm_python or shutil.which(args.fairgbm_python) is None:
+        args.fairgbm_python = None
+        print("FairGBM is absent: --fairgbm-python names an interpreter that has it.")
     libraries = (args.library,) if args.library else LIBRARIES
     numbers = range(args.first, args.first + args.sets)
     if args.check_claims:
@@ -672,8 +676,6 @@ def main() -> None:
         return
     if not args.only_tables:
         args.output.mkdir(parents=True, exist_ok=True)
-        if not args.fairgbm_python:
-            print("FairGBM is absent: --fairgbm-python names an interpreter that has it.")
         for name in args.tables or TABLES:
             try:
                 table = TABLES[name](args.quick)
