@@ -29,9 +29,10 @@ from gbm_constrained.counts import CellCounts, blocks_of_rows, functionals_of
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
-from gbm_constrained.p_values import p_value_of_blocks, rule_p_value
+from gbm_constrained.p_values import p_value_of_blocks, rows_beyond, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Codes, Float
+from gbm_constrained.selection import MET
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
@@ -42,6 +43,8 @@ FEW_PREFIXES = 3  # The last of these, for several classes.
 # violation would otherwise cost any number of them.
 PRICE = 3.0
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
+DEAR = 10.0  # Errors that a violation of a gap is worth at most, if it may be chance.
+CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
 THRESHOLDS = 400  # Thresholds of each that are tested, at most.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, standard errors.
@@ -299,7 +302,36 @@ def choose(
     others = prefixes(rounds, rounds_per_iteration)[:-1]
     if rows.cells.classes.size > 2:  # whose shifts take longer to find
         others = others[-FEW_PREFIXES:]
-    return min([*map(at, others), whole], key=_rank)
+    best = min([*map(at, others), whole], key=_rank)
+    if bounds is None and rows.cells.classes.size == 2:
+        decided = rows.decisions(margins(rounds))
+        if _is_dear(rows, best, decided):
+            error, excess = rows.error(decided), float(_violations(rows, decided).max())
+            return Choice(rounds, np.zeros(1), error, excess, loss=excess)
+    return best
+
+
+def _violations(rows: UnseenRows, decisions: Codes) -> Float:
+    values = rows.compiled.rows_of(functionals_of(rows.compiled, rows.counts(decisions)))
+    return np.maximum(np.nan_to_num(values) - rows.compiled.b, 0.0)
+
+
+def _is_dear(rows: UnseenRows, best: Choice, unshifted: Codes) -> bool:
+    """Whether a shift buys off violations that may be chance, for many more errors than they are.
+
+    A common threshold is no tool for gaps between groups: it closes them in the end, by deciding
+    nearly all rows alike.
+    """
+    violations = _violations(rows, unshifted)
+    violated = np.flatnonzero(violations > MET)
+    compiled = rows.compiled
+    if not all(isinstance(compiled.constraints[compiled.owner[j]].expression, Gap)
+               for j in violated):  # fmt: skip
+        return False
+    cost = best.error - rows.error(unshifted)
+    if not cost > max(COSTLY, DEAR * violations.sum()):
+        return False
+    return not rows_beyond(compiled, rows.counts(unshifted), CHANCE).any()
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Float | None) -> Codes:

@@ -151,6 +151,37 @@ def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
     assert chosen(8.0, among_prefixes=True)[0].rounds == 20
 
 
+@pytest.mark.parametrize(("n", "tighter"), [(1000, False), (1000, True), (200_000, False)])
+def test_a_gap_that_may_be_chance_is_not_bought_at_any_price(n, tighter):
+    """Errors of 15 % and 12 %: a threshold closes the gap by half a point for six of errors.
+
+    It is left where so many rows may differ by chance, unless tighter bounds have to hold.
+    """
+    group = np.repeat([0, 1], n)
+    wrong = np.concatenate([np.arange(n) < 0.15 * n, np.arange(n) < 0.12 * n])
+    y = np.arange(2 * n) % 2
+    size = np.empty(2 * n)  # evenly spread in each cell, so that no threshold is lucky
+    for cell in range(8):
+        mine = np.flatnonzero(4 * group + 2 * wrong + y == cell)
+        size[mine] = (np.arange(mine.size) + 0.5 + 0.01 * cell) / mine.size
+    margin = size * np.where((y == 1) ^ wrong, 1.0, -1.0)
+    cells, compiled = compile_constraints(
+        [gap(error_rate(), by="g") <= 0.025], Rows(y, np.arange(2), columns={"g": group})
+    )
+    bounds = compiled.b - 1e-6 if tighter else None
+    rows = UnseenRows(cells, compiled, "test")
+    found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False, bounds=bounds)
+    if n == 1000 and not tighter:
+        assert found.rounds == 20
+        assert not found.shift.any()
+        assert found.excess == pytest.approx(0.005)
+        assert found.error == pytest.approx(0.135)
+    else:
+        assert found.shift.any()
+        assert found.excess == 0.0
+        assert found.error > 0.135 + 0.05
+
+
 def violation(shift, compiled):
     return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 

@@ -60,13 +60,13 @@ times as steep all are met in 300 rounds; constant steps leave equalized odds at
 **Longer steps where nothing moves.** Lipschitz constants bound how much a rate may react. One
 whose rows pull against each other, such as a gap of error rates, reacts a hundred times less, and
 its multiplier would need more iterations than there are. So the dual step of a booster's
-constraint grows by a factor 1 + p / 4 in every iteration that leaves it as far beyond its bound as
-it was, or as far inside while its multiplier is above zero, and is halved when it crosses the
-bound, never below the step above. The growth keeps the booster's own time: a slow one, whose rates
+constraint grows by a factor 1 + p in every iteration that leaves it as far beyond its bound as it
+was, or as far inside while its multiplier is above zero, and is halved when it crosses the bound,
+never below the step above. The growth keeps the booster's own time: a slow one, whose rates
 lag behind, is waited for. (The rule is that of resilient backpropagation; Riedmiller and Braun,
-1993.) Adult, XGBoost, 49 iterations, gap of error rates <= 0.09 where the plain fit has 0.097:
-without it the multiplier ends at 0.36 and the gap out of fold at 0.094; with it the bound is met
-half-way.
+1993.) Adult, gap of error rates <= 0.02, LightGBM at rate 0.02, 150 iterations, 300,000 rows drawn
+again: without it the gap ends at 0.072 on the training rows, with a fourth of this growth at
+0.054, with it at 0.017.
 
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
@@ -91,7 +91,7 @@ from gbm_constrained.rows import Float
 STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
 SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
-GROWTH = 0.25  # Of its dual step then, in an iteration that solves its subproblem.
+GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproblem.
 LONGEST = 50.0  # Most that a dual step grows.
 
 
