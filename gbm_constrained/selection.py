@@ -53,7 +53,8 @@ def last_prefix(violations: Float) -> int:
     """
     worst = violations.max(axis=1, initial=0.0)
     late = np.where(worst > MET, worst, 0.0)[int(len(worst) * (1 - LATE)) :]
-    return len(worst) - 1 - int(late[::-1].argmin())
+    least = late <= late.min() + MET
+    return len(worst) - 1 - int(least[::-1].argmax())
 
 
 def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], Float]:

@@ -188,10 +188,10 @@ OPTIONS = {
 }
 RULES = [
     fnr() <= 0.1,
-    fpr() <= 0.25,
-    gap(selection_rate(), min_group_size=1) <= 0.1,
+    fpr() <= 0.3,
+    gap(selection_rate(), min_group_size=1) <= 0.05,
 ]
-TIGHT = [fnr() <= 0.02, fpr() <= 0.02, gap(selection_rate(), min_group_size=1) <= 0.02]
+TIGHT = [fnr() <= 0.005, fpr() <= 0.02, gap(selection_rate(), min_group_size=1) <= 0.01]
 
 
 def make(library, rules=RULES, **options):
@@ -298,7 +298,7 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
     X, y, sex = problem
     bounds = [rule.bound for rule in rules]
     stepped_back = 0
-    for n in range(24, 48, 2):
+    for n in range(20, 62, 2):
         clf = make(library, rules, n_estimators=n).fit(X, y, sensitive_features=sex)
         whole = make(library, rules, n_estimators=n, iterate="randomized")
         whole.fit(X, y, sensitive_features=sex)
@@ -386,9 +386,9 @@ def test_randomized_report_is_the_expectation(library, problem, tmp_path):
     all_rates = np.array([functionals(d, y, sex) for d in decided])
     rows = np.column_stack([
         all_rates[:, 0] - 0.1,
-        all_rates[:, 1] - 0.25,
-        all_rates[:, 2] - all_rates[:, 3] - 0.1,
-        all_rates[:, 3] - all_rates[:, 2] - 0.1,
+        all_rates[:, 1] - 0.3,
+        all_rates[:, 2] - all_rates[:, 3] - 0.05,
+        all_rates[:, 3] - all_rates[:, 2] - 0.05,
     ])  # fmt: skip
     errors = (decided != y).mean(axis=1)
     optimum = interior(errors, rows)
@@ -440,8 +440,9 @@ def test_history_ends_with_the_returned_classifier(library, problem):
 @BOTH
 def test_rows_are_drawn_independently_by_the_probabilities(library, problem):
     """Reproducible for a seed; over seeds the mean decision is that of the prefixes."""
-    X, y, sex, *_ = split(problem)
-    fitted = make(library, iterate="randomized").fit(X, y, sensitive_features=sex)
+    X, y, *_ = split(problem)
+    rules = [fnr() <= 0.03, fpr() <= 0.03]  # early prefixes differ in many rows
+    fitted = make(library, rules, iterate="randomized", n_estimators=9).fit(X, y)
     prefixes = fitted.prefixes_
     assert len(prefixes) > 1
     decided = np.array([fitted.predict(X, **first(library, r)) for r in prefixes["rounds"]])

@@ -228,7 +228,7 @@ class ABPP:
     CHANGING: ClassVar[tuple[str, ...]] = (
         "multipliers", "bounds", "lipschitz", "ergodic_weights", "_rounds", "_anchor",
         "_tau", "_sigma", "_gamma", "_previous_values", "_stride", "_previous_excess",
-        "_slopes",
+        "_slopes", "_loss_curvature",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -249,7 +249,10 @@ class ABPP:
         self._sigma_0 = self.sigma
         self._rounds = 0
         self._anchor: Array | None = None
-        self._slopes: float | Float = 0.0
+        self._slopes = np.zeros(0)  # root mean square slope of probabilities in each cell
+        self._loss_curvature = (
+            0.0  # the same over all rows, near to the mean curvature of the loss
+        )
         self._stride = np.ones(m)
         self._previous_excess = np.zeros(m)
         self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
@@ -301,6 +304,11 @@ class ABPP:
         theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
         if self.lazy:
             self._slopes = self.lagrangian.slopes()
+            cells = self.lagrangian.cells
+            part = cells.views[0].cells  # the other views hold the same rows again
+            self._loss_curvature = float(
+                np.sqrt(np.average(self._slopes[part] ** 2, weights=cells.weight[part]))
+            )
         k = len(self.history)
         rounds = k * self.rounds_per_iteration
         functionals = self.lagrangian.constraints.functionals(statistics)
@@ -450,7 +458,7 @@ class ABPP:
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
         held = np.where(self._weighed_on[1], self.inverse_tau, at_rest)
-        return np.maximum(held - self._slopes * (1.0 / self.progress - 1.0), 0.0)
+        return np.maximum(held - self._loss_curvature * (1.0 / self.progress - 1.0), 0.0)
 
     @property
     def inverse_tau(self) -> float:
