@@ -34,7 +34,12 @@ VARIANTS = {
         "leafwise": {"grow_policy": "lossguide", "max_leaves": 8},
     },
     "lightgbm": {
-        "dart": {"boosting_type": "dart", "drop_rate": 0.3, "random_state": 1},
+        "dart": {
+            "boosting_type": "dart",
+            "drop_rate": 0.3,
+            "learning_rate": 0.05,
+            "random_state": 1,
+        },
         "goss": {"data_sample_strategy": "goss", "random_state": 1},
         "old_goss": {"boosting_type": "goss", "random_state": 1},
         "bagging": {"bagging_fraction": 0.6, "bagging_freq": 1, "random_state": 1},
@@ -67,7 +72,7 @@ def test_variants_obey_a_rule_and_travel(library, name, binary, tmp_path):
     report = model.constraint_report_.iloc[0]
     measured = "train" if name == "dart" else "held_out"
     assert report[measured] <= 0.115
-    plain = PARENTS[library](**ALWAYS[library], **VARIANTS[library][name])
+    plain = PARENTS[library](**{**ALWAYS[library], **VARIANTS[library][name]})
     decisions = plain.fit(X, y).predict(X) if name == "dart" else cross_val_predict(plain, X, y)
     assert np.mean(decisions[y == 1] == 0) > report[measured] + 0.02
     path = tmp_path / "model.json"
