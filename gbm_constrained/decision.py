@@ -296,7 +296,9 @@ def choose(
         return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
 
     whole = at(rounds)
-    cost = whole.error - rows.error(rows.decisions(margins(rounds)))
+    unshifted = rows.decisions(margins(rounds))
+    free_error = rows.error(unshifted)
+    cost = whole.error - free_error
     if whole.excess == 0.0 and cost <= COSTLY and not among_prefixes:
         return whole
     others = prefixes(rounds, rounds_per_iteration)[:-1]
@@ -304,34 +306,26 @@ def choose(
         others = others[-FEW_PREFIXES:]
     best = min([*map(at, others), whole], key=_rank)
     if bounds is None and rows.cells.classes.size == 2:
-        decided = rows.decisions(margins(rounds))
-        if _is_dear(rows, best, decided):
-            error, excess = rows.error(decided), float(_violations(rows, decided).max())
-            return Choice(rounds, np.zeros(1), error, excess, loss=excess)
+        violations = _violations_by_chance(rows, unshifted)
+        if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
+            excess = float(violations.max())
+            return Choice(rounds, np.zeros(1), free_error, excess, loss=excess)
     return best
 
 
-def _violations(rows: UnseenRows, decisions: Codes) -> Float:
-    values = rows.compiled.rows_of(functionals_of(rows.compiled, rows.counts(decisions)))
-    return np.maximum(np.nan_to_num(values) - rows.compiled.b, 0.0)
+def _violations_by_chance(rows: UnseenRows, decisions: Codes) -> Float:
+    """How far decisions violate each row of constraints, if only gaps, and none beyond chance.
 
-
-def _is_dear(rows: UnseenRows, best: Choice, unshifted: Codes) -> bool:
-    """Whether a shift buys off violations that may be chance, for many more errors than they are.
-
-    A common threshold is no tool for gaps between groups: it closes them in the end, by deciding
-    nearly all rows alike.
+    Infinitely otherwise. A common threshold is no tool for gaps between groups: it closes them in
+    the end, by deciding nearly all rows alike.
     """
-    violations = _violations(rows, unshifted)
-    violated = np.flatnonzero(violations > MET)
-    compiled = rows.compiled
-    if not all(isinstance(compiled.constraints[compiled.owner[j]].expression, Gap)
-               for j in violated):  # fmt: skip
-        return False
-    cost = best.error - rows.error(unshifted)
-    if not cost > max(COSTLY, DEAR * violations.sum()):
-        return False
-    return not rows_beyond(compiled, rows.counts(unshifted), CHANCE).any()
+    compiled, counts = rows.compiled, rows.counts(decisions)
+    values = compiled.rows_of(functionals_of(compiled, counts))
+    violations = np.maximum(np.nan_to_num(values) - compiled.b, 0.0)
+    violated = compiled.owner[violations > MET]
+    if not all(isinstance(compiled.constraints[i].expression, Gap) for i in violated):
+        return np.array([np.inf])
+    return np.array([np.inf]) if rows_beyond(compiled, counts, CHANCE).any() else violations
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Float | None) -> Codes:

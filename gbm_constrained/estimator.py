@@ -580,19 +580,16 @@ class ConstrainedFit:
         values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
         return float((values - held.compiled.b).max(initial=-np.inf))
 
-    def best_rounds(self, margin: Array, rounds: int) -> int:
-        """Boosting rounds of the best prefix among the first `rounds`, whose scores are given."""
-        records = self._prefixes(self._statistics(margin), rounds)
-        return records[best_prefix(*_outcomes(records))].rounds
+    def prefix_rounds(self, margin: Array, rounds: int) -> int:
+        """Boosting rounds of the prefix to keep among the first `rounds`, whose scores are given.
 
-    def last_rounds(self, margin: Array, rounds: int) -> int:
-        """Boosting rounds of the last iterate, or of a late one that violates the rules less.
-
-        Driven on the rows they are measured on, rates swing about their bounds, and the last of
-        them may be a little beyond.
+        The best one; or the last one, and where it violates the rules a late one that does less:
+        driven on the rows they are measured on, rates swing about their bounds to the end.
         """
         records = self._prefixes(self._statistics(margin), rounds)
-        return records[last_prefix(_outcomes(records)[1])].rounds
+        errors, violations = _outcomes(records)
+        best = self.options.iterate == "best"
+        return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
 
     def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
         """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
@@ -730,15 +727,12 @@ class ConstrainedFit:
         kept, shift, prefixes = rounds, np.zeros(self.columns), None
         if choice is not None:
             kept, shift = choice.rounds, choice.shift
-        elif self.options.iterate in ("best", "randomized"):
+        elif self.options.iterate in ("best", "randomized") or self._swings(rounds):
             margin = trained.margin(rounds) if margin is None else margin
-            if self.options.iterate == "best":
-                kept = self.best_rounds(margin, rounds)
-            else:
+            if self.options.iterate == "randomized":
                 prefixes = self.mixture(margin, rounds)
-        elif self._swings(rounds):
-            margin = trained.margin(rounds) if margin is None else margin
-            kept = self.last_rounds(margin, rounds)
+            else:
+                kept = self.prefix_rounds(margin, rounds)
         for held in self.evaluation_sets:
             is_last = held is self.evaluation_sets[-1]
             if is_last or kept not in held.functionals_in or shift.any():

@@ -228,7 +228,7 @@ class ABPP:
     CHANGING: ClassVar[tuple[str, ...]] = (
         "multipliers", "bounds", "lipschitz", "ergodic_weights", "_rounds", "_anchor",
         "_tau", "_sigma", "_gamma", "_previous_values", "_stride", "_previous_excess",
-        "_slopes", "_loss_curvature",
+        "_loss_curvature",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -302,13 +302,6 @@ class ABPP:
             self._tau *= float(np.sqrt(gamma_before / self._gamma))
             self._sigma = self._gamma * self._tau
         theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
-        if self.lazy:
-            self._slopes = self.lagrangian.slopes()
-            cells = self.lagrangian.cells
-            part = cells.views[0].cells  # the other views hold the same rows again
-            self._loss_curvature = float(
-                np.sqrt(np.average(self._slopes[part] ** 2, weights=cells.weight[part]))
-            )
         k = len(self.history)
         rounds = k * self.rounds_per_iteration
         functionals = self.lagrangian.constraints.functionals(statistics)
@@ -319,6 +312,9 @@ class ABPP:
         values = rates + offset
         before = values if self._previous_values is None else self._previous_values
         g = values - self.bounds
+        # With no multiplier at work, nor one that is about to be, no slope matters.
+        if self.lazy and (self.schedule is not None or self.multipliers.any() or (g > 0).any()):
+            self._observe_slopes()
         self.multipliers = self._ascend(g, g + theta / self.progress * (values - before))
         self._previous_values = values
         self.ergodic_weights.append(self._sigma / self._sigma_0)
@@ -362,6 +358,14 @@ class ABPP:
         factor = np.where(stuck, 1.0 + GROWTH * self.progress, 1.0)
         factor[g * before < 0] = 0.5
         self._stride = np.clip(self._stride * factor, 1.0, LONGEST)
+
+    def _observe_slopes(self) -> None:
+        """Slopes of the probabilities at the current scores, by cell and over all rows."""
+        self._slopes = self.lagrangian.slopes()
+        cells = self.lagrangian.cells
+        part = cells.views[0].cells  # the other views hold the same rows again
+        square = np.average(self._slopes[part] ** 2, weights=cells.weight[part])
+        self._loss_curvature = float(np.sqrt(square))
 
     def _observed_lipschitz(self) -> Float:
         """Lipschitz constants with the slopes of the rates at the current scores."""
