@@ -61,6 +61,7 @@ import pandas as pd
 import paper_report
 import xgboost
 from npmc import NPMC
+from result_file import ResultFile
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
@@ -500,8 +501,11 @@ def run(
     str
         One line for each set in which something was run.
     """
-    files = {key: ResultFile(output / f"run-{slug(table.name, *key)}.csv") for key in models}
-    left = {n: [key for key in models if n not in files[key].done] for n in numbers}
+    files = {
+        key: ResultFile(output / f"run-{slug(table.name, *key)}.csv", COLUMNS) for key in models
+    }
+    done = {key: {int(row["set"]) for row in file.rows()} for key, file in files.items()}
+    left = {n: [key for key in models if n not in done[key]] for n in numbers}
     total, ended, start = sum(map(len, left.values())), 0, time.perf_counter()
     for number, keys in left.items():
         for key in keys:
@@ -519,35 +523,6 @@ def run(
 
 def slug(*names: str) -> str:
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", name.lower()) for name in names)
-
-
-class ResultFile:
-    """A CSV to which rows are appended.
-
-    Parameters
-    ----------
-    path : Path
-        Made when it does not exist; a last line without an end is what a killed run left, and
-        is dropped.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.done: set[int] = set()
-        if path.exists():
-            text = path.read_text()
-            path.write_text(text[: text.rfind("\n") + 1])
-            self.done = set(pd.read_csv(path)["set"])
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(",".join(COLUMNS) + "\n")
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Write a row; columns that it lacks stay empty."""
-        line = pd.DataFrame([row], columns=COLUMNS).to_csv(header=False, index=False)
-        with self.path.open("a") as file:
-            file.write(line)
-        self.done.add(row["set"])
 
 
 # ------------------------------------------------------------------------------------- figure

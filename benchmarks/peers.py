@@ -18,7 +18,6 @@ and the rest goes on.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -40,6 +39,7 @@ from peer_runs.report import print_tables
 from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
 from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
+from result_file import ResultFile
 
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.
@@ -109,31 +109,15 @@ def _key(data: str, seed: int, peer: Peer, task: str, asked: float, trees: int) 
     return (data, str(seed), peer.name, task, repr(float(asked)), str(trees))
 
 
-class Results:
-    """The CSV file: rows are appended as they come."""
-
-    def __init__(self, file: Path) -> None:
-        self._file, self._lock = file, threading.Lock()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.is_file():
-            self._write(COLUMNS)
-
-    def known(self) -> set[tuple[str, ...]]:
-        with self._file.open(newline="") as rows:
-            return {tuple(row[column] for column in KEY) for row in csv.DictReader(rows)}
-
-    def append(self, row: dict[str, Any]) -> None:
-        self._write([row.get(column, "") for column in COLUMNS])
-
-    def _write(self, cells: Any) -> None:
-        with self._lock, self._file.open("a", newline="") as file:
-            csv.writer(file).writerow(cells)
+def known(results: ResultFile) -> set[tuple[str, ...]]:
+    """Keys of the runs that are in the file."""
+    return {tuple(row[column] for column in KEY) for row in results.rows()}
 
 
 class Runs:
     """Runs jobs, one process each, and scores what they answer."""
 
-    def __init__(self, results: Results, environments: Path, n_jobs: int) -> None:
+    def __init__(self, results: ResultFile, environments: Path, n_jobs: int) -> None:
         self._results, self._environments, self._n_jobs = results, environments, n_jobs
         self._pythons: dict[str, str | RuntimeError] = {}
         self._lock = threading.Lock()
@@ -258,8 +242,8 @@ def main() -> None:
     if not args.tables:
         if "plain" not in args.peers:  # the tables compare with it
             args.peers.append("plain")
-        results = Results(args.results)
-        jobs = list(jobs_of(args, results.known()))
+        results = ResultFile(args.results, COLUMNS)
+        jobs = list(jobs_of(args, known(results)))
         Runs(results, args.environments.resolve(), args.jobs).all(jobs)
     print_tables(args.results, args.trees)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import csv
 import json
 import os
 import pstats
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from result_file import ResultFile
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
@@ -206,34 +206,16 @@ def available_mib() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
 
 
-class Results:
-    """Fits done so far, in a CSV that grows by a line with each.
-
-    Parameters
-    ----------
-    path : Path
-        Where; what is there is taken over, apart from a line that was cut short.
-    """
+class Results(ResultFile):
+    """Fits done so far, in a CSV."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.names = [*(f.name for f in fields(Case)), "fit", "pair", *MEASURED]
-        self.done: dict[tuple[str, ...], dict[str, float]] = {}
-        rows = []
-        if path.exists():
-            with path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if self._is_whole(row)]
-        for row in rows:
-            measured = {name: float(row[name]) for name in MEASURED}
-            self.done[tuple(row[name] for name in self.names[: -len(MEASURED)])] = measured
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self.names)
-            writer.writeheader()
-            writer.writerows(rows)
-
-    def _is_whole(self, row: dict[Any, Any]) -> bool:
-        return list(row) == self.names and all(row.values())
+        self.names = [*(f.name for f in fields(Case)), "fit", "pair"]
+        super().__init__(path, [*self.names, *MEASURED])
+        self.done: dict[tuple[str, ...], dict[str, float]] = {
+            tuple(row[name] for name in self.names): {name: float(row[name]) for name in MEASURED}
+            for row in self.rows()
+        }
 
     def key(self, case: Case, fit: str, pair: int) -> tuple[str, ...]:
         """Name a fit. All plain fits on the same data are alike, but each has its own pair."""
@@ -243,8 +225,7 @@ class Results:
         """Write a fit down."""
         key = self.key(case, fit, pair)
         self.done[key] = measured
-        with self.path.open("a", newline="") as file:
-            csv.writer(file).writerow([*key, *(repr(measured[name]) for name in MEASURED)])
+        self.append(dict(zip(self.names, key, strict=True)) | measured)
 
 
 def run(case: Case, fit: str) -> dict[str, float]:

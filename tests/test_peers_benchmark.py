@@ -27,6 +27,7 @@ from peer_runs.frontiers import (  # noqa: E402
     jackknife_interval,
 )
 from peer_runs.rules import GAP_RULES, TASKS, counts, rule_of, value  # noqa: E402
+from result_file import ResultFile  # noqa: E402
 
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -272,14 +273,15 @@ def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(peers, "plain_gaps", lambda name, trees: {"fpr_gap": 0.2})
-    results = peers.Results(tmp_path / "peers.csv")
-    jobs = list(peers.jobs_of(Arguments, results.known()))
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
     assert [len(job.wishes) for job in jobs] == [1, 2]
     results.append(
         {"data": "compas", "split": 0, "peer": "ours_lightgbm", "task": "fpr_gap",
          "asked": repr(0.0), "trees": 100}
     )  # fmt: skip
-    jobs = list(peers.jobs_of(Arguments, peers.Results(tmp_path / "peers.csv").known()))
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
     assert [len(job.wishes) for job in jobs] == [1, 1]
     with (tmp_path / "peers.csv").open() as file:
         assert next(csv.reader(file)) == list(scoring.COLUMNS)
@@ -295,3 +297,15 @@ def test_an_environment_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypat
     (tmp_path / "none").write_text("a file where the environment should be")
     with pytest.raises(RuntimeError, match="none cannot be installed"):
         python_of("none", tmp_path)
+
+
+def test_a_row_that_was_cut_short_is_run_again(tmp_path):
+    file = ResultFile(tmp_path / "results.csv", ("run", "of", "value"))
+    for run in (1, 2):
+        file.append({"run": run, "value": 0.1 + 0.2})
+    whole = file.path.read_text()
+    file.path.write_text(whole[:-3])
+    again = ResultFile(file.path, ("run", "of", "value"))
+    assert again.rows() == [{"run": "1", "of": "", "value": "0.30000000000000004"}]
+    again.append({"run": 2, "value": 0.1 + 0.2})
+    assert file.path.read_text() == whole
