@@ -48,7 +48,7 @@ evidence:
 	$(BIN)/python benchmarks/peers.py --quick --environments build/peers
 	$(BIN)/python benchmarks/peers.py --quick --tables
 	$(BIN)/python benchmarks/paper_tables.py --quick --fairgbm-python build/peers/fairgbm/bin/python
-	$(BIN)/python benchmarks/scale.py --quick --csv build/scale.csv
+	$(BIN)/python benchmarks/scale.py --quick
 
 clean:
 	rm -rf $(VENV) .venv-* output examples/output docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -97,6 +97,7 @@ def report(folder: Path) -> None:
             print(shown.to_string(float_format="{:.2f}".format, na_rep=""))
     for failure in rows["failure"].dropna().unique():
         print(f"failed: {failure}")
+    print(f"Commits of these runs: {', '.join(rows['commit'].dropna().unique())}")
     draw_scatters(rows, folder)
     draw_histories(folder)
 

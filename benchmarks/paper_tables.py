@@ -34,8 +34,8 @@ do (GBM_CONSTRAINED_DATA); with ``--quick``, and where the whole table is missin
 bundled sample; ``--quick`` also takes 4,000 of the beans, asks for one bound only, and all its
 ensembles have 50 rounds or trees, the least of the paper's range. Each run (table, library, model)
 has a CSV, to which a row is appended when a set is done: a run that was killed goes on where it
-stopped; quick runs have a folder of their own. ``cpu_seconds`` are those of all threads and of
-FairGBM's process. Needs matplotlib (the extra ``plot``).
+stopped; quick runs have a folder of their own, ``build/paper_tables``. ``cpu_seconds`` are those
+of all threads and of FairGBM's process. Needs matplotlib (the extra ``plot``).
 """
 
 from __future__ import annotations
@@ -624,7 +624,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
     parser.add_argument("--quick", action="store_true", help="5 sets, samples, small ensembles")
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
-    parser.add_argument("--output", type=Path, default=Path("build/paper_tables"))
+    parser.add_argument("--output", type=Path, help="results/paper_tables beside this script")
     parser.add_argument("--bounds", type=float, nargs="+", help="of the recommended setting")
     parser.add_argument(
         "--iterate", choices=("last", "best", "randomized"), default="last",
@@ -636,7 +636,9 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     args.sets = args.sets or (5 if args.quick else 100)
-    args.output /= "quick" if args.quick else "full"
+    if args.output is None:
+        folder = Path("build") if args.quick else Path(__file__).parent / "results"
+        args.output = folder / "paper_tables"
     if not args.fairgbm_python or shutil.which(args.fairgbm_python) is None:
         args.fairgbm_python = None
         print("FairGBM is absent: --fairgbm-python names an interpreter that has it.")

@@ -3,7 +3,8 @@
 Each peer runs in a process of its own, in its own pinned environment
 (``peer_runs/requirements-*.txt``), on the same splits with the same booster parameters and number
 of trees. It sees no label of a test row. Each run is a row of one CSV file; runs that are there
-already are skipped, and ``--tables`` prints what the file says.
+already are skipped, and ``--tables`` prints what the file says. What docs/evidence.md shows is
+in ``results/peers.csv``; a row that is deleted there is run again.
 
     python benchmarks/peers.py --quick
     python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...]
@@ -233,12 +234,13 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1, help="peers at work at the same time")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"))
-    parser.add_argument("--results", type=Path, default=Path("build/peers.csv"))
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "peers.csv")
     parser.add_argument("--quick", action="store_true", help="COMPAS, two splits, four bounds")
     parser.add_argument("--tables", action="store_true", help="print what the results say")
     args = parser.parse_args()
     if args.quick:
         args.data, args.splits, args.bounds, args.trees = ["compas"], 2, 4, 30
+        args.results = Path("build/peers.csv")
     if not args.tables:
         if "plain" not in args.peers:  # the tables compare with it
             args.peers.append("plain")

@@ -6,7 +6,7 @@ that both fits grow the very same trees and the ratio is what the machinery cost
 that the trees differ, and with them the time that the library takes to grow them.
 
     python benchmarks/scale.py [overhead rows constraints classes inputs] [--only xgboost]
-        [--pairs 5] [--jobs 2] [--csv output/scale.csv] [--quick]
+        [--pairs 5] [--jobs 2] [--csv FILE] [--quick]
     python benchmarks/scale.py --profile [--only xgboost]
 
 Every fit is written to the CSV as it ends; the same command goes on where it was stopped. On a
@@ -404,7 +404,7 @@ def main() -> None:
     parser.add_argument("--only", choices=LIBRARIES)
     parser.add_argument("--pairs", type=int, default=None, help="5; 1 with --quick")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--csv", type=Path, default=None, help="output/scale.csv")
+    parser.add_argument("--csv", type=Path, help="results/scale.csv beside this script")
     parser.add_argument("--quick", action="store_true", help="small tables, in a few minutes")
     parser.add_argument("--profile", action="store_true", help="where the time of a fit goes")
     parser.add_argument("--fit", nargs=2, metavar=("FIT", "CASE"), help=argparse.SUPPRESS)
@@ -420,7 +420,8 @@ def main() -> None:
             for case in cases_of("overhead", library, args.quick):
                 print_profile(replace(case, jobs=args.jobs))
         return
-    results = Results(args.csv or Path("output/scale.csv"))
+    folder = Path("build") if args.quick else Path(__file__).parent / "results"
+    results = Results(args.csv or folder / "scale.csv")
     pairs = args.pairs or (1 if args.quick else 5)
     for sweep in args.sweeps:
         for library in libraries:

@@ -284,7 +284,7 @@ def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
     jobs = list(peers.jobs_of(Arguments, peers.known(results)))
     assert [len(job.wishes) for job in jobs] == [1, 1]
     with (tmp_path / "peers.csv").open() as file:
-        assert next(csv.reader(file)) == list(scoring.COLUMNS)
+        assert next(csv.reader(file)) == [*scoring.COLUMNS, "commit"]
 
 
 def test_the_running_python_needs_no_environment(tmp_path):
@@ -299,13 +299,24 @@ def test_an_environment_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypat
         python_of("none", tmp_path)
 
 
-def test_a_row_that_was_cut_short_is_run_again(tmp_path):
+def test_a_file_of_other_columns_is_left_alone(tmp_path):
+    file = tmp_path / "results.csv"
+    file.write_text("run,value\n1,0.5\n")
+    with pytest.raises(ValueError, match="give another file"):
+        ResultFile(file, ("run", "value"))
+    assert file.read_text() == "run,value\n1,0.5\n"
+
+
+def test_a_row_that_was_cut_short_is_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
     file = ResultFile(tmp_path / "results.csv", ("run", "of", "value"))
     for run in (1, 2):
         file.append({"run": run, "value": 0.1 + 0.2})
     whole = file.path.read_text()
     file.path.write_text(whole[:-3])
     again = ResultFile(file.path, ("run", "of", "value"))
-    assert again.rows() == [{"run": "1", "of": "", "value": "0.30000000000000004"}]
+    assert again.rows() == [
+        {"run": "1", "of": "", "value": "0.30000000000000004", "commit": "1a2b3c"}
+    ]
     again.append({"run": 2, "value": 0.1 + 0.2})
     assert file.path.read_text() == whole

@@ -217,6 +217,7 @@ def print_tables(file: Path, trees: int) -> None:
             for group_at_prediction in (True, False):
                 _print_standing(cells, ours, group_at_prediction)
         _print_errors(table)
+    print(f"\nCommits of these runs: {', '.join(table['commit'].dropna().unique())}")
 
 
 def _print_standing(cells: list[Cell], ours: str, group_at_prediction: bool) -> None:
