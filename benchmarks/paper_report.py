@@ -42,6 +42,11 @@ TABLES = {
     "Table 1: accuracy and violation": ("credit", "credit_sample", "dry_bean", "dry_bean_sample"),
     "Table 2: accuracy and unfairness": ("adult", "compas"),
 }
+# The recommended setting has shades of blue, the darker the lower its bound.
+COLOURS = {
+    "plain": "tab:gray", "paper": "tab:orange", "npmc-cx": "tab:purple", "npmc-er": "tab:pink",
+    "npmc-er, no refit": "tab:brown", "FNR": "tab:red", "FPR,FNR": "tab:olive",
+}  # fmt: skip
 MARKERS = {"lightgbm": "o", "xgboost": "^", "random forest": "s", "fairgbm": "x"}
 
 
@@ -103,7 +108,7 @@ def report(folder: Path) -> None:
 
 
 def draw_scatters(rows: pd.DataFrame, folder: Path) -> None:
-    """Figures 1 and 2: one point for each set."""
+    """Figures 1 and 2: one point for each set, and the printed means of the constrained models."""
     for number, names in enumerate(TABLES.values(), start=1):
         found = [name for name in names if name in set(rows["table"])]
         if not found:
@@ -113,14 +118,21 @@ def draw_scatters(rows: pd.DataFrame, folder: Path) -> None:
         )
         for ax, name in zip(axes[0], found, strict=True):
             shown = rows[rows["table"] == name]
-            colours = dict(
-                zip(sorted(set(shown["model"])), plt.get_cmap("tab20").colors, strict=False)
-            )
+            asked = sorted(set(shown["model"]) - set(COLOURS), reverse=True)
+            blues = plt.get_cmap("Blues")(np.linspace(0.5, 1.0, len(asked)))
+            colours = COLOURS | dict(zip(asked, blues, strict=True))
             for (library, model), run in shown.groupby(["library", "model"]):
                 ax.scatter(
                     100 * run["violation"], 100 * run["accuracy"], s=14, alpha=0.6,
                     color=colours[model], marker=MARKERS[library], label=f"{library}, {model}",
                 )  # fmt: skip
+            for (table, library, model), printed in PAPER.items():
+                if table == name and model not in ("plain", "npmc-cx", "npmc-er"):
+                    ax.scatter(
+                        printed[2], printed[0], s=70, facecolors="none", edgecolors="black",
+                        marker=MARKERS[library].replace("x", "D"),
+                        label=f"printed: {library}, {model}",
+                    )  # fmt: skip
             ax.set_title(name)
             ax.set_xlabel("violation (%)" if number == 1 else "unfairness (%)")
             ax.set_ylabel("accuracy (%)")
@@ -145,7 +157,7 @@ def draw_histories(folder: Path) -> None:
             ax.set_title(library)
             ax.set_xlabel("iteration")
             ax.set_ylabel(f"{name}, training rows (nats)")
-            ax.legend()
+        pair[0].legend()  # of both: the same colours
     save(figure, folder / "figure_3.png")
 
 
