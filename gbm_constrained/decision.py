@@ -16,7 +16,7 @@ asked beyond that is a guarantee:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, blocks_of_rows, functionals_of
+from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
@@ -178,6 +179,9 @@ class Outcome:
         The rows.
     accuracy : Estimate
         Fraction of these rows decided rightly.
+    deviation : ndarray of shape (n_constraints,)
+        Of what the constraints bound, from booster to booster; see
+        :mod:`gbm_constrained.disagreement`.
     """
 
     functionals: Float
@@ -185,17 +189,23 @@ class Outcome:
     of_functionals: Float
     source: str
     accuracy: Estimate = UNKNOWN
+    deviation: Float = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, rows: UnseenRows, margin: Array, decisions: Codes | None = None) -> Outcome:
         """Measure scores, or decisions made from them."""
-        counts = rows.counts(rows.decisions(margin) if decisions is None else decisions)
+        decisions = rows.decisions(margin) if decisions is None else decisions
+        counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
+        functionals = rows.functionals(margin, counts)
+        deviation = deviation_of_boosters(compiled, rows.cells, folds, decisions)
+        together = constraint_intervals(compiled, counts)
         return cls(
-            rows.functionals(margin, counts),
-            constraint_intervals(rows.compiled, counts),
-            functional_intervals(rows.compiled, counts),
+            functionals,
+            of_one_booster(together, compiled.values(functionals), deviation, len(folds)),
+            functional_intervals(compiled, counts),
             rows.source,
             rows.accuracy(counts),
+            deviation,
         )
 
 

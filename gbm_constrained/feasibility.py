@@ -15,6 +15,8 @@ not seen. What is said of them rests on sampling error:
   interval of the rule's value has the bound inside it, and there are fewer than 20 rows; or the
   interval of the rate reaches further than 0.15 to either side; or, for the bound of one rate, not
   even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
+  It is also undecided if the boosters of the folds disagree on a rule that they meet together
+  (:mod:`.disagreement`): what one of them does is then less certain by far than the sample is.
 - **feasible**: none of these.
 
 Nothing is said where constraints are measured on training rows, and of mean losses, which have no
@@ -124,6 +126,13 @@ class RuleReached:
     with_others: float = np.nan
 
     @property
+    def is_met_in_part(self) -> bool:
+        """Whether its value is within the bound, and part of the interval beyond it."""
+        sign, bound = self.constraint.sign, self.constraint.bound
+        far = self.high if sign > 0 else self.low
+        return sign * self.value <= sign * bound + MET and sign * far > sign * bound + MET
+
+    @property
     def is_vacuous(self) -> bool:
         """Whether it speaks of rows that the model selects, which are next to none."""
         return isinstance(self.constraint.expression, Quotient) and self.rows < FEWEST
@@ -180,6 +189,8 @@ class Feasibility:
         What the model returned does for each rule; those in conflict with their best values.
     too_few_rows : tuple of TooFewRows
         Rates that cannot be judged.
+    unsteady : tuple of RuleReached
+        Rules that the boosters of the folds meet together, and disagree on.
     error : float
         0-1 error of the model returned, on unseen rows.
     constant_class : object
@@ -201,6 +212,7 @@ class Feasibility:
     conflict: tuple[Constraint, ...]
     rules: tuple[RuleReached, ...]
     too_few_rows: tuple[TooFewRows, ...]
+    unsteady: tuple[RuleReached, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -213,7 +225,7 @@ class Feasibility:
     @property
     def message(self) -> str:
         """What was found, in plain words; one line for each rule."""
-        told = [self._conflict_message() or self._fragile_message(), self._few_message()]
+        told = [self._conflict_message() or self._fragile_message(), *self._doubts()]
         return "\n".join(filter(None, told)) or (
             f"No doubt arises that the rules can be met, on {self._rows}."
         )
@@ -281,6 +293,22 @@ class Feasibility:
             remedy += ", or give more rows to certify on: few of them leave no room for errors"
         return "\n".join([*lines, f"{remedy}."])
 
+    def _doubts(self) -> list[str]:
+        return [self._few_message(), self._unsteady_message()]
+
+    def _unsteady_message(self) -> str:
+        if not self.unsteady:
+            return ""
+        return "\n".join(
+            [
+                "The boosters of the folds meet these rules together, but what each does on its "
+                "fold differs by more than chance, and the model returned is one more of them:",
+                *(f"  {rule.constraint}: {rule}" for rule in self.unsteady),
+                "More boosting rounds, a smaller learning_rate, or more rows and columns for each "
+                "tree may bring them together.",
+            ]
+        )
+
     def _few_message(self) -> str:
         if not self.too_few_rows:
             return ""
@@ -305,7 +333,7 @@ class Feasibility:
         InfeasibleConstraintsError
             If they are.
         """
-        doubts = "\n".join(filter(None, [self._fragile_message(), self._few_message()]))
+        doubts = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
         if doubts:
             warnings.warn(doubts, FragileConstraintsWarning, stacklevel=4)
         if self.status == "infeasible":
@@ -380,24 +408,29 @@ def judge(
         few = [rate for rate in few if rate.constraint not in named]
         if bounds is not None and choice.excess > 0.0 and not conflict:
             few += _out_of_reach(reported, counts, outcome, bounds, few)
-    status: Status = "undecided" if few else "feasible"
-    status = "infeasible" if conflict else "fragile" if is_fragile else status
     values = compiled.values(outcome.functionals)
+    rules = tuple(
+        RuleReached(
+            constraint,
+            float(values[j]),
+            float(outcome.intervals[j, 0]),
+            float(outcome.intervals[j, 1]),
+            _rows_of(reported, j, counts),
+            *reached[j],
+        )
+        for j, constraint in enumerate(compiled.constraints)
+    )
+    unsteady = [rules[j] for j in np.flatnonzero(outcome.deviation) if rules[j].is_met_in_part]
+    if conflict:
+        unsteady = []  # what gives way to other rules is no promise
+    status: Status = "undecided" if few or unsteady else "feasible"
+    status = "infeasible" if conflict else "fragile" if is_fragile else status
     return Feasibility(
         status,
         tuple(compiled.constraints[j] for j in conflict),
-        tuple(
-            RuleReached(
-                constraint,
-                float(values[j]),
-                float(outcome.intervals[j, 0]),
-                float(outcome.intervals[j, 1]),
-                _rows_of(reported, j, counts),
-                *reached[j],
-            )
-            for j, constraint in enumerate(compiled.constraints)
-        ),
+        rules,
         tuple(few),
+        tuple(unsteady),
         error,
         constant,
         constant_error,

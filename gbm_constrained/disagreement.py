@@ -1,0 +1,127 @@
+r"""Whether the boosters of the folds agree on what the rules bound.
+
+Rates on cross-fitted rows are those of several boosters together, and the model returned is one
+more of their kind. It does what they do together if each of them does. But a rule can tip over: a
+gap of error rates hardly moves while its multiplier rises, and then the decisions of a whole group
+turn within a few rounds. Boosters that end on either side of that meet the rule in the mean, and
+none of them does.
+
+The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
+these rows and u_i what is the booster's own. Where Cochran's Q rejects that there is no u, the
+moment estimate of its variance counts in the interval of one model (a random-effects model;
+DerSimonian and Laird, "Meta-analysis in clinical trials", 1986).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from gbm_constrained.cells import Cells
+from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.rows import Codes, Float
+
+CHANCE = 1e-3  # That boosters which agree are said not to.
+LEVEL = 0.95
+
+
+def deviation_of_boosters(
+    compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
+) -> Float:
+    """Estimate the deviation, from booster to booster, of what each constraint bounds.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of all cross-fitted rows.
+    folds : sequence of ndarray of int
+        Positions of the rows of each fold.
+    decisions : ndarray of int
+        Class index decided for each row, by the booster that has not seen it.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,)
+        Standard deviations; zero where chance explains that folds differ, for fewer than two
+        folds, of mean losses, and of rates over rows of their own that overlap.
+    """
+    deviation = np.zeros(len(compiled.constraints))
+    if len(folds) < 2:
+        return deviation
+    together = functionals_of(compiled, CellCounts.of(cells, decisions))
+    values, variances = [], []
+    for fold in folds:
+        counts = CellCounts.of(cells.take(fold), decisions[fold])
+        values.append(compiled.rows_of(functionals_of(compiled, counts)))
+        variances.append(_sampling_variance(compiled, counts, together))
+    value, variance = np.array(values), np.array(variances)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = 1.0 / variance
+        mean = (weight * value).sum(axis=0) / weight.sum(axis=0)
+        q = (weight * (value - mean) ** 2).sum(axis=0)
+    own = value.var(axis=0, ddof=1) - variance.mean(axis=0)
+    # Not so of undefined values, which have no Q.
+    apart = (stats.chi2.sf(q, len(folds) - 1) < CHANCE / q.size) & (own > 0.0)
+    np.maximum.at(deviation, compiled.owner[apart], np.sqrt(own[apart]))
+    return deviation
+
+
+def _sampling_variance(
+    compiled: CompiledConstraints, counts: CellCounts, functionals: Float
+) -> Float:
+    """Variance of each row of constraints on some rows, at given rates.
+
+    Of rates over disjoint sets of rows; NaN for all else.
+    """
+    squares = np.full(len(compiled.parts), np.nan)
+    cells: list[Codes] = [np.zeros(0, dtype=np.intp)] * len(compiled.parts)
+    for k, parts in enumerate(compiled.parts):
+        if parts is None or len(parts) != 1:
+            continue
+        (part,) = parts
+        cells[k] = part.cells
+        total, square = counts.weight[part.cells].sum(), counts.square[part.cells].sum()
+        rate = (functionals[k] - compiled.constant[k]) / part.coefficient
+        if total > 0:
+            squares[k] = part.coefficient**2 * rate * (1.0 - rate) * square / total**2
+    variance = compiled.R.power(2) @ np.nan_to_num(squares)
+    for r in range(len(compiled)):
+        used = compiled.R[[r]].indices
+        together = np.concatenate([cells[k] for k in used])
+        if np.isnan(squares[used]).any() or np.unique(together).size < together.size:
+            variance[r] = np.nan
+    return np.asarray(variance)
+
+
+def of_one_booster(intervals: Float, values: Float, deviation: Float, n_boosters: int) -> Float:
+    """Intervals of what one booster does, from those of several together.
+
+    Parameters
+    ----------
+    intervals : ndarray of shape (n_constraints, 2)
+        Of what they do together.
+    values : ndarray of shape (n_constraints,)
+        What they do together.
+    deviation : ndarray of shape (n_constraints,)
+        From booster to booster.
+    n_boosters : int
+        How many of them there are.
+    """
+    if not deviation.any():
+        return intervals
+    # The mean of n boosters is itself off by 1 / n of the variance.
+    own = stats.t.ppf(0.5 + LEVEL / 2.0, n_boosters - 1) * deviation
+    own *= np.sqrt(1.0 + 1.0 / n_boosters)
+    low, high = intervals.T
+    wider = np.column_stack(
+        [values - np.hypot(values - low, own), values + np.hypot(high - values, own)]
+    )
+    # What cannot be negative, or more than one, still cannot.
+    wider[:, 0] = np.where(low >= 0.0, np.maximum(wider[:, 0], 0.0), wider[:, 0])
+    wider[:, 1] = np.where(high <= 1.0, np.minimum(wider[:, 1], 1.0), wider[:, 1])
+    return np.where((deviation > 0.0)[:, None], wider, intervals)

@@ -1,0 +1,152 @@
+"""Boosters of the folds that meet a rule together and not each for itself."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    FragileConstraintsWarning,
+    class_error,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    recall,
+    selection_rate,
+)
+from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
+from gbm_constrained.rows import Rows
+
+N, FOLDS = 8000, 5
+CLASSES = {ConstrainedLGBMClassifier: {"verbose": -1}, ConstrainedXGBClassifier: {}}
+
+
+def draw(rng, rates, weight=None, rules=None, n=N):
+    """Decide rows of two classes and two groups, positively with a probability for each fold.
+
+    `rates` are of shape (folds,), or (folds, 2) for the groups.
+    """
+    y, group = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    folds = np.array_split(rng.permutation(n), len(rates))
+    fold = np.empty(n, dtype=int)
+    for i, rows in enumerate(folds):
+        fold[rows] = i
+    rates = np.broadcast_to(np.reshape(rates, (len(rates), -1)), (len(rates), 2))
+    decided = (rng.random(n) < rates[fold, group]).astype(int)
+    weight = None if weight is None else weight(rng, n)
+    rows = Rows(y, np.array([0, 1]), weight, {"g": group})
+    cells, compiled = compile_constraints(rules or [fpr() <= 0.5], rows)
+    return compiled, cells, folds, decided
+
+
+def spread(rng, rates, **options):
+    return deviation_of_boosters(*draw(rng, rates, **options))
+
+
+def test_moments_of_one_rate():
+    """The deviation is Cochran's and DerSimonian and Laird's, computed by hand."""
+    rng = np.random.default_rng(0)
+    rates = [0.1, 0.2, 0.3, 0.15, 0.25]
+    compiled, cells, folds, decided = draw(rng, rates)
+    negative = cells.rows.y == 0
+    value = np.array([decided[fold][negative[fold]].mean() for fold in folds])
+    rate = decided[negative].mean()
+    variance = np.array([rate * (1 - rate) / negative[fold].sum() for fold in folds])
+    mean = np.average(value, weights=1 / variance)
+    assert stats.chi2.sf(((value - mean) ** 2 / variance).sum(), FOLDS - 1) < 1e-6
+    expected = np.sqrt(value.var(ddof=1) - variance.mean())
+    found = deviation_of_boosters(compiled, cells, folds, decided)
+    np.testing.assert_allclose(found, [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weight", "rules"),
+    [
+        (None, [fpr() <= 0.5]),
+        (lambda rng, n: rng.exponential(size=n), [fpr() <= 0.5]),
+        (None, [gap(fpr(), by="g") <= 0.1, recall() >= 0.1, selection_rate() <= 0.9]),
+    ],
+)  # fmt: skip
+def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
+    rng = np.random.default_rng(1)
+    found = [spread(rng, [0.3] * FOLDS, weight=weight, rules=rules, n=1000) for _ in range(400)]
+    # One in a thousand is allowed; of 400, three or more with probability 0.008.
+    assert np.count_nonzero(np.any(found, axis=1)) <= 2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_deviation_is_found(weighted):
+    rng = np.random.default_rng(2)
+    weight = (lambda rng, n: rng.exponential(size=n)) if weighted else None
+    found = [
+        spread(rng, 0.4 + 0.1 * rng.normal(size=8), n=16_000, weight=weight)[0]
+        for _ in range(60)
+    ]  # fmt: skip
+    # The variance of 8 normal deviations has a standard error of 0.53; the mean of 60, of 0.07.
+    assert np.mean(np.square(found)) == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_gap_that_tips_over():
+    """Half of the boosters favour one group, half the other: no gap in the mean."""
+    rng = np.random.default_rng(3)
+    rates = [(0.3, 0.5), (0.5, 0.3)] * 2
+    compiled, cells, folds, decided = draw(rng, rates, rules=[gap(fpr(), by="g") <= 0.05])
+    (found,) = deviation_of_boosters(compiled, cells, folds, decided)
+    assert found == pytest.approx(0.2 * np.sqrt(4 / 3), rel=0.15)
+    (wide,) = of_one_booster(np.array([[0.0, 0.02]]), np.array([0.01]), np.array([found]), 4)
+    assert wide[0] == 0.0
+    assert wide[1] > 0.2  # which each of them has
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [log_loss() <= 0.5, selection_rate() - 0.5 * class_error(1) <= 0.5],
+    ids=["mean loss", "rates of rows that overlap"],
+)
+def test_nothing_is_said_without_a_variance(rule):
+    rates = np.linspace(0.1, 0.9, FOLDS)
+    assert not spread(np.random.default_rng(4), rates, rules=[rule]).any()
+
+
+def test_one_part_tells_nothing():
+    assert not spread(np.random.default_rng(5), [0.3]).any()
+
+
+def test_intervals_of_one_booster():
+    together = np.array([[0.08, 0.13], [0.5, 0.6], [-0.2, 0.1], [np.nan, np.nan]])
+    values, deviation = np.array([0.1, 0.55, 0.0, np.nan]), np.array([0.01, 0.0, 0.05, 0.0])
+    wide = of_one_booster(together, values, deviation, 4)
+    own = stats.t.ppf(0.975, 3) * np.sqrt(1.25) * 0.01
+    np.testing.assert_allclose(wide[0], [0.1 - np.hypot(0.02, own), 0.1 + np.hypot(0.03, own)])
+    np.testing.assert_array_equal(wide[[1, 3]], together[[1, 3]])
+    own *= 5
+    np.testing.assert_allclose(wide[2], [-np.hypot(0.2, own), np.hypot(0.1, own)])
+    assert of_one_booster(together, values, np.zeros(4), 4) is together
+    (large,) = of_one_booster(np.array([[0.1, 0.9]]), np.array([0.5]), np.array([0.3]), 4)
+    assert tuple(large) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("library", CLASSES)
+def test_folds_that_differ_are_told_of(library):
+    """Frauds of one office are hidden: the miss rate is met in the mean, and in no office."""
+    rng = np.random.default_rng(6)
+    n = 6000
+    office, y = rng.integers(0, 4, n), (rng.random(n) < 0.3).astype(int)
+    X = rng.normal(size=(n, 3))
+    X[:, 0] += 3.0 * y * (office > 0)
+    options = dict(n_estimators=20, n_jobs=1, measure_on="crossfit", **CLASSES[library])
+    clf = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options)
+    with pytest.warns(FragileConstraintsWarning, match="differs by more than chance"):
+        clf.fit(X, y, groups=office)
+    found = clf.feasibility_
+    assert found.status == "undecided"
+    assert [str(rule.constraint) for rule in found.unsteady] == ["fnr <= 0.3"]
+    report = clf.constraint_report_.loc[0]
+    assert report["held_out"] <= 0.3 < 0.7 < report["high"]
+    assert "More boosting rounds" in found.message
+    even = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options).fit(X, y)
+    assert not even.feasibility_.unsteady
+    assert even.constraint_report_.loc[0, "high"] < 0.35
