@@ -192,12 +192,32 @@ class Outcome:
     deviation: Float = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def of(cls, rows: UnseenRows, margin: Array, decisions: Codes | None = None) -> Outcome:
-        """Measure scores, or decisions made from them."""
+    def of(
+        cls,
+        rows: UnseenRows,
+        margin: Array,
+        decisions: Codes | None = None,
+        alike: Codes | None = None,
+    ) -> Outcome:
+        """Measure scores, or decisions made from them.
+
+        Parameters
+        ----------
+        rows : UnseenRows
+            The rows.
+        margin : ndarray
+            Their scores.
+        decisions : ndarray of int, default=None
+            Made from these; by default where they are positive, or largest.
+        alike : ndarray of int, default=None
+            Decisions by one shift on all folds, by which boosters are compared; `decisions` by
+            default.
+        """
         decisions = rows.decisions(margin) if decisions is None else decisions
         counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
         functionals = rows.functionals(margin, counts)
-        deviation = deviation_of_boosters(compiled, rows.cells, folds, decisions)
+        alike = decisions if alike is None else alike
+        deviation = deviation_of_boosters(compiled, rows.cells, folds, alike)
         together = constraint_intervals(compiled, counts)
         return cls(
             functionals,

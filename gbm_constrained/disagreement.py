@@ -22,6 +22,7 @@ from scipy import stats
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.rates import Ratio
 from gbm_constrained.rows import Codes, Float
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
@@ -67,8 +68,22 @@ def deviation_of_boosters(
     own = value.var(axis=0, ddof=1) - variance.mean(axis=0)
     # Not so of undefined values, which have no Q.
     apart = (stats.chi2.sf(q, len(folds) - 1) < CHANCE / q.size) & (own > 0.0)
-    np.maximum.at(deviation, compiled.owner[apart], np.sqrt(own[apart]))
+    found = np.sqrt(own[apart]) / _units(compiled, together)[apart]
+    np.maximum.at(deviation, compiled.owner[apart], found)
     return deviation
+
+
+def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
+    """Return how far each row of constraints moves as what its constraint bounds moves by one.
+
+    By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q.
+    """
+    units = np.ones(len(compiled))
+    for r, j in enumerate(compiled.owner):
+        if isinstance(compiled.constraints[j].expression, Ratio):
+            row = compiled.R[[r]]
+            units[r] = functionals[row.indices[row.data > 0.0]].sum()
+    return units
 
 
 def _sampling_variance(

@@ -683,12 +683,13 @@ class ConstrainedFit:
             choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
             scores = after(choice.rounds)
             decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
+        alike = unseen.decisions(shifted(scores, choice.shift))
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
             reported, scores = self.fresh, shifted(fresh(choice.rounds), choice.shift)
-            decisions = self.fresh.decisions(scores)
-        outcome = Outcome.of(reported, scores, decisions)
+            decisions = alike = self.fresh.decisions(scores)
+        outcome = Outcome.of(reported, scores, decisions, alike)
         self.feasibility = judge(
             unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
         )

@@ -13,6 +13,7 @@ from gbm_constrained import (
     fpr,
     gap,
     log_loss,
+    ratio,
     recall,
     selection_rate,
 )
@@ -99,6 +100,17 @@ def test_a_gap_that_tips_over():
     (wide,) = of_one_booster(np.array([[0.0, 0.02]]), np.array([0.01]), np.array([found]), 4)
     assert wide[0] == 0.0
     assert wide[1] > 0.2  # which each of them has
+
+
+def test_a_ratio_moves_more_than_its_row():
+    """The rows of ``p / q >= b`` are in units of q."""
+    rng = np.random.default_rng(7)
+    rates = [(0.08, 0.2), (0.16, 0.2)] * 3
+    compiled, cells, folds, decided = draw(
+        rng, rates, rules=[ratio(fpr(), by="g") >= 0.5], n=40_000
+    )
+    (found,) = deviation_of_boosters(compiled, cells, folds, decided)
+    assert found == pytest.approx(0.2 * np.sqrt(6 / 5), rel=0.1)
 
 
 @pytest.mark.parametrize(
