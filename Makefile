@@ -46,7 +46,7 @@ evidence:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable ".[demo]"
 	$(BIN)/python benchmarks/peers.py --quick --environments build/peers
-	$(BIN)/python benchmarks/peers.py --quick --tables
+	$(BIN)/python benchmarks/peers.py --quick --tables --figure build/frontiers.png
 	$(BIN)/python benchmarks/paper_tables.py --quick --fairgbm-python build/peers/fairgbm/bin/python
 	$(BIN)/python benchmarks/scale.py --quick
 

@@ -10,7 +10,7 @@ in ``results/peers.csv``; a row that is deleted there is run again.
     python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...]
         [--peers ours_lightgbm ...] [--splits 5] [--bounds 8] [--trees 100] [--jobs 1]
         [--environments DIR] [--results FILE]
-    python benchmarks/peers.py --tables
+    python benchmarks/peers.py --tables [--figure FILE]
 
 Figures of time are processor seconds of one thread. A peer that cannot be installed is reported,
 and the rest goes on.
@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, default=Path("build/peers"))
     parser.add_argument("--results", type=Path, default=HERE / "results" / "peers.csv")
     parser.add_argument("--quick", action="store_true", help="COMPAS, two splits, four bounds")
+    parser.add_argument("--figure", type=Path, help="draw the frontiers into this file, too")
     parser.add_argument("--tables", action="store_true", help="print what the results say")
     args = parser.parse_args()
     if args.quick:
@@ -248,6 +249,10 @@ def main() -> None:
         jobs = list(jobs_of(args, known(results)))
         Runs(results, args.environments.resolve(), args.jobs).all(jobs)
     print_tables(args.results, args.trees)
+    if args.figure is not None:
+        from peer_runs.figure import draw_frontiers  # matplotlib is an extra
+
+        draw_frontiers(args.results, args.trees, args.figure)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ class Cell:
     at : float
         The reference value: the level, or the test gap of the plain booster.
     floor : float
-        The reference accuracy: of always deciding for the larger class.
+        The reference accuracy: of the best constant decision that meets the rule, which is the
+        larger class for gaps.
     frontiers : dict of str to ndarray of shape (2, splits, bounds)
         Test values and accuracies of each peer, NaN where a run failed.
     """
@@ -76,6 +77,8 @@ def cells_of(table: pd.DataFrame) -> Iterator[Cell]:
         floor = float(done["majority_accuracy"].mean())
         if task == NEYMAN_PEARSON:
             data = DATA[name]
+            if not data.level_is_met_by_majority:
+                floor = 1.0 - floor
             for level in data.levels:
                 yield Cell(name, f"{data.rate} <= {level}", level, floor, frontiers)
         else:
@@ -204,8 +207,8 @@ def print_tables(file: Path, trees: int) -> None:
         return
     wide = ("display.width", 250, "display.max_columns", None, "display.max_rows", None)
     with pd.option_context(*wide, "display.float_format", "{:.3f}".format):
-        print("\nHypervolume: mean accuracy (points) above the larger class, over bounds from 0 "
-              "to the reference")  # fmt: skip
+        print("\nHypervolume: mean accuracy (points) above the best constant decision that meets "
+              "the rule, over bounds from 0 to the reference")  # fmt: skip
         print(volumes(cells).to_string(index=False))
         print("\nTest accuracy (%) at equal test value; NaN: no model has so small a value")
         print(accuracies(cells).to_string(index=False))
