@@ -6,7 +6,7 @@ that both fits grow the very same trees and the ratio is what the machinery cost
 that the trees differ, and with them the time that the library takes to grow them.
 
     python benchmarks/scale.py [overhead rows constraints classes inputs] [--only xgboost]
-        [--pairs 5] [--jobs 2] [--csv FILE] [--quick]
+        [--pairs 5] [--jobs 2] [--largest ROWS] [--csv FILE] [--quick]
     python benchmarks/scale.py --profile [--only xgboost]
 
 Every fit is written to the CSV as it ends; the same command goes on where it was stopped. On a
@@ -404,6 +404,7 @@ def main() -> None:
     parser.add_argument("--only", choices=LIBRARIES)
     parser.add_argument("--pairs", type=int, default=None, help="5; 1 with --quick")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--largest", type=int, default=10_000_000, help="rows of the largest case")
     parser.add_argument("--csv", type=Path, help="results/scale.csv beside this script")
     parser.add_argument("--quick", action="store_true", help="small tables, in a few minutes")
     parser.add_argument("--profile", action="store_true", help="where the time of a fit goes")
@@ -426,6 +427,7 @@ def main() -> None:
     for sweep in args.sweeps:
         for library in libraries:
             cases = [replace(c, jobs=args.jobs) for c in cases_of(sweep, library, args.quick)]
+            cases = [c for c in cases if c.rows <= args.largest]
             measured = []
             for i, case in enumerate(cases, start=1):
                 found = measure(case, pairs, results)
