@@ -85,14 +85,17 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index(["table", "library", "model"])
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, figures: Path) -> None:
     """Print the tables and save the figures.
 
     Parameters
     ----------
     folder : Path
         Where paper_tables.py has written.
+    figures : Path
+        Where the pictures go.
     """
+    figures.mkdir(parents=True, exist_ok=True)
     rows = results(folder)
     table = summary(rows)
     for title, names in TABLES.items():
@@ -103,11 +106,11 @@ def report(folder: Path) -> None:
     for failure in rows["failure"].dropna().unique():
         print(f"failed: {failure}")
     print(f"Commits of these runs: {', '.join(rows['commit'].dropna().unique())}")
-    draw_scatters(rows, folder)
-    draw_histories(folder)
+    draw_scatters(rows, figures)
+    draw_histories(folder, figures)
 
 
-def draw_scatters(rows: pd.DataFrame, folder: Path) -> None:
+def draw_scatters(rows: pd.DataFrame, figures: Path) -> None:
     """Figures 1 and 2: one point for each set, and the printed means of the constrained models."""
     for number, names in enumerate(TABLES.values(), start=1):
         found = [name for name in names if name in set(rows["table"])]
@@ -137,10 +140,10 @@ def draw_scatters(rows: pd.DataFrame, folder: Path) -> None:
             ax.set_xlabel("violation (%)" if number == 1 else "unfairness (%)")
             ax.set_ylabel("accuracy (%)")
             ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        save(figure, folder / f"figure_{number}.png")
+        save(figure, figures / f"figure_{number}.png")
 
 
-def draw_histories(folder: Path) -> None:
+def draw_histories(folder: Path, figures: Path) -> None:
     """Figure 3: training loss and difference of the groups' losses on Adult."""
     files = sorted(folder.glob("history-adult-*.csv"))
     if not files:
@@ -158,7 +161,7 @@ def draw_histories(folder: Path) -> None:
             ax.set_xlabel("iteration")
             ax.set_ylabel(f"{name}, training rows (nats)")
         pair[0].legend()  # of both: the same colours
-    save(figure, folder / "figure_3.png")
+    save(figure, figures / "figure_3.png")
 
 
 def save(figure: Any, path: Path) -> None:

@@ -1,7 +1,8 @@
 """The experiments of the source paper, run anew: Tables 1 and 2, Figures 1 to 3.
 
     python benchmarks/paper_tables.py [credit dry_bean adult compas] [--library lightgbm]
-        [--sets 100] [--first 0] [--quick] [--jobs 1] [--output DIR] [--fairgbm-python PATH]
+        [--sets 100] [--first 0] [--quick] [--jobs 1] [--output DIR] [--figures DIR]
+        [--fairgbm-python PATH]
         [--bounds 0.05 0.1] [--iterate last]
     python benchmarks/paper_tables.py --tables [--quick]  # only reads what runs have written
     python benchmarks/paper_tables.py --check-claims      # what is behind lines of the tables
@@ -625,6 +626,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="5 sets, samples, small ensembles")
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
     parser.add_argument("--output", type=Path, help="results/paper_tables beside this script")
+    parser.add_argument("--figures", type=Path, help="folder of the pictures; that of --output")
     parser.add_argument("--bounds", type=float, nargs="+", help="of the recommended setting")
     parser.add_argument(
         "--iterate", choices=("last", "best", "randomized"), default="last",
@@ -664,7 +666,7 @@ def main() -> None:
                 print(line, flush=True)
             if name == "adult":
                 histories(libraries, args)
-    paper_report.report(args.output)
+    paper_report.report(args.output, args.figures or args.output)
 
 
 if __name__ == "__main__":

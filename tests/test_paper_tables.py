@@ -145,7 +145,7 @@ def test_every_model_of_ours_decides_and_the_tables_are_drawn(
     for problem in (table, fair):
         list(run(problem, models, range(2), tmp_path))
     capsys.readouterr()
-    paper_report.report(tmp_path)
+    paper_report.report(tmp_path, tmp_path)
     printed = capsys.readouterr().out
     assert "Table 1" in printed
     assert "Table 2" in printed
@@ -157,4 +157,4 @@ def test_every_model_of_ours_decides_and_the_tables_are_drawn(
 
 def test_no_results_is_said(tmp_path):
     with pytest.raises(SystemExit, match="has no results"):
-        paper_report.report(tmp_path)
+        paper_report.report(tmp_path, tmp_path)
