@@ -48,6 +48,7 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 # Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them: who
 # overshoots what is asked for can then still be compared at the level.
 AROUND, BELOW = (0.75, 1.0, 1.25), (0.25, 0.5)
+INSTALLED_AT_ONCE = 2  # Environments; they mostly wait for the network.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
 
@@ -126,12 +127,9 @@ class Runs:
         self._start = time.perf_counter()
 
     def all(self, jobs: list[Job]) -> None:
-        for name in {job.peer.environment for job in jobs}:
-            try:
-                self._pythons[name] = python_of(name, self._environments)
-            except RuntimeError as error:
-                self._pythons[name] = error
-                print(error, flush=True)
+        names = list({job.peer.environment for job in jobs})
+        with ThreadPoolExecutor(INSTALLED_AT_ONCE) as pool:
+            self._pythons = dict(zip(names, pool.map(self._python_of, names), strict=True))
         able = [job for job in jobs if isinstance(self._pythons[job.peer.environment], str)]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self._n_jobs) as pool:
             splits: dict[tuple[str, int], tuple[Path, Any]] = {}
@@ -144,6 +142,13 @@ class Runs:
                        for job in able]  # fmt: skip
             for future in waiting:
                 future.result()
+
+    def _python_of(self, name: str) -> str | RuntimeError:
+        try:
+            return python_of(name, self._environments)
+        except RuntimeError as error:
+            print(error, flush=True)
+            return error
 
     def _one(self, job: Job, split_file: Path, y_test: Any, total: int) -> None:
         start = time.perf_counter()
