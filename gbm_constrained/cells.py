@@ -51,7 +51,8 @@ class CellStatistics:
     predicted : ndarray of shape (n_cells, n_classes)
         Weighted fraction of each cell's rows predicted as each class; rows sum to one.
     loss : ndarray of shape (n_cells,)
-        Weighted mean cross-entropy of each cell, in nats.
+        Weighted mean cross-entropy of each cell, in nats; of all rows, in every cell, where no
+        constraint is about losses.
     clipped_loss : ndarray of shape (n_cells,)
         The same with each row's loss clipped at a cap; `loss` itself when there is none.
     """

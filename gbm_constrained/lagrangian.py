@@ -121,6 +121,7 @@ class Lagrangian:
         self._row_tables: BinaryRowTables | None = None
         self._proximal: tuple[bytes, Array] | None = None
         self._several_views = len(cells.views) > 1
+        self._loss_by_cell = bool(constraints.B.nnz) or not cells.in_objective.all()
         self._label_of_row = np.maximum(y, 0)
         self._decided: Array | None = None
         self._decisions = np.zeros((len(cells), int(cells.classes.size)))
@@ -473,9 +474,6 @@ class Point:
         lag = self.lagrangian
         n_cells, n_classes = len(lag.cells), lag.n_classes
         clips = np.isfinite(lag.cap)
-        loss_cells = slice(None)
-        if lag._several_views and not lag.constraints.B.nnz:
-            loss_cells = lag.cells.views[0].cells  # the objective's are enough
         sums = np.zeros((n_cells, n_classes + 2))
         for rows in lag._blocks():
             margin = self.margin[rows]
@@ -484,12 +482,12 @@ class Point:
                 clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
                 sums[:, n_classes + 1] += lag.cells.sum_by_cell(clipped, rows)
             loss = lag._weighted(loss, rows)
+            if lag._loss_by_cell:
+                sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
+            else:
+                sums[0, n_classes] += loss.sum()
             if lag._several_views:
-                views = lag.cells.views if loss_cells == slice(None) else lag.cells.views[:1]
-                for view in views:
-                    sums[view.cells, n_classes] += view.sum(loss, rows)
                 continue
-            sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
                 chosen = predicted if predicted.dtype == np.bool_ else predicted == k
@@ -504,6 +502,8 @@ class Point:
         predicted_share = means[:, :n_classes]
         predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
         loss = means[:, n_classes]
+        if not lag._loss_by_cell:
+            loss[:] = sums[0, n_classes] / lag.total_weight
         return CellStatistics(predicted_share, loss, means[:, n_classes + 1] if clips else loss)
 
     def _decisions(self) -> Float:

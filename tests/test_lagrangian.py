@@ -272,17 +272,31 @@ def test_a_hessian_floor_keeps_confident_rows_from_a_zero_hessian():
 # Values
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_the_objective_is_the_log_loss_of_scikit_learn(n_classes):
-    """With sample weights and class factors, which count in the objective only."""
+def test_the_objective_is_the_log_loss_of_scikit_learn(n_classes, kind):
+    """With sample weights and class factors, which count in the objective only.
+
+    Whether or not constraints need the losses of cells.
+    """
+    y, margin, weight, masks = draw(n_classes)
+    factor = np.random.default_rng(4).gamma(2.0, size=n_classes)
+    lag = build(y, kinds(n_classes, masks)[kind], weight=weight, factor=factor)
+    statistics = lag.at(margin).statistics()
+    p, labels = np.exp(log_probability(margin)), np.arange(n_classes)
+    expected = metrics.log_loss(y, p, sample_weight=weight * factor[y], labels=labels)
+    assert lag.objective(statistics) == pytest.approx(expected, rel=1e-10)
+    idle = np.zeros(len(lag.constraints))
+    assert lag.at(margin).value(idle) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_class_factors_are_not_in_mean_losses(n_classes):
     y, margin, weight, _ = draw(n_classes)
     factor = np.random.default_rng(4).gamma(2.0, size=n_classes)
     lag = build(y, [log_loss() <= 0.1], weight=weight, factor=factor)
     statistics = lag.at(margin).statistics()
     p, labels = np.exp(log_probability(margin)), np.arange(n_classes)
-    expected = metrics.log_loss(y, p, sample_weight=weight * factor[y], labels=labels)
-    assert lag.objective(statistics) == pytest.approx(expected, rel=1e-10)
-    assert lag.at(margin).value(np.zeros(1)) == pytest.approx(expected, rel=1e-10)
     unweighted = metrics.log_loss(y, p, sample_weight=weight, labels=labels)
     assert lag.constraints.rates(statistics)[0] == pytest.approx(unweighted, rel=1e-10)
 
