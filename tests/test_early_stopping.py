@@ -72,7 +72,7 @@ def test_metrics_are_those_of_the_probabilities(library):
     }[library]
     options, given = {}, {}
     (options if library == "xgboost" else given)["eval_metric"] = list(names)
-    model = fit(library, make(library, [fnr() <= 0.15], n_estimators=20, **options), **given)
+    model = fit(library, make(library, [fnr() <= 0.2], n_estimators=20, **options), **given)
     assert model.multipliers_.any()
     y, prefixes = Y[HELD], probabilities_of_prefixes(model, 20)
     expected = [

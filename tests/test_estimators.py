@@ -68,7 +68,7 @@ def test_is_a_real_subclass_and_keeps_its_parameters(make, measure_on, binary):
 def test_fitted_attributes(make, binary):
     X, y = binary
     frame = pd.DataFrame(X, columns=list("abcdef"))
-    clf = make([fnr() <= 0.1, fpr() <= 0.5]).fit(frame, y)
+    clf = make([fnr() <= 0.2, fpr() <= 0.5]).fit(frame, y)
     assert clf.classes_.tolist() == [0, 1]
     assert clf.n_features_in_ == 6
     assert clf.feature_importances_.shape == (6,)
@@ -82,7 +82,7 @@ def test_fitted_attributes(make, binary):
         "constraint", "bound", "train", "held_out", "low", "high", "rows", "multiplier",
         "train_satisfied", "satisfied",
     ]  # fmt: skip
-    assert report.constraint.tolist() == ["fnr <= 0.1", "fpr <= 0.5"]
+    assert report.constraint.tolist() == ["fnr <= 0.2", "fpr <= 0.5"]
     for name in ("satisfied", "held_out", "low", "high", "rows"):
         assert report[name].isna().all(), name
     assert clf.group_report_.empty
@@ -93,7 +93,7 @@ def test_fitted_attributes(make, binary):
     assert clf.history_["error"].iloc[-1] == pytest.approx(np.mean(clf.predict(frame) != y))
     assert clf.history_["objective"].is_monotonic_decreasing
     assert (clf.history_.seconds.diff().dropna() >= 0).all()
-    assert clf.multipliers_.index.tolist() == ["fnr <= 0.1", "fpr <= 0.5"]
+    assert clf.multipliers_.index.tolist() == ["fnr <= 0.2", "fpr <= 0.5"]
 
 
 @BOTH

@@ -191,7 +191,7 @@ RULES = [
     fpr() <= 0.3,
     gap(selection_rate(), min_group_size=1) <= 0.05,
 ]
-TIGHT = [fnr() <= 0.005, fpr() <= 0.02, gap(selection_rate(), min_group_size=1) <= 0.01]
+TIGHT = [fnr() <= 0.005, fpr() <= 0.05, gap(selection_rate(), min_group_size=1) <= 0.01]
 
 
 def make(library, rules=RULES, **options):

@@ -42,12 +42,19 @@ a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
 
 **Shrinkage is a proximal term.** Those R rounds end where exact ones would with a further
 proximal term: a Newton step of curvature h, shrunk to the fraction p, is the full step with a term
-of weight h (1/p - 1) around its start. A booster's own learning rate thus is part of D / tau, and
-only what it leaves of 1 / tau is added, with the curvature of the loss at the scores of the path:
-nothing at rate 0.1 while most rows are in doubt, all of 1 / tau at rate one, for a rare class, or
-once most rows are learnt. On Adult (100 rounds at rate 0.1; gaps of four rates and equalized odds,
-both libraries) adding all of it on top of the shrinkage costs 0.3 to 0.5 points of accuracy at the
-same gap: the steps of cells that rules weigh on then are a third as long.
+of weight h (1/p - 1) around its start. A booster's own learning rate thus can be taken as part of
+D / tau, and only what it leaves of 1 / tau be added, with the curvature of the loss at the scores
+of the path: nothing at rate 0.1 while most rows are in doubt, all of 1 / tau at rate one, for a
+rare class, or once most rows are learnt. On Adult (100 rounds at rate 0.1; gaps of four rates and
+equalized odds, both libraries) adding all of it on top of the shrinkage costs 0.3 to 0.5 points of
+accuracy at the same gap: the steps of cells that rules weigh on then are a third as long.
+
+Steps of full length also learn by heart the few rows that a rule weighs on. Hence two exceptions.
+On a long path the term comes back, between 10 and 30 exact iterations (those of R rounds count p
+each); on validation rows of Adult (300 rounds at rate 0.1, cross-fitted, 6 splits) that gains
+0.0001 to 0.0020 of accuracy in each of four gaps and both libraries. And it is whole from the
+start where constraints are measured on the rows that trees are grown on, without a `schedule`:
+what such a fit learns by heart it believes.
 
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
@@ -93,6 +100,7 @@ SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
 GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproblem.
 LONGEST = 50.0  # Most that a dual step grows.
+COMES_BACK = (10.0, 30.0)  # Exact iterations at which the proximal term begins to, and is whole.
 
 
 @dataclass(frozen=True)
@@ -452,8 +460,8 @@ class ABPP:
         dual step needs it (diagonal preconditioning: the sensitivity of the other cells is zero,
         so their step may be as long as one likes). The others are held no more than the loss
         itself is curved at the constant model; with a rare class that is far less than 1 / tau,
-        and the booster keeps its pace on the many rows that no rule is about. From both goes what
-        shrinkage does already; see the module.
+        and the booster keeps its pace on the many rows that no rule is about. Where constraints
+        are measured elsewhere, what shrinkage does already goes from both; see the module.
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
@@ -462,7 +470,13 @@ class ABPP:
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
         held = np.where(self._weighed_on[1], self.inverse_tau, at_rest)
-        return np.maximum(held - self._loss_curvature * (1.0 / self.progress - 1.0), 0.0)
+        if self.schedule is None:
+            return held
+        left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
+        begins, is_whole = COMES_BACK
+        path = len(self.history) * self.progress
+        back = np.clip((path - begins) / (is_whole - begins), 0.0, 1.0)
+        return np.asarray(np.maximum(left, held * back))
 
     @property
     def inverse_tau(self) -> float:
