@@ -271,6 +271,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
         Parameters
         ----------
+        eval_X, eval_y : array-like or tuple of array-like, default=None
+            Evaluation sets as LightGBM 4.7 takes them, in the place of `eval_set`.
         sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
             Columns, one value per training row, that constraints may group by. Columns of X are
             found there when X is a DataFrame. Prediction never needs them.

@@ -237,7 +237,7 @@ def test_lightgbm_booster_is_otherwise_the_same(table, k):
     X, y = table
     clf = lgb.LGBMClassifier(n_estimators=200, learning_rate=0.5, verbose=-1, n_jobs=1)
     clf.fit(
-        X[:300], y[k][:300], eval_X=(X[300:],), eval_y=(y[k][300:],),
+        X[:300], y[k][:300], eval_set=[(X[300:], y[k][300:])],
         callbacks=[lgb.early_stopping(2, verbose=False)],
     )  # fmt: skip
     before = clf.booster_
