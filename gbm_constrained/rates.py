@@ -20,6 +20,7 @@ precision >= 0.9
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -713,19 +714,37 @@ class Constraint:
 
 _POSITIVE, _NEGATIVE = ClassPosition(1), ClassPosition(0)
 
-_ON_DOC = """on : label(...), dataset(...), dict, bool array or tuple, default=None
-        The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
-        selects by columns of the sensitive features or of X; a tuple intersects. A mask, of shape
-        (n_samples,), speaks of training rows: it has no value on an evaluation set."""
-
-_LABEL_DOC = """label : hashable, default=None
-        The class taken as positive, against all others; by default the last of two sorted
-        labels (``classes_[1]``), and several classes need it."""
+# Parts of several docstrings, in the place of their names in braces.
+_SHARED_DOCS = {
+    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
+    The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
+    selects by columns of the sensitive features or of X; a tuple intersects. A mask, of shape
+    (n_samples,), speaks of training rows: it has no value on an evaluation set.""",
+    "label": """label : hashable, default=None
+    The class taken as positive, against all others; by default the last of two sorted
+    labels (``classes_[1]``), and several classes need it.""",
+    "deployed": """classifier, str or array-like of shape (n_samples,)
+    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
+    of a column of its decisions, in the sensitive features or X; or its decisions on the
+    training rows, which do not survive cross-validation.""",
+    "groups": """by : str or list of str, default=None
+    Columns of the sensitive features, or of X when it is a DataFrame; several make
+    intersections. All sensitive features by default.
+missing : {"group", "raise"}, default="group"
+    Whether rows without a value are a group of their own, or an error.
+min_group_size : int, default=30
+    Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+small_groups : {"keep", "merge", "drop"}, default="keep"
+    Whether small groups are kept all the same, merged into one group, or left out.""",
+}
 
 
 def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    doc = function.__doc__ or ""
-    function.__doc__ = doc.replace("{on}", _ON_DOC).replace("{label}", _LABEL_DOC)
+    # From Python 3.13 on docstrings come without the indentation of the code.
+    doc = inspect.cleandoc(function.__doc__ or "")
+    for name, shared in _SHARED_DOCS.items():
+        doc = doc.replace(f"{{{name}}}", shared)
+    function.__doc__ = doc
     return function
 
 
@@ -958,12 +977,6 @@ def log_loss(*, on: Any = None) -> Rate:
     return _rate("log_loss", "log_loss", on)
 
 
-_DEPLOYED_DOC = """classifier, str or array-like of shape (n_samples,)
-        The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
-        of a column of its decisions, in the sensitive features or X; or its decisions on the
-        training rows, which do not survive cross-validation."""
-
-
 @_documented
 def churn(*, to: Any, on: Any = None) -> Rate:
     """Weighted fraction of rows whose decision differs from that of a deployed model.
@@ -1005,21 +1018,7 @@ def losses(*, to: Any, on: Any = None) -> Rate:
     return _rate("losses", "error", on, where=(Judged(Deployed.of("to", to), right=True),))
 
 
-for _function in (churn, wins, losses):
-    _function.__doc__ = (_function.__doc__ or "").replace("{deployed}", _DEPLOYED_DOC)
-
-
 # --- comparisons of groups --------------------------------------------------------------------
-
-_GROUPS_DOC = """by : str or list of str, default=None
-        Columns of the sensitive features, or of X when it is a DataFrame; several make
-        intersections. All sensitive features by default.
-    missing : {"group", "raise"}, default="group"
-        Whether rows without a value are a group of their own, or an error.
-    min_group_size : int, default=30
-        Groups in which the rate is taken over fewer rows are small: they are named in a warning.
-    small_groups : {"keep", "merge", "drop"}, default="keep"
-        Whether small groups are kept all the same, merged into one group, or left out."""
 
 
 def _columns(by: Any) -> tuple[Hashable, ...] | None:
@@ -1032,12 +1031,7 @@ def _columns(by: Any) -> tuple[Hashable, ...] | None:
     return (_plain(by),)
 
 
-def _grouped(function: Callable[..., Any]) -> Callable[..., Any]:
-    function.__doc__ = (function.__doc__ or "").replace("{groups}", _GROUPS_DOC)
-    return function
-
-
-@_grouped
+@_documented
 def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -> Each:
     """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
 
@@ -1050,7 +1044,7 @@ def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -
     return Each(rate=rate, by=_columns(by), **options)
 
 
-@_grouped
+@_documented
 def gap(
     rate: Rate,
     *,
@@ -1076,7 +1070,7 @@ def gap(
     return Gap(rate=rate, by=_columns(by), reference=_plain(reference), **options)
 
 
-@_grouped
+@_documented
 def ratio(
     rate: Rate,
     *,

@@ -321,7 +321,7 @@ def test_class_weights_move_the_objective_and_not_the_rates(library, options, pr
 @EACH
 def test_three_classes(library, problem):
     X, _, sex = problem
-    score = X[:, 0] + 0.5 * X[:, 1] + np.random.default_rng(3).normal(size=600) * (0.3 + sex)
+    score = X[:, 0] + 0.5 * X[:, 1] + np.random.default_rng(3).normal(size=600) * (0.3 + 1.5 * sex)
     y = np.digitize(score, [0.0, 1.2])
     labels = y if library == "xgboost" else np.array(["low", "mid", "top"])[y]
     top = 2 if library == "xgboost" else "top"

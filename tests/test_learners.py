@@ -81,7 +81,9 @@ def test_layouts_agree(n_classes):
     other = DictionaryLearner(lag, sparse.csr_matrix(X)).solve(8)
     np.testing.assert_allclose(other.weights, expected.weights, atol=1e-9)
     if n_classes > 2:
-        explicit = DictionaryLearner(lag, sparse.kron(X, np.eye(n_classes), format="csc"))
+        explicit = DictionaryLearner(
+            lag, sparse.kron(sparse.coo_array(X), np.eye(n_classes), format="csc")
+        )
         assert explicit.shape == (X.shape[1] * n_classes,)
         flat = explicit.solve(8).weights
         np.testing.assert_allclose(

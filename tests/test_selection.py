@@ -113,9 +113,12 @@ def test_mixture_is_the_optimum_of_the_linear_programme(table):
     assert expected.max() <= excess + 1e-7
     if excess < 1e-7:
         excess = 0.0
-    optimum = interior(errors, violations - excess)
-    if optimum is not None:
-        assert probability @ errors[chosen] == pytest.approx(optimum, abs=1e-5)
+    # Where prefixes violate rules by about as much, errors hang on the last digits of the bounds.
+    error, hair = probability @ errors[chosen], 1e-7
+    least = interior(errors, violations - excess - hair)
+    assert least is None or error >= least - 1e-5
+    most = interior(errors, violations - excess + hair)
+    assert most is None or error <= most + 1e-5
 
 
 def test_rules_met_in_the_mean_are_met_to_rounding():
@@ -179,7 +182,7 @@ DEFAULTS = {
     "xgboost": {"max_depth": 3, "n_jobs": 1},
     "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
 }
-ROUNDS = 61
+ROUNDS = 57
 OPTIONS = {
     "n_estimators": ROUNDS,
     "learning_rate": 0.3,
@@ -191,7 +194,7 @@ RULES = [
     fpr() <= 0.3,
     gap(selection_rate(), min_group_size=1) <= 0.05,
 ]
-TIGHT = [fnr() <= 0.005, fpr() <= 0.05, gap(selection_rate(), min_group_size=1) <= 0.01]
+TIGHT = [fnr() <= 0.01, fpr() <= 0.03, gap(selection_rate(), min_group_size=1) <= 0.01]
 
 
 def make(library, rules=RULES, **options):
