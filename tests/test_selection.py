@@ -182,7 +182,8 @@ DEFAULTS = {
     "xgboost": {"max_depth": 3, "n_jobs": 1},
     "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
 }
-ROUNDS = 57
+ROUNDS = 61
+LENGTHS = range(ROUNDS, ROUNDS + 20, 2)  # the last iterate of some is not the best
 OPTIONS = {
     "n_estimators": ROUNDS,
     "learning_rate": 0.3,
@@ -262,16 +263,21 @@ def values(rates):
 def test_best_is_a_prefix_and_reported_as_such(library, rules, problem, tmp_path):
     """The model is cut at the best iteration; the reports and its file are those of the rest."""
     X, y, sex, held, given = split(problem)
-    last = make(library, rules).fit(X, y, **given, **quiet(library))
-    best = make(library, rules, iterate="best").fit(X, y, **given, **quiet(library))
-    history = last.history_.iloc[1:]
-    worst = np.max(
-        [np.maximum(history[f"value[{rule}]"] - rule.bound, 0) for rule in rules], axis=0
-    )
-    cost = np.where(worst <= 1e-12, history.error, 10.0 + worst)
-    rounds = int(history["rounds"].iloc[cost.size - 1 - cost[::-1].argmin()])
-    assert (worst <= 1e-12).any() == (rules is RULES)
-    assert rounds < ROUNDS, "not a prefix, so that nothing is proved"
+    for n_estimators in LENGTHS:
+        options = {"n_estimators": n_estimators}
+        last = make(library, rules, **options).fit(X, y, **given, **quiet(library))
+        history = last.history_.iloc[1:]
+        worst = np.max(
+            [np.maximum(history[f"value[{rule}]"] - rule.bound, 0) for rule in rules], axis=0
+        )
+        cost = np.where(worst <= 1e-12, history.error, 10.0 + worst)
+        rounds = int(history["rounds"].iloc[cost.size - 1 - cost[::-1].argmin()])
+        assert (worst <= 1e-12).any() == (rules is RULES)
+        if rounds < n_estimators:
+            break
+    else:
+        pytest.fail("never a prefix, so that nothing is proved")
+    best = make(library, rules, iterate="best", **options).fit(X, y, **given, **quiet(library))
     booster = best.get_booster() if library == "xgboost" else best.booster_
     grown = booster.num_boosted_rounds() if library == "xgboost" else booster.current_iteration()
     assert grown == rounds
@@ -426,10 +432,15 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
 def test_history_ends_with_the_returned_classifier(library, problem):
     """Values of the last row are expectations, as in the report; so is the error."""
     X, y, _, _, given = split(problem)
-    fitted = make(library, iterate="randomized").fit(X, y, **given, **quiet(library))
-    assert len(fitted.prefixes_) > 1
+    for n_estimators in LENGTHS:
+        fitted = make(library, iterate="randomized", n_estimators=n_estimators)
+        fitted.fit(X, y, **given, **quiet(library))
+        if len(fitted.prefixes_) > 1:
+            break
+    else:
+        pytest.fail("never a mixture, so that nothing is proved")
     last, report = fitted.history_.iloc[-1], fitted.constraint_report_
-    assert last["rounds"] == ROUNDS
+    assert last["rounds"] == n_estimators
     for column, name in (("value", "train"), ("held_out", "held_out")):
         found = [last[f"{column}[{rule}]"] for rule in RULES]
         np.testing.assert_allclose(found, report[name], atol=1e-12)
