@@ -230,7 +230,7 @@ class Cells:
 
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
         """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
-        if len(self) > MASKED_SUM_CELLS:
+        if len(self) > MASKED_SUM_CELLS or len(self.views) > 1:
             return np.concatenate([view.sum(x, rows) for view in self.views])
         # A product with an indicator beats bincount, which waits on its own last addition. Its
         # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The

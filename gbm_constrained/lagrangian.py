@@ -121,7 +121,7 @@ class Lagrangian:
         self._row_tables: BinaryRowTables | None = None
         self._proximal: tuple[bytes, Array] | None = None
         self._several_views = len(cells.views) > 1
-        self._loss_by_cell = bool(constraints.B.nnz) or not cells.in_objective.all()
+        self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
         self._decided: Array | None = None
         self._decisions = np.zeros((len(cells), int(cells.classes.size)))
@@ -485,7 +485,8 @@ class Point:
             if lag._loss_by_cell:
                 sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
             else:
-                sums[0, n_classes] += loss.sum()
+                inside = lag._row_in_objective
+                sums[0, n_classes] += (loss if inside is None else loss * inside[rows]).sum()
             if lag._several_views:
                 continue
             predicted = lag.kernel.predicted(margin)

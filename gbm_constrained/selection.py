@@ -7,6 +7,8 @@ prefixes of one ensemble they cost nothing to store.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
@@ -14,6 +16,8 @@ from scipy.optimize import linprog
 from gbm_constrained.rows import Float
 
 MET = 1e-12  # Violation that is rounding.
+# By default programmes are solved to 1e-7, and smaller violations are traded for errors.
+FINE: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 LATE = 0.25  # Share of the prefixes that may stand for the last one.
 
 
@@ -94,6 +98,7 @@ def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], 
             A_eq=np.append(one, 0.0)[None],
             b_eq=unit,
             method="highs-ds",
+            options=FINE,
         )
         assert found.fun is not None
         # No slack: it would buy error with violations that count, and tiny probabilities.
@@ -105,6 +110,7 @@ def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], 
         A_eq=one[None],
         b_eq=unit,
         method="highs-ds",
+        options=FINE,
     )
     assert found.x is not None  # the simplex is not empty
     weight = np.maximum(found.x, 0.0)

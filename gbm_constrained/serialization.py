@@ -126,7 +126,7 @@ def _encode(value: Any) -> Any:
     if value is None or cls in (bool, int, str):
         return value
     if cls is float:
-        return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+        return value if math.isfinite(value) else {TAG: "float", "value": _lacking(value)}
     if cls is list:
         return [_encode(item) for item in value]
     if cls is tuple:
@@ -148,6 +148,11 @@ def _encode(value: Any) -> Any:
     if cls is np.ndarray:
         return _encode_array(value)
     return _encode_pandas(value)
+
+
+def _lacking(value: float) -> str:
+    """Write a number that JSON lacks, with the sign of a NaN, which repr leaves out."""
+    return "-nan" if math.isnan(value) and math.copysign(1.0, value) < 0 else repr(value)
 
 
 def _encode_instance(value: Any) -> dict[str, Any]:
@@ -270,7 +275,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _float(value: str) -> float:
-    if value not in ("nan", "inf", "-inf"):
+    if value not in ("nan", "-nan", "inf", "-inf"):
         raise ValueError(f"{value!r} is not a number that JSON lacks.")
     # The very object that most code takes for it: NaN equals itself only by identity.
     return np.nan if value == "nan" else float(value)

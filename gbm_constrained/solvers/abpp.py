@@ -463,8 +463,8 @@ class ABPP:
         dual step needs it (diagonal preconditioning: the sensitivity of the other cells is zero,
         so their step may be as long as one likes). The others are held no more than the loss
         itself is curved at the constant model; with a rare class that is far less than 1 / tau,
-        and the booster keeps its pace on the many rows that no rule is about. Where constraints
-        are measured elsewhere, what shrinkage does already goes from both; see the module.
+        and the booster keeps its pace on the many rows that no rule is about. From both goes
+        what shrinkage does already, as long as the path is short; see the module.
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
