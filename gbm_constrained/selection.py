@@ -18,7 +18,7 @@ from gbm_constrained.rows import Float
 MET = 1e-12  # Violation that is rounding.
 # By default programmes are solved to 1e-7, and smaller violations are traded for errors.
 FINE: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-LATE = 0.25  # Share of the prefixes that may stand for the last one.
+LATE = 0.5  # Share of the prefixes that may stand for the last one.
 
 
 def best_prefix(errors: Float, violations: Float) -> int:
@@ -53,7 +53,7 @@ def last_prefix(violations: Float) -> int:
     Returns
     -------
     int
-        Its position, in the last quarter.
+        Its position, in the later half.
     """
     worst = violations.max(axis=1, initial=0.0)
     late = np.where(worst > MET, worst, 0.0)[int(len(worst) * (1 - LATE)) :]
