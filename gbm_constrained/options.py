@@ -45,7 +45,7 @@ SOLVER_PARAMETERS_DOC = """
         Relative strong convexity claimed for the objective; above zero ABPP accelerates.
     iterate : {"last", "best", "ergodic", "randomized"}, default="last"
         Which iterate is returned: the last one (where constraints are measured on training rows
-        and it violates them, the last of the final quarter that meets them, or violates them
+        and it violates them, the last of the later half that meets them, or violates them
         least); the one of smallest error among those that meet all constraints, on the rows that
         these are measured on; the average of all that the theory of ABPP speaks of; or a
         distribution over prefixes of the ensemble that meets the constraints in the mean
