@@ -10,6 +10,7 @@ import numpy as np
 from .catalogue import PEERS
 from .frontiers import envelope
 from .report import OURS, cells_of, read
+from .rules import NEYMAN_PEARSON
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -31,8 +32,8 @@ def draw_frontiers(file: Path, trees: int, path: Path) -> None:
     """
     cells = {}
     for cell in cells_of(read(file, trees)):
-        # One panel for all levels of Neyman-Pearson, up to the widest.
-        key = cell.data, cell.task.split(" <= ")[0]
+        # One panel for all levels of Neyman-Pearson, up to the widest, whichever rate it bounds.
+        key = cell.data, NEYMAN_PEARSON if " <= " in cell.task else cell.task
         if key not in cells or cell.at > cells[key].at:
             cells[key] = cell
     data = list(dict.fromkeys(name for name, _ in cells))
@@ -69,7 +70,8 @@ def draw_frontiers(file: Path, trees: int, path: Path) -> None:
         ax.set_ylim(bottom - 0.05 * (top - bottom), top)
         ax.axhline(bottom, color="gray", linewidth=0.7, linestyle=":")
         ax.locator_params(nbins=5)
-        ax.set_title(f"{name}, {task.replace('_', ' ')}", fontsize=9)
+        rate = cell.task.split(" <= ")[0].replace("_", " ")
+        ax.set_title(f"{name}, {rate}", fontsize=9)
         ax.tick_params(labelsize=7)
     figure.supxlabel("what the rule bounds, on test rows")
     figure.supylabel("test accuracy (%)")
