@@ -269,6 +269,7 @@ class ConstrainedFit:
             self._check_certifiable(self.fresh)
         self.choice: Choice | None = None
         self.outcome: Outcome | None = None
+        self._final: Record
         self.feasibility: Feasibility | None = None
 
     def take(self, values: Any) -> Any:
@@ -622,22 +623,38 @@ class ConstrainedFit:
     def _prefixes(self, statistics: CellStatistics, rounds: int) -> list[Record]:
         """List the records of all prefixes of one round or more, up to `rounds`."""
         before = [r for r in self.solver.history if 0 < r.rounds < rounds]
-        return [*before, self._record(statistics, rounds)]
+        return [*before, self._measured(statistics, rounds)]
 
-    def _record(self, statistics: CellStatistics, rounds: int) -> Record:
-        """State of the solver after some rounds, which end no outer iteration."""
-        solver, lagrangian = self.solver, self.solver.lagrangian
+    def _measured(self, statistics: CellStatistics, rounds: int) -> Record:
+        """Record of a model that no outer iteration began with."""
+        lagrangian = self.solver.lagrangian
+        return self._record(
+            rounds,
+            lagrangian.objective(statistics),
+            lagrangian.error(statistics),
+            lagrangian.constraints.functionals(statistics),
+        )
+
+    def _seen(self, rounds: int) -> Record | None:
+        """Record of a model that an outer iteration began with; None where none did."""
+        found = [r for r in self.solver.history if r.rounds == rounds > 0]
+        if not found or not self._divisible or self._trained is not self._reported:
+            return None
+        return self._record(rounds, found[0].objective, found[0].error, found[0].functionals)
+
+    def _record(self, rounds: int, objective: float, error: float, functionals: Float) -> Record:
+        """State of the solver after some rounds, before the dual step."""
+        solver = self.solver
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
-        functionals = lagrangian.constraints.functionals(statistics)
         reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
         return replace(
             last,
             iteration=last.iteration + 1,
             rounds=rounds,
-            objective=lagrangian.objective(statistics),
-            error=lagrangian.error(statistics),
-            rates=lagrangian.constraints.rows_of(functionals),
+            objective=objective,
+            error=error,
+            rates=solver.lagrangian.constraints.rows_of(functionals),
             functionals=functionals,
             bregman=np.nan,
             seconds=solver.elapsed,
@@ -738,7 +755,9 @@ class ConstrainedFit:
             is_last = held is self.evaluation_sets[-1]
             if is_last or kept not in held.functionals_in or shift.any():
                 self.look_at(held, kept, shifted(held_margin(held, kept), shift), prefixes)
-        if margin is None or kept != rounds:
+        # Scoring all rows again takes as long as a fifth of a fit.
+        seen = None if shift.any() or prefixes is not None else self._seen(kept)
+        if seen is None and (margin is None or kept != rounds):
             margin = trained.margin(kept)
         if kept != rounds:
             trained.cut(kept)
@@ -747,7 +766,11 @@ class ConstrainedFit:
             estimator._threshold = shift
         elif shift.any():
             trained.shift(shift)
-        self.finish(shifted(margin, shift), kept, prefixes)
+        if seen is not None:
+            self._take(seen, seen.functionals)
+        else:
+            assert margin is not None
+            self.finish(shifted(margin, shift), kept, prefixes)
         self.describe(estimator)
         if self.checkpoint is not None:
             self.checkpoint.finish()
@@ -766,9 +789,7 @@ class ConstrainedFit:
             Those of a randomised classifier, whose expected rates are then reported.
         """
         statistics = self._statistics(margin)
-        self._final = self._record(statistics, rounds)
-        self.multipliers = self._final.multipliers
-        self._functionals = self._reported.functionals(statistics)
+        self._take(self._measured(statistics, rounds), self._reported.functionals(statistics))
         if prefixes is None:
             return
         records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
@@ -783,6 +804,11 @@ class ConstrainedFit:
             f = held.functionals_in[rounds]
             nothing = np.full((len(held.compiled.constraints), 2), np.nan)
             self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), held.source)
+
+    def _take(self, final: Record, functionals: Float) -> None:
+        """Take the record of the model that is returned, and the rates to report."""
+        self._final, self._functionals = final, functionals
+        self.multipliers = final.multipliers
 
     def look_at(
         self, held: UnseenRows, rounds: int, margin: Array, prefixes: pd.DataFrame | None
