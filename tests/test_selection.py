@@ -319,7 +319,7 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
         assert grown == kept
         report = clf.constraint_report_
         assert max(0.0, *(report.train - bounds).round(12)) == violation[kept]
-        late = [r for r in violation if r / 2 - 1 >= int(0.75 * (n // 2))]
+        late = [r for r in violation if r / 2 - 1 >= int(0.5 * (n // 2))]
         least = min(violation[r] for r in late)
         assert kept == (n if violation[n] == 0 else max(r for r in late if violation[r] == least))
         stepped_back += kept < n
