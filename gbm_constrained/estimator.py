@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
@@ -623,38 +624,40 @@ class ConstrainedFit:
     def _prefixes(self, statistics: CellStatistics, rounds: int) -> list[Record]:
         """List the records of all prefixes of one round or more, up to `rounds`."""
         before = [r for r in self.solver.history if 0 < r.rounds < rounds]
-        return [*before, self._measured(statistics, rounds)]
-
-    def _measured(self, statistics: CellStatistics, rounds: int) -> Record:
-        """Record of a model that no outer iteration began with."""
-        lagrangian = self.solver.lagrangian
-        return self._record(
-            rounds,
-            lagrangian.objective(statistics),
-            lagrangian.error(statistics),
-            lagrangian.constraints.functionals(statistics),
-        )
+        return [*before, self._record(statistics, rounds)]
 
     def _seen(self, rounds: int) -> Record | None:
-        """Record of a model that an outer iteration began with; None where none did."""
-        found = [r for r in self.solver.history if r.rounds == rounds > 0]
-        if not found or not self._divisible or self._trained is not self._reported:
-            return None
-        return self._record(rounds, found[0].objective, found[0].error, found[0].functionals)
+        """Record of a model that an outer iteration began with, before the dual step.
 
-    def _record(self, rounds: int, objective: float, error: float, functionals: Float) -> Record:
-        """State of the solver after some rounds, before the dual step."""
-        solver = self.solver
+        None where none did, or where that is not what the report is of.
+        """
+        if not self._divisible or self._trained is not self._reported:
+            return None
+        for trained_in, found in itertools.pairwise(self.solver.history):
+            if found.rounds == rounds:
+                return replace(
+                    found,
+                    bounds=trained_in.bounds,
+                    multipliers=trained_in.multipliers,
+                    bregman=np.nan,
+                    seconds=self.solver.elapsed,
+                )
+        return None
+
+    def _record(self, statistics: CellStatistics, rounds: int) -> Record:
+        """State of the solver after some rounds, which end no outer iteration."""
+        solver, lagrangian = self.solver, self.solver.lagrangian
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
+        functionals = lagrangian.constraints.functionals(statistics)
         reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
         return replace(
             last,
             iteration=last.iteration + 1,
             rounds=rounds,
-            objective=objective,
-            error=error,
-            rates=solver.lagrangian.constraints.rows_of(functionals),
+            objective=lagrangian.objective(statistics),
+            error=lagrangian.error(statistics),
+            rates=lagrangian.constraints.rows_of(functionals),
             functionals=functionals,
             bregman=np.nan,
             seconds=solver.elapsed,
@@ -789,7 +792,7 @@ class ConstrainedFit:
             Those of a randomised classifier, whose expected rates are then reported.
         """
         statistics = self._statistics(margin)
-        self._take(self._measured(statistics, rounds), self._reported.functionals(statistics))
+        self._take(self._record(statistics, rounds), self._reported.functionals(statistics))
         if prefixes is None:
             return
         records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
