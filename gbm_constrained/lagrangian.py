@@ -365,25 +365,17 @@ class Lagrangian:
         """
         key = table.tobytes()
         if self._proximal is None or self._proximal[0] != key:
-            self._proximal = (key, self._largest_entries(table.astype(self.dtype)))
+            first, *others = self.cells.views
+            entries = np.empty(self.n_samples, dtype=self.dtype)
+            table = table.astype(self.dtype)
+            for rows in self._blocks():
+                largest = first.look_up(table, rows, entries[rows])
+                for view in others:
+                    found = view.look_up(table, rows, np.empty_like(largest))
+                    np.maximum(largest, found, out=largest)
+            self._proximal = (key, entries)
         entries = self._proximal[1]
         return entries if self.n_classes == 2 else entries[:, None]
-
-    def _largest_entries(self, table: Array) -> Array:
-        """Find the largest entry of each row's cells."""
-        largest, least = table.max(), table.min()
-        reached = np.where(table == largest, self.cell_weight, 0.0)
-        # Those first that settle most rows; none where all entries are the least.
-        first, *others = sorted(self.cells.views, key=lambda view: -reached[view.cells].sum())
-        others = [view for view in others if table[view.cells].max() > least]
-        entries = np.empty(self.n_samples, dtype=table.dtype)
-        for rows in self._blocks():
-            block = first.look_up(table, rows, entries[rows])
-            for view in others:
-                below = np.flatnonzero(block < largest)
-                found = table[view.cells].take(view.small_codes[rows].take(below))
-                block[below] = np.maximum(found, block.take(below))
-        return entries
 
     def codes(self, rows: slice) -> Any:
         """Give what kernels look a block of rows up by."""
