@@ -1,10 +1,11 @@
 """Certificates: thresholds and choices that hold for the population, with a stated confidence.
 
-A threshold of one rate is an order statistic, with confidence ``1 - delta``
-(:func:`umbrella_threshold`), or meets the tighter bound of conformal risk control, in expectation
-(:func:`expected_bounds`). Among many decisions those are certified whose p-values
-(:mod:`gbm_constrained.p_values`) pass a procedure that certifies none of them wrongly, with
-confidence ``1 - delta``. Each function names its source.
+A threshold of one rate is an order statistic: one that holds with confidence ``1 - delta``
+(:func:`umbrella_threshold`), or in expectation (:func:`expected_threshold`), where rules in
+general meet the tighter bounds of conformal risk control (:func:`expected_bounds`). Among many
+decisions those are certified whose p-values (:mod:`gbm_constrained.p_values`) pass a procedure
+that certifies none of them wrongly, with confidence ``1 - delta``. Each function names its
+source.
 
 The rows must have been used for nothing else, neither to train nor to choose among models or
 thresholds, unless the choice itself is a procedure of this module.
@@ -24,7 +25,9 @@ from gbm_constrained.counts import CellCounts, blocks_of_rows
 
 __all__ = [
     "expected_bounds",
+    "expected_rank",
     "expected_slack",
+    "expected_threshold",
     "fixed_sequence",
     "holm",
     "learn_then_test",
@@ -121,11 +124,75 @@ def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
     ----------
     Tong, Feng and Li, 2018, Proposition 1: see :func:`umbrella_rank`.
     """
+    values = _checked(scores)
+    return _smallest(values, umbrella_rank(values.size, bound, delta))
+
+
+def _checked(scores: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or np.isnan(values).any():
         raise ValueError("scores must be one-dimensional and not NaN: give one for each row.")
-    k = umbrella_rank(values.size, bound, delta)
+    return values
+
+
+def _smallest(values: NDArray[np.float64], k: int) -> float:
+    """Give the k-th smallest value, counted from 1."""
     return float(np.partition(values, k - 1)[k - 1])
+
+
+def expected_rank(n: int, bound: float) -> int:
+    r"""Rank of the score that is a threshold of a rate which holds in expectation.
+
+    ``k = ceil((n + 1)(1 - bound))``: a further score, exchangeable with these, is above the k-th
+    smallest with probability `bound` at most, over the draw of all of them.
+
+    Parameters
+    ----------
+    n : int
+        Number of scores.
+    bound : float
+        Bound of the rate of scores above the threshold, in (0, 1).
+
+    Returns
+    -------
+    int
+        k: the threshold is the k-th smallest score, counted from 1.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than ``1 / bound - 1`` scores.
+
+    References
+    ----------
+    Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", ICLR 2024, Theorem 1,
+    for the loss that counts scores above a threshold: split conformal prediction.
+    """
+    k = ceil((n + 1) * (1.0 - bound) - 1e-9)
+    if k > n:
+        raise ValueError(
+            f"A bound of {bound:g} cannot hold in expectation by {n} rows: it needs "
+            f"{ceil(1.0 / bound - 1.0 - 1e-9)} at least. Give more rows, or raise the bound."
+        )
+    return k
+
+
+def expected_threshold(scores: ArrayLike, bound: float) -> float:
+    """Threshold of a rate of scores above it that holds in expectation.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        A score of each row, as for :func:`umbrella_threshold`.
+    bound : float
+        Largest allowed rate, in the mean over samples.
+
+    References
+    ----------
+    Angelopoulos et al., 2024, Theorem 1: see :func:`expected_rank`.
+    """
+    values = _checked(scores)
+    return _smallest(values, expected_rank(values.size, bound))
 
 
 def expected_slack(n: ArrayLike) -> Any:

@@ -3,27 +3,38 @@
 Training leaves a row of models, one for each outer iteration, and each gives a family of
 decisions as its threshold (or its class biases) moves. The choice among them is made by rows that
 the trees have not seen: the decision of smallest error under which all rules hold there. What is
-asked beyond that is a guarantee:
+asked beyond that is a guarantee, by rows that were used for nothing else:
 
-- ``"expected"``: each rule is tightened by what one more row could add, so that it holds in the
-  mean over samples (conformal risk control; see :func:`~.certificates.expected_bounds`).
-- ``"high_probability"``: rows that were used for nothing else test a sequence of decisions, from
-  the safest to the boldest, and the best one that passes is returned: all rules then hold in the
-  population with probability ``1 - delta``. The bound of one rate of one class has the exact
-  order-statistic threshold instead; see :func:`~.certificates.umbrella_threshold`.
+- ``"expected"``: the threshold is moved until each rule holds on them with what one more row could
+  add, so that it holds in the mean over samples (conformal risk control; see
+  :func:`~.certificates.expected_bounds`).
+- ``"high_probability"``: they test a sequence of decisions, from the safest to the boldest, and
+  the best one that passes is returned: all rules then hold in the population with probability
+  ``1 - delta``.
+
+The bound of one rate of one class has an exact order-statistic threshold in both
+(:func:`~.certificates.expected_threshold`, :func:`~.certificates.umbrella_threshold`), and
+decisions stay where they are if they are on its safe side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells
-from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
+from gbm_constrained.certificates import (
+    expected_bounds,
+    expected_threshold,
+    learn_then_test,
+    minimum_rows,
+    umbrella_threshold,
+)
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, blocks_of_rows, functionals_of
 from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
@@ -292,7 +303,6 @@ def choose(
     rounds_per_iteration: int,
     *,
     among_prefixes: bool,
-    bounds: Float | None = None,
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
@@ -307,16 +317,14 @@ def choose(
     among_prefixes : bool
         Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
         meets the rules, at the cost of no more than :data:`COSTLY` further errors.
-    bounds : ndarray of shape (m,), default=None
-        Tighter right-hand sides that must hold.
     """
+    asked = rows.compiled.b
 
     def at(prefix: int) -> Choice:
         """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
         start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
-        asked = rows.compiled.b if bounds is None else bounds
-        aimed = aims(rows.compiled, rows.cells, start, bounds)
+        aimed = aims(rows.compiled, rows.cells, start)
         found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=PRICE)
         used = asked
         if (aimed < asked).any():
@@ -335,7 +343,7 @@ def choose(
     if rows.cells.classes.size > 2:  # whose shifts take longer to find
         others = others[-FEW_PREFIXES:]
     best = min([*map(at, others), whole], key=_rank)
-    if bounds is None and rows.cells.classes.size == 2:
+    if rows.cells.classes.size == 2:
         violations = _violations_by_chance(rows, unshifted)
         if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
             excess = float(violations.max())
@@ -384,8 +392,23 @@ def expected(compiled: CompiledConstraints, cells: Cells) -> Float:
     return np.where(np.isnan(bounds), compiled.b, bounds)
 
 
-def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[float, str]]:
-    """Smallest p-value that any decisions on these rows could give each constraint, and why."""
+def least_values(rows: UnseenRows) -> Float:
+    """Smallest value that any decisions could give each row of constraints."""
+    return np.array(
+        [
+            -np.inf if blocks is None else sum(block.low for block in blocks)
+            for blocks in blocks_of_rows(rows.compiled)
+        ]
+    )
+
+
+def least_p_values(
+    compiled: CompiledConstraints, cells: Cells, level: float
+) -> list[tuple[float, str]]:
+    """Smallest p-value that any decisions on these rows could give each constraint, and why.
+
+    With the rows that would bring it down to `level`, for the bound of one rate.
+    """
     least = [(0.0, "")] * len(compiled.constraints)
     weight = cells.rows.weight
     count, squares = cells.count, cells.count
@@ -401,7 +424,11 @@ def least_p_values(compiled: CompiledConstraints, cells: Cells) -> list[tuple[fl
         owner = int(compiled.owner[j])
         if p > least[owner][0]:
             n = int(cells.count[np.ptp(cost, axis=1) > 0].sum())
-            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows."
+            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows"
+            if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
+                room = (float(compiled.b[j]) - blocks[0].low) / blocks[0].width
+                if 0.0 < room < 1.0:
+                    least[owner] = p, f"{least[owner][1]} and needs {minimum_rows(room, level)}"
     return least
 
 
@@ -439,22 +466,91 @@ def _monotone(rows: UnseenRows) -> tuple[Codes, int, float] | None:
         taken = taken[weight[taken] > 0]
         if taken.size and np.ptp(weight[taken]) > 0:
             return None  # the binomial argument is for rows that count alike
+    if not 0.0 < bound < 1.0:
+        return None
     return (taken, 1 - when, bound) if factor > 0 else (taken, when, 1.0 - bound)
 
 
-def _umbrella(rows: UnseenRows, margin: Array, delta: float) -> tuple[Float, float] | None:
-    """Shift of the exact order-statistic threshold, and its p-value; None where it is not for."""
+@dataclass(frozen=True)
+class _Limit:
+    """The boldest shift of a threshold under which one rate keeps what is promised.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (1,)
+        The shift.
+    towards : int
+        The class that decisions move towards as the rate falls.
+    """
+
+    shift: Float
+    towards: int
+
+    def clamp(self, shift: Float) -> Float:
+        """Shift nearest to another on the safe side."""
+        nearer = np.minimum if self.towards == 0 else np.maximum
+        return np.asarray(nearer(shift, self.shift))
+
+
+def _limit(
+    rows: UnseenRows, margin: Array, threshold: Callable[[Array, float], float]
+) -> _Limit | None:
+    """Find the shift of an order-statistic threshold of one rate; None where it is not for."""
     found = _monotone(rows)
-    if found is None or margin.ndim > 1 or not 0.0 < found[2] < 1.0:
+    if found is None:
         return None
     taken, towards, bound = found
     wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
-    smallest = umbrella_threshold(wrong, bound, delta)
+    smallest = threshold(wrong, bound)
     # Decided otherwise are the rows beyond it; the threshold lies midway to the next.
     beyond = wrong[wrong > smallest]
     cut = 0.5 * (smallest + beyond.min()) if beyond.size else smallest + 1.0
-    shift = np.array([-cut if towards == 0 else cut])
-    return shift, _p_value(rows, margin, shift)
+    return _Limit(np.array([-cut if towards == 0 else cut]), towards)
+
+
+def _within(limit: _Limit, chosen: UnseenRows, margin: Array, start: Choice) -> Choice:
+    """Decision of smallest error on the safe side of a limit, on the rows it is chosen by.
+
+    The library's own threshold stays where it is safe.
+    """
+    shift = limit.clamp(start.shift)
+    if start.shift.any():
+        curve = threshold_curve(margin, chosen.cells, chosen.compiled)
+        safe = limit.clamp(curve.shift) == curve.shift
+        at_limit = chosen.error(chosen.decisions(margin + limit.shift[0]))
+        fewest = curve.error[safe].min(initial=np.inf)
+        shift = limit.shift
+        if fewest < at_limit:
+            shift = curve.shift[safe & (curve.error == fewest)][:1]
+    return replace(start, shift=shift, error=chosen.error(chosen.decisions(margin + shift[0])))
+
+
+def hold_in_the_mean(
+    chosen: UnseenRows, margins: Margins, fresh: UnseenRows, fresh_margins: Margins, start: Choice
+) -> Choice:
+    """Move a decision until rules hold in the mean over samples of fresh rows.
+
+    Conformal risk control (Angelopoulos et al., 2024, Theorem 1): exact for one rate, whose
+    thresholds are nested; several rules and gaps meet the bounds of
+    :func:`~.certificates.expected_bounds` together.
+
+    Parameters
+    ----------
+    chosen, margins, fresh, fresh_margins, start
+        As for :func:`certify`.
+    """
+    margin = fresh_margins(start.rounds)
+    limit = _limit(fresh, margin, expected_threshold)
+    if limit is not None:
+        return _within(limit, chosen, margins(start.rounds), replace(start, excess=0.0))
+    bounds = expected(fresh.compiled, fresh.cells)
+    held = fresh.functionals(shifted(margin, start.shift), fresh.counts(
+        fresh.decisions(shifted(margin, start.shift))
+    ))  # fmt: skip
+    if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds).all():
+        return replace(start, excess=0.0)
+    found = best_shift(margin, fresh.cells, fresh.compiled, bounds=bounds, price=PRICE)
+    return replace(start, shift=found.value, error=found.error, excess=found.excess)
 
 
 def certify(
@@ -466,13 +562,16 @@ def certify(
     rounds: int,
     rounds_per_iteration: int,
     delta: float,
+    *,
+    among_prefixes: bool,
 ) -> Choice:
     """Find the decision of smallest error that fresh rows certify.
 
     Learn then Test (Angelopoulos et al., 2021, section 2.3): decisions are put in order by how
     safe they look on the rows they were chosen by, and tested in that order on fresh rows until
-    one fails; several prefixes share `delta`. Of those that passed, the one of least error on the
-    first rows is returned; where none did, the one of smallest p-value.
+    one fails; if any prefix may be better, some of them share `delta`. Of those that passed, the
+    one of least error on the first rows is returned; where none did, the one of smallest p-value.
+    One rate has an exact threshold instead.
 
     Parameters
     ----------
@@ -486,17 +585,18 @@ def certify(
         Length of the whole ensemble, and of an outer iteration.
     delta : float
         Probability of a false certificate, at most.
+    among_prefixes : bool
+        Whether any prefix may be better than the one of `start`.
     """
-    exact = _umbrella(fresh, fresh_margins(start.rounds), delta)
-    if exact is not None:
-        decided = chosen.decisions(margins(start.rounds) + exact[0][0])
-        error = chosen.error(decided)
-        return replace(start, shift=exact[0], error=error, p_value=exact[1], level=delta)
+    margin = fresh_margins(start.rounds)
+    limit = _limit(fresh, margin, partial(umbrella_threshold, delta=delta))
+    if limit is not None:
+        best = _within(limit, chosen, margins(start.rounds), start)
+        return replace(best, p_value=_p_value(fresh, margin, best.shift), level=delta)
     candidates = prefixes(rounds, rounds_per_iteration)
     near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
-    tested = [start.rounds, *(p for p in near if p != start.rounds)][:TESTED_PREFIXES]
-    if fresh.cells.classes.size > 2:
-        tested = tested[:1]
+    tested = [start.rounds, *(p for p in near if p != start.rounds)]
+    tested = tested[: sequences_of(fresh, among_prefixes)]
     sequences = [_sequence(chosen, margins(p), fresh, p) for p in tested]
     longest = max(len(sequence) for sequence in sequences)
     p_values = np.ones((len(sequences), longest))
@@ -518,6 +618,12 @@ def certify(
     if passed.any():
         return min(all_choices, key=lambda c: c.error)
     return min(all_choices, key=lambda c: c.p_value)
+
+
+def sequences_of(fresh: UnseenRows, among_prefixes: bool) -> int:
+    """Sequences of decisions that share `delta`; an exact threshold has all of it."""
+    several = fresh.cells.classes.size > 2
+    return 1 if several or not among_prefixes or _monotone(fresh) else TESTED_PREFIXES
 
 
 def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
@@ -566,9 +672,7 @@ def _standard_errors(
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 
-def aims(
-    compiled: CompiledConstraints, cells: Cells, functionals: Float, bounds: Float | None = None
-) -> Float:
+def aims(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Float:
     """Right-hand sides to aim at on unseen rows: those of comparisons lie a little further in.
 
     A comparison of groups is broken from two sides: whichever group is ahead, noise of the sample
@@ -577,7 +681,7 @@ def aims(
     (the rule of Breiman et al., 1984, section 3.4.3), but no further than half of the way to
     equality. All other rules are aimed at as they are.
     """
-    right = compiled.b if bounds is None else bounds
+    right = compiled.b
     compares = np.array([isinstance(c.expression, Gap) for c in compiled.constraints], dtype=bool)
     if not compares.any():
         return right

@@ -10,6 +10,10 @@ The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the 
 these rows and u_i what is the booster's own. Where Cochran's Q rejects that there is no u, the
 moment estimate of its variance counts in the interval of one model (a random-effects model;
 DerSimonian and Laird, "Meta-analysis in clinical trials", 1986).
+
+The model returned may also be of another kind than they are: where leaves need so many rows that
+boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
+its own training rows errors are at their fewest (:func:`broken_in_training`).
 """
 
 from __future__ import annotations
@@ -22,8 +26,9 @@ from scipy import stats
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.p_values import rows_beyond
 from gbm_constrained.rates import Ratio
-from gbm_constrained.rows import Codes, Float
+from gbm_constrained.rows import Bool, Codes, Float
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
 LEVEL = 0.95
@@ -111,6 +116,27 @@ def _sampling_variance(
         if np.isnan(squares[used]).any() or np.unique(together).size < together.size:
             variance[r] = np.nan
     return np.asarray(variance)
+
+
+def broken_in_training(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
+    """Whether a model breaks rules on the rows that it was trained on, beyond chance.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Its decisions on the training rows.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,), bool
+        False for rules that may ask for errors, such as gaps: these are not at their best there.
+    """
+    broken = np.zeros(len(compiled.constraints), dtype=bool)
+    beyond = rows_beyond(compiled, counts, (1.0 - LEVEL) / 2.0)
+    broken[compiled.owner[beyond & ~compiled.rewards_errors]] = True
+    return broken
 
 
 def of_one_booster(intervals: Float, values: Float, deviation: Float, n_boosters: int) -> Float:

@@ -23,6 +23,7 @@ from gbm_constrained.checks import (
     own_random_state,
 )
 from gbm_constrained.compiler import as_losses, compile_constraints, needs_of
+from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import (
     UNKNOWN,
     Choice,
@@ -32,10 +33,14 @@ from gbm_constrained.decision import (
     certify,
     choose,
     expected,
+    hold_in_the_mean,
     honest_decisions,
     least_p_values,
+    least_values,
+    sequences_of,
     shifted,
 )
+from gbm_constrained.disagreement import broken_in_training
 from gbm_constrained.feasibility import Feasibility, judge
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.history import history_frame
@@ -43,7 +48,8 @@ from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.progress import Progress
-from gbm_constrained.rows import Codes, Float, Rows, columns_of
+from gbm_constrained.rates import Constraint
+from gbm_constrained.rows import Bool, Codes, Float, Rows, columns_of
 from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
@@ -200,18 +206,23 @@ class ConstrainedFit:
         self.certified: Codes | None = None
         self.stack = self.whole = stack
         self._rows = rows
-        if options.guarantee == "high_probability":
+        if options.guarantee is not None:
+            if self._groups is not None:
+                raise ValueError(
+                    f"guarantee={options.guarantee!r} counts rows as independent, and groups says "
+                    f"that those of a group are not: leave the guarantee out, or give one row of "
+                    f"each group, without groups."
+                )
             cells = Cells(rows, [needs_of(constraint, rows) for constraint in options.constraints])
             share = options.calibration_fraction
             self.certified, self.kept = self._parts(np.arange(len(rows)), cells, share)
             self.stack, self._rows = stack.take(self.kept), rows.take(self.kept)
-            self._groups = self.take(self._groups)
         n = self.stack.sizes[0]
         self.y = self.stack.codes[:n]
         left = np.isin(np.arange(self.classes.size), self.y)
         if not left.all():
             raise ValueError(
-                f"guarantee='high_probability' sets aside all rows of class "
+                f"guarantee={options.guarantee!r} sets aside all rows of class "
                 f"{self.classes[~left].tolist()[0]!r}, which has too few of them: give more rows, "
                 f"drop the class, or leave the guarantee out."
             )
@@ -279,24 +290,35 @@ class ConstrainedFit:
 
     def _check_certifiable(self, rows: UnseenRows) -> None:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""
-        delta, share = self.options.delta, self.options.calibration_fraction
-        for constraint in self.options.constraints:
+        options, n = self.options, len(rows.cells.rows)
+        remedy = "Give more rows or a larger calibration_fraction, or relax the bound"
+        for constraint in options.constraints:
             if constraint.is_loss:
                 raise ValueError(
-                    f"guarantee='high_probability' cannot be given for {constraint}, a mean "
+                    f"guarantee={options.guarantee!r} cannot be given for {constraint}, a mean "
                     f"loss, which may be as large as it likes: bound an error rate, or leave the "
                     f"guarantee out."
                 )
-        for constraint, (least, why) in zip(
-            self.options.constraints, least_p_values(rows.compiled, rows.cells), strict=True
-        ):
-            if least > delta:
+        if options.guarantee == "expected":
+            short = np.flatnonzero(expected(rows.compiled, rows.cells) < least_values(rows))
+            for j in short[:1]:
                 raise ValueError(
-                    f"guarantee='high_probability' cannot be given for {constraint}: {why} With "
-                    f"not a single error the {len(rows.cells.rows)} rows that "
-                    f"calibration_fraction={share:g} sets aside leave a p-value of {least:.2g}, "
-                    f"above delta={delta:g}. Give more rows or a larger calibration_fraction, or "
-                    f"relax the bound or delta."
+                    f"guarantee='expected' cannot be given for {rows.compiled.rows[j]}: the {n} "
+                    f"rows that calibration_fraction={options.calibration_fraction:g} sets aside "
+                    f"are too few for it, even without a single error. {remedy}."
+                )
+            return
+        level = options.delta / sequences_of(rows, options.iterate == "best")
+        for constraint, (least, why) in zip(
+            options.constraints, least_p_values(rows.compiled, rows.cells, level), strict=True
+        ):
+            if least > level:
+                raise ValueError(
+                    f"guarantee='high_probability' cannot be given for {constraint}: {why}. With "
+                    f"not a single error the {n} rows that "
+                    f"calibration_fraction={options.calibration_fraction:g} sets aside leave a "
+                    f"p-value of {least:.2g}, above {level:.2g}, which delta={options.delta:g} "
+                    f"leaves to it. {remedy} or delta."
                 )
 
     def _make_lagrangian(self, index: Codes | None = None) -> Lagrangian:
@@ -358,6 +380,12 @@ class ConstrainedFit:
                 f"guarantee={self.options.guarantee!r} needs rows that the trees have not seen, "
                 f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
                 f"'holdout' (for dart and continued training with an evaluation set)."
+            )
+        if self.options.on_infeasible == "raise":
+            raise ValueError(
+                f"on_infeasible='raise' judges rules on rows that the trees have not seen, and "
+                f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
+                f"(for dart and continued training with an evaluation set), or 'warn'."
             )
         return "train"
 
@@ -490,10 +518,7 @@ class ConstrainedFit:
         if self.options.error_form == "log_loss":
             return None
         compiled, cells = lagrangian.constraints, lagrangian.cells
-        bounds = None
-        if self.options.guarantee == "expected":
-            bounds = expected(compiled, cells)
-        return lambda functionals: aims(compiled, cells, functionals, bounds)
+        return lambda functionals: aims(compiled, cells, functionals)
 
     def _follow(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -689,24 +714,25 @@ class ConstrainedFit:
             return None
         R = options.rounds_per_iteration
         after = functools.cache(functools.partial(margins, unseen))
-        bounds = None
-        if options.guarantee == "expected":
-            bounds = expected(unseen.compiled, unseen.cells)
         choice = Choice(rounds, np.zeros(self.columns), np.nan, 0.0)
         reported, scores = unseen, after(rounds)
         decisions = unseen.decisions(scores)
         functionals = unseen.functionals(scores, unseen.counts(decisions))
-        right = unseen.compiled.b if bounds is None else bounds
-        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - right
+        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
+        among = options.iterate == "best"
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
-            among = options.iterate == "best"
-            choice = choose(unseen, after, rounds, R, among_prefixes=among, bounds=bounds)
+            choice = choose(unseen, after, rounds, R, among_prefixes=among)
             scores = after(choice.rounds)
             decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
-        alike = unseen.decisions(shifted(scores, choice.shift))
+        alike, bounds = unseen.decisions(shifted(scores, choice.shift)), None
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
-            choice = certify(unseen, after, self.fresh, fresh, choice, rounds, R, options.delta)
+            given = unseen, after, self.fresh, fresh, choice
+            if options.guarantee == "expected":
+                choice = hold_in_the_mean(*given)
+                bounds = expected(self.fresh.compiled, self.fresh.cells)
+            else:
+                choice = certify(*given, rounds, R, options.delta, among_prefixes=among)
             reported, scores = self.fresh, shifted(fresh(choice.rounds), choice.shift)
             decisions = alike = self.fresh.decisions(scores)
         outcome = Outcome.of(reported, scores, decisions, alike)
@@ -794,6 +820,7 @@ class ConstrainedFit:
         statistics = self._statistics(margin)
         self._take(self._record(statistics, rounds), self._reported.functionals(statistics))
         if prefixes is None:
+            self._hold_against_training(statistics)
             return
         records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
         self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
@@ -807,6 +834,20 @@ class ConstrainedFit:
             f = held.functionals_in[rounds]
             nothing = np.full((len(held.compiled.constraints), 2), np.nan)
             self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), held.source)
+
+    def _hold_against_training(self, statistics: CellStatistics) -> None:
+        """Doubt rules that boosters of parts of the rows meet, and the model returned does not."""
+        if self.scouts is None or self.fresh is not None or self.feasibility is None:
+            return
+        assert self.unseen is not None
+        cells, weight = self._cells, self._cells.rows.weight
+        squares = cells.count if weight is None else cells.total(weight**2)
+        totals = cells.weight, squares, cells.count
+        counts = CellCounts(*(statistics.predicted * total[:, None] for total in totals))
+        values = self._reported.values(self._functionals)
+        held = self._reported.satisfied(self.unseen.values(self._final.rounds))
+        broken = held & broken_in_training(self._reported, counts)
+        self.feasibility = self.feasibility.refuted_by(values, broken)
 
     def _take(self, final: Record, functionals: Float) -> None:
         """Take the record of the model that is returned, and the rates to report."""
@@ -861,6 +902,7 @@ class ConstrainedFit:
             held_out, interval = compiled.values(outcome.functionals), outcome.intervals
         satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
         satisfied[np.isnan(held_out)] = pd.NA
+        satisfied[self._doubted()] = False
         return pd.DataFrame(
             {
                 "constraint": [str(c) for c in compiled.constraints],
@@ -875,6 +917,21 @@ class ConstrainedFit:
                 "satisfied": satisfied,
             }
         )
+
+    def _doubted(self) -> Bool:
+        """Rules that are not called satisfied, whatever their value on the unseen rows.
+
+        Those that a guarantee was asked for in vain, and those that the training rows refute.
+        """
+        found, choice = self.feasibility, self.choice
+        rules = self._reported.constraints
+        doubted: Sequence[Constraint] = ()
+        if found is not None and choice is not None and choice.uncertified:
+            doubted = found.conflict or rules
+        elif found is not None and self.outcome is not None and self.unseen is not None:
+            own = self.outcome.source == self.unseen.source
+            doubted = [rule.constraint for rule in found.refuted] if own else ()
+        return np.array([rule in doubted for rule in rules], dtype=bool)
 
     def group_report(self) -> pd.DataFrame:
         """One row per group of each constraint: its size and its rate."""

@@ -17,6 +17,8 @@ not seen. What is said of them rests on sampling error:
   even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
   It is also undecided if the boosters of the folds disagree on a rule that they meet together
   (:mod:`.disagreement`): what one of them does is then less certain by far than the sample is.
+  And if the model returned breaks a rule beyond chance on its own training rows, which other
+  boosters met on theirs: a rate of errors is at its lowest there.
 - **feasible**: none of these.
 
 Nothing is said where constraints are measured on training rows, and of mean losses, which have no
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
@@ -115,6 +117,8 @@ class RuleReached:
         The best value that any decision of the model has; of rules in conflict.
     with_others : float, default=NaN
         The best value of decisions that meet the other rules in conflict.
+    trained : float, default=NaN
+        Its value on training rows, where these refute it.
     """
 
     constraint: Constraint
@@ -124,6 +128,7 @@ class RuleReached:
     rows: int
     alone: float = np.nan
     with_others: float = np.nan
+    trained: float = np.nan
 
     @property
     def is_met_in_part(self) -> bool:
@@ -191,6 +196,9 @@ class Feasibility:
         Rates that cannot be judged.
     unsteady : tuple of RuleReached
         Rules that the boosters of the folds meet together, and disagree on.
+    refuted : tuple of RuleReached
+        Rules that the boosters of the folds meet, and the model returned does not, on its own
+        training rows.
     error : float
         0-1 error of the model returned, on unseen rows.
     constant_class : object
@@ -213,6 +221,7 @@ class Feasibility:
     rules: tuple[RuleReached, ...]
     too_few_rows: tuple[TooFewRows, ...]
     unsteady: tuple[RuleReached, ...]
+    refuted: tuple[RuleReached, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -290,11 +299,43 @@ class Feasibility:
         lines += [f"  {rule.constraint}: {rule}" for rule in self.rules]
         remedy = "Relax the bounds"
         if np.isfinite(self.p_value):
-            remedy += ", or give more rows to certify on: few of them leave no room for errors"
+            remedy += ", or give more rows to certify on, if it is these that leave no room"
         return "\n".join([*lines, f"{remedy}."])
 
+    def refuted_by(self, values: Float, broken: Bool) -> Feasibility:
+        """Add what the training rows of the model returned say against rules that seemed to hold.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_constraints,)
+            Value of each rule on the training rows.
+        broken : ndarray of shape (n_constraints,), bool
+            Rules that are broken there.
+        """
+        refuted = tuple(
+            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(broken)
+        )
+        status = "undecided" if refuted and self.status == "feasible" else self.status
+        return replace(self, status=status, refuted=refuted)
+
     def _doubts(self) -> list[str]:
-        return [self._few_message(), self._unsteady_message()]
+        return [self._few_message(), self._unsteady_message(), self._refuted_message()]
+
+    def _refuted_message(self) -> str:
+        if not self.refuted:
+            return ""
+        return "\n".join(
+            [
+                f"These rules hold on {self._rows}, by boosters of parts of the rows. The model "
+                f"returned, trained on all of them, breaks them on its own training rows:",
+                *(
+                    f"  {rule.constraint}: {rule}, and {rule.trained:.4f} on training rows"
+                    for rule in self.refuted
+                ),
+                "Boosters of fewer rows are other models here. Give more rows, let leaves be "
+                "smaller, or have the model itself measured: by guarantee= or an eval_set.",
+            ]
+        )
 
     def _unsteady_message(self) -> str:
         if not self.unsteady:
@@ -431,6 +472,7 @@ def judge(
         rules,
         tuple(few),
         tuple(unsteady),
+        (),
         error,
         constant,
         constant_error,

@@ -74,16 +74,18 @@ UNSEEN_PARAMETERS_DOC = """
         Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
         then costs nothing and is no longer unseen; a quarter of the rows without one.
     guarantee : {None, "expected", "high_probability"}, default=None
-        What is promised of new rows; see :mod:`gbm_constrained.decision`.
+        What is promised of new rows, by rows that are set aside for it; see
+        :mod:`gbm_constrained.decision`.
     delta : float, default=0.05
         Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
     calibration_fraction : float, default=0.2
-        Share of the rows that ``guarantee="high_probability"`` keeps for nothing else.
+        Share of the rows that a guarantee keeps for nothing else.
     probabilities : {"shifted", "calibrated"}, default="shifted"
         Whether the shift of the decisions is folded into the model, or kept beside it
         (``shift_``), where ``predict`` applies it and probabilities stay as trained.
     on_infeasible : {"warn", "raise"}, default="warn"
-        What to do about rules that cannot be met, once the model is trained.
+        What to do about rules that cannot be met, once the model is trained. "raise" is refused
+        where nothing judges them: on training rows, and of averages of models.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
         parent's metric; the rules on the last evaluation set, of which the last round that met
@@ -184,6 +186,12 @@ class SolverOptions:
             raise ValueError(
                 f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
+            )
+        if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"on_infeasible='raise' judges one prefix and threshold, and "
+                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
+                f"or on_infeasible='warn'."
             )
         _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):

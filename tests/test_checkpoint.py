@@ -172,8 +172,9 @@ def make(library, case, rows):
         more.update(eval_set=[(X, y), (X[:200], y[:200])])
     elif case == "certified":
         options.update(guarantee="high_probability", constraints=[fpr() <= 0.3])
-    elif case == "expected, groups":
+    elif case == "expected":
         options.update(guarantee="expected")
+    elif case == "groups":
         more.update(groups=np.arange(600) // 3)
     elif case in ("best", "ergodic", "randomized"):
         options.update(iterate=case)
@@ -235,7 +236,7 @@ def make(library, case, rows):
 CASES = [
     "crossfit", "train", "several", "several, watched", "holdout, weights",
     "watched, early stopping", "stopping on constraints", "stopping on both",
-    "training rows evaluated", "certified", "expected, groups", "best",
+    "training rows evaluated", "certified", "expected", "groups", "best",
     "ergodic", "randomized", "gap, weights", "several views, weights", "cbpr", "log_loss",
     "categories", "other rows", "start", "schedule",
     "ended while measuring", "ended while training", "samples", "native",
