@@ -54,7 +54,7 @@ from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
-from gbm_constrained.tables import take_rows
+from gbm_constrained.tables import is_same, take_rows
 from gbm_constrained.unseen import (
     PLENTY,
     Aim,
@@ -406,6 +406,11 @@ class ConstrainedFit:
         else:
             held = self._parts(everyone, self._cells, self.options.holdout_fraction or 0.25)[:1]
         folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
+        if not all(fold.training.size and fold.held.size for fold in folds):
+            raise ValueError(
+                f"holdout_fraction={self.options.holdout_fraction!r} of {everyone.size} rows "
+                f"leaves none to hold out, or none to train on: give another share."
+            )
         rows = np.sort(np.concatenate(held))
         lagrangian = self._make_lagrangian(rows)
         source = "out of fold" if measure_on == "crossfit" else "holdout"
@@ -572,7 +577,7 @@ class ConstrainedFit:
         ValueError
             If one is, and some of them are kept for certificates.
         """
-        found = [i for i, (X_i, y_i) in enumerate(pairs) if not (X_i is X and y_i is y)]
+        found = [i for i, pair in enumerate(pairs) if not all(map(is_same, pair, (X, y)))]
         if len(found) < len(pairs) and self.kept is not None:
             raise ValueError(
                 "eval_set holds the training rows, of which guarantee='high_probability' sets "

@@ -124,6 +124,11 @@ def tradeoff_curve(
     values.sort(reverse=rule(values[0])[0].sense == "<=")
     tables: list[pd.DataFrame] = []
     start = None
+    if len({len(rule(bound)) for bound in values}) > 1:
+        raise ValueError(
+            "constraint makes different numbers of rules of these bounds: let it return the same "
+            "rules for each, with other bounds."
+        )
     for bound in values:
         rules = rule(bound)
         model = clone(estimator).set_params(constraints=list(rules))
@@ -165,6 +170,11 @@ def _rule_of(
                 f"{constraint!r}."
             )
         return lambda bound: _not_empty(check_constraints(constraint(bound)))
+    if not hasattr(estimator, "constraints"):
+        raise TypeError(
+            f"estimator must be a classifier of this package, with constraints to bound, got "
+            f"{type(estimator).__name__}: use ConstrainedXGBClassifier or another one."
+        )
     own = check_constraints(estimator.constraints)
     if len(own) != 1:
         raise ValueError(
@@ -283,12 +293,14 @@ def np_roc_band(
         if wanted.ndim != 1 or not ((wanted >= 0.0) & (wanted <= 1.0)).all():
             raise ValueError(f"alpha must hold type I errors in [0, 1], got {alpha!r}.")
         threshold = threshold[np.searchsorted(serves, wanted, side="right") - 1]
+        threshold[wanted == 1.0] = -np.inf
         serves = wanted
     missed = np.searchsorted(positives, threshold, side="right")
     with np.errstate(invalid="ignore"):  # a quantile of Beta(0, .) is none
         lower = np.where(missed > 0, stats.beta.ppf(delta / 2, missed, m - missed + 1), 0.0)
         upper = np.where(missed < m, stats.beta.isf(delta / 2, missed + 1, m - missed), 1.0)
     lower[np.isposinf(threshold)] = 1.0  # nothing is above it, in these rows or any others
+    upper[np.isneginf(threshold)] = 0.0
     return pd.DataFrame(
         {
             "alpha": serves,

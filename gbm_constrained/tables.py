@@ -67,6 +67,20 @@ def take_rows(table: Any, index: Any) -> Any:
     return _safe_indexing(with_rows(table), index)
 
 
+def is_same(table: Any, other: Any) -> bool:
+    """Whether two tables, or arrays of labels, are one, or of one kind and equal."""
+    if table is other:
+        return True
+    if type(table) is not type(other) or np.shape(table) != np.shape(other):
+        return False
+    if sparse.issparse(table):
+        return bool((table != other).nnz == 0)
+    if hasattr(table, "equals"):
+        return bool(table.equals(other))
+    first, second = np.asarray(table), np.asarray(other)
+    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f" == second.dtype.kind)
+
+
 def _is_arrow(table: Any) -> bool:
     return hasattr(table, "column_names") and hasattr(table, "to_pandas")
 

@@ -18,7 +18,12 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.compiler import compile_constraints
-from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
+from gbm_constrained.counts import CellCounts
+from gbm_constrained.disagreement import (
+    broken_in_training,
+    deviation_of_boosters,
+    of_one_booster,
+)
 from gbm_constrained.rows import Rows
 
 N, FOLDS = 8000, 5
@@ -162,3 +167,45 @@ def test_folds_that_differ_are_told_of(library):
     even = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options).fit(X, y)
     assert not even.feasibility_.unsteady
     assert even.constraint_report_.loc[0, "high"] < 0.35
+
+
+# --- a model of another kind than the boosters of the folds -------------------------------------
+
+
+def test_what_is_broken_on_training_rows_beyond_chance():
+    """By hand: the exact lower limit of each rate; rules that may ask for errors are left out."""
+    y, group = np.arange(400) % 2, np.arange(400) // 2 % 2
+    rules = [fpr() <= 0.1, recall() >= 0.9, fnr() <= 0.5, gap(fpr(), by="g") <= 0.0]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns={"g": group}))
+    found = {}
+    for wrong in (20, 28, 29, 60):  # of 200 rows of either class
+        decided = np.where(np.arange(400) < 2 * wrong, 1 - y, y)
+        beyond = stats.binom.sf(wrong - 1, 200, 0.1) <= 0.025
+        found[wrong] = broken_in_training(compiled, CellCounts.of(cells, decided)).tolist()
+        assert found[wrong] == [beyond, beyond, False, False]
+    assert not found[20][0]
+    assert found[60][0]
+
+
+@pytest.mark.parametrize("library", CLASSES)
+def test_a_model_that_its_folds_know_nothing_of_is_told_of(library):
+    """Leaves of so many rows that three quarters of them cannot be split, and all can."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(160, 2))
+    y = (X[:, 0] + rng.normal(size=160) > 0.3).astype(int)
+    leaves = (
+        {"min_child_samples": 65} if "LGBM" in library.__name__ else {"min_child_weight": 16.0}
+    )
+    options = dict(n_estimators=30, n_jobs=1, random_state=0, **CLASSES[library], **leaves)
+    clf = library(constraints=[fpr() <= 0.05], **options)
+    with pytest.warns(FragileConstraintsWarning, match="breaks them on its own training rows"):
+        clf.fit(X, y)
+    report = clf.constraint_report_.loc[0]
+    assert report["held_out"] <= 0.05
+    assert report["train"] == pytest.approx(np.mean(clf.predict(X)[y == 0]))
+    assert report["train"] > 0.1
+    assert not report["satisfied"]
+    assert clf.feasibility_.status == "undecided"
+    (rule,) = clf.feasibility_.refuted
+    assert (rule.constraint, rule.trained) == (clf.constraints[0], report["train"])
+    assert f"{report['train']:.4f} on training rows" in str(clf.feasibility_)

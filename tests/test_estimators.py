@@ -358,6 +358,8 @@ def test_bound_outside_the_unit_interval(bound):
         ({"calibration_fraction": 1.5}, "calibration_fraction.*1.5"),
         ({"probabilities": "true"}, "probabilities.*'calibrated'.*'true'"),
         ({"on_infeasible": "ignore"}, "on_infeasible.*'raise'.*'ignore'"),
+        ({"on_infeasible": "raise", "iterate": "randomized"}, "on_infeasible.*'randomized'"),
+        ({"on_infeasible": "raise", "measure_on": "train"}, "on_infeasible.*'train'"),
         ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers.*1 rows.*fnr <= 0.1"),
         ({"initial_multipliers": [-1.0]}, "initial_multipliers.*non-negative"),
     ],

@@ -296,6 +296,17 @@ def test_the_returned_model_violates_least_and_is_reported():
         assert rule.with_others > rule.constraint.bound
 
 
+def test_what_is_not_certified_is_not_called_satisfied():
+    """Rules that hold on the rows that refuse the certificate: these are too few to tell."""
+    classifier, _ = fitted(CASES["not certified"])
+    report = classifier.constraint_report_
+    assert not report["satisfied"].any()
+    loose = [fnr() <= 0.9, fpr() <= 0.9]
+    classifier, told = fitted(Case(frauds, loose, "feasible", (), (), "xgboost", HIGH))
+    assert told == []
+    assert classifier.constraint_report_["satisfied"].all()
+
+
 def test_doubts_do_not_raise():
     for name in ("a group of few rows", "parity that leaves nothing"):
         _, told = fitted(CASES[name], on_infeasible="raise")

@@ -62,6 +62,11 @@ def test_a_bound_beyond_the_rows_is_met_by_rejecting_nothing():
     assert band.iloc[0, 2:].tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
+def test_a_bound_of_one_is_met_by_accepting_everything():
+    band = np_roc_band(*sample(np.random.default_rng(3), n=20), alpha=[1.0])
+    assert band.iloc[0].tolist() == [1.0, -np.inf, 1.0, 0.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("decimals", [None, 1], ids=["continuous", "ties"])
 def test_coverage(decimals):
     """Over 600 samples, each statement fails about as often as delta allows, and no more."""
@@ -246,5 +251,9 @@ def test_what_a_curve_refuses(data):
         tradeoff_curve(model, X, y, BOUNDS, X_test=X)
     with pytest.raises(TypeError, match="lambda b"):
         tradeoff_curve(model, X, y, BOUNDS, constraint=fnr())
+    with pytest.raises(ValueError, match="different numbers of rules"):
+        tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [fnr() <= b] * (1 + (b > 0.1)))
+    with pytest.raises(TypeError, match=r"classifier of this package.*LogisticRegression"):
+        tradeoff_curve(LogisticRegression(), X, y, BOUNDS)
     with pytest.raises(ValueError, match="no rule of a bound"):
         tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])

@@ -595,6 +595,18 @@ def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weight
 
 
 @BOTH
+@pytest.mark.parametrize("kind", ["array", "frame", "sparse"])
+def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table):
+    X, y = table[0], table[1]["binary"]
+    rows = {"array": np.array, "frame": pd.DataFrame, "sparse": sparse.csr_matrix}[kind](X)
+    model = make(library, [fnr() <= 0.1], measure_on="holdout")
+    model.fit(rows, y, eval_set=[(rows.copy(), y.copy())], **quiet(library))
+    assert model.constraint_report_["rows"].tolist() == ["holdout"]
+    model.fit(rows, y, eval_set=[(rows.copy(), 1 - y)], **quiet(library))
+    assert model.constraint_report_["rows"].tolist() == ["eval_set[0], watched"]
+
+
+@BOTH
 def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
     """The library is given others than the user's, and evaluates these as rows of their own."""
     X, y = table[0], table[1]["binary"]
@@ -617,6 +629,14 @@ def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, 
     model = make(library, [fnr() <= 0.3], guarantee="high_probability")
     with pytest.raises(ValueError, match=r"eval_set.*sets some aside"):
         model.fit(X, y, eval_set=[(X, y)])
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.9999])
+def test_a_part_without_rows_is_refused(share, table):
+    X, y = table[0], table[1]["binary"]
+    model = make("lightgbm", [fnr() <= 0.3], measure_on="holdout", holdout_fraction=share)
+    with pytest.raises(ValueError, match=rf"holdout_fraction={share}.*{y.size} rows"):
+        model.fit(X, y)
 
 
 def test_fewer_groups_than_parts_are_refused():
