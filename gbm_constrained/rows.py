@@ -59,8 +59,9 @@ class Attribute:
     Parameters
     ----------
     levels : tuple
-        Classes (and None for rows without a label), names of data sets, values of columns (one
-        tuple for each group), ``(False, True)`` of a mask, or the decisions of another model.
+        Classes (and None for rows without a label), names of data sets (None of the training
+        rows), values of columns (one tuple for each group), ``(False, True)`` of a mask, or the
+        decisions of another model.
     codes : ndarray of shape (n_samples,), integer
         Position of each row's level; ``len(levels)`` for a value that is not among them.
     """
@@ -242,7 +243,8 @@ class Rows:
             if self.like is not None:
                 raise UnavailableError("a named data set is part of a fit")
             sizes = [self.y.size] if self.sizes is None else self.sizes
-            return Attribute(("train", *self.sources), np.repeat(np.arange(len(sizes)), sizes))
+            # No data set is called None, as the training rows are here.
+            return Attribute((None, *self.sources), np.repeat(np.arange(len(sizes)), sizes))
         if isinstance(key, Mask):
             return self._membership(key)
         if isinstance(key, Deployed):

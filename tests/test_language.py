@@ -308,6 +308,13 @@ def test_rates_on_another_data_set(classes, labelled):
                 np.testing.assert_allclose(p.value(rate), expected[name], **EXACT, err_msg=name)
 
 
+def test_no_name_of_a_data_set_means_the_training_rows():
+    p = Problem(0)
+    p.sizes, p.sources = [100, 50], ("train",)
+    expected = np.average(p.predicted[100:], weights=p.w[100:])
+    np.testing.assert_allclose(p.value(selection_rate(on=dataset("train"))), expected, **EXACT)
+
+
 def test_no_joint_rate_is_silently_zero_without_labels():
     p = Problem(0)
     p.sizes, p.sources, p.codes[100:] = [100, 50], ("monitor",), -1
