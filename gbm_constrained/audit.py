@@ -618,7 +618,7 @@ def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.Dat
     satisfied[np.isnan(of.values[:-1])] = pd.NA
     return pd.DataFrame(
         {
-            "constraint": [str(c) for c in rules],
+            "constraint": compiled.names[:-1],
             "sense": [c.sense for c in rules],
             "bound": compiled.bounds[:-1],
             "value": of.values[:-1],
@@ -648,10 +648,8 @@ def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
 
 def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
     records = [
-        (str(constraint), str(group), group.size, of.functionals[k], *of.functional_intervals[k])
-        for constraint, span, groups in zip(
-            compiled.constraints, compiled.spans, compiled.groups, strict=True
-        )
+        (name, str(group), group.size, of.functionals[k], *of.functional_intervals[k])
+        for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True)
         for k, group in zip(range(span.start, span.stop), groups, strict=False)
     ]
     return pd.DataFrame(records, columns=list(GROUP_COLUMNS))
@@ -673,7 +671,7 @@ def _model_frame(
         verdicts = _verdicts(rules, of.intervals[:-1])
         counts = [verdicts.count(v) for v in VERDICTS]
         records.append((name, value, low, high, worst, *counts, *of.values[:-1]))
-    columns = [*MODEL_COLUMNS, *(f"value[{c}]" for c in rules)]
+    columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return pd.DataFrame(records, columns=columns)
 
 

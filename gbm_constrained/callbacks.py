@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.compiler import CompiledConstraints, unique_names
 from gbm_constrained.rates import Constraint, Grouped
 from gbm_constrained.solvers.abpp import Record
 
@@ -116,7 +116,7 @@ class ConstraintState:
     def rates(self) -> pd.Series[float]:
         """Every rate that the constraints speak of, of each group, by how it prints."""
         names = [name for j in range(len(self.constraints)) for name in self._rates_of(j)]
-        return pd.Series(self.record.functionals, index=names, name="rate")
+        return pd.Series(self.record.functionals, index=unique_names(names), name="rate")
 
     @cached_property
     def multipliers(self) -> pd.Series[float]:
@@ -125,7 +125,7 @@ class ConstraintState:
         return pd.Series(self.record.multipliers, index=index, name="multiplier")
 
     def _by_constraint(self, values: Any, name: str) -> pd.Series[float]:
-        return pd.Series(values, index=[str(c) for c in self.constraints], name=name)
+        return pd.Series(values, index=self.compiled.names, name=name)
 
     def _rates_of(self, j: int) -> list[str]:
         """Names of the functionals of a constraint."""

@@ -10,7 +10,8 @@ bounded by k to ``numerator - k denominator`` (multiplying through). The solver 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -120,6 +121,18 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
     return list(dict.fromkeys(keys))
 
 
+def unique_names(things: Iterable[Any]) -> list[str]:
+    """Tell how things print, with " #2" and so on after those that print as one before them.
+
+    Two masks of as many rows, or two deployed models, print alike.
+    """
+    names, times = [], Counter[str]()
+    for name in map(str, things):
+        times[name] += 1
+        names.append(name if times[name] == 1 else f"{name} #{times[name]}")
+    return names
+
+
 @dataclass(frozen=True)
 class CompiledConstraints:
     """Linear rows that a solver holds at most zero, and the values that users bounded.
@@ -139,7 +152,7 @@ class CompiledConstraints:
     b : ndarray of shape (m,)
         Right-hand sides of the rows, with the constants moved there.
     rows : tuple of str
-        How each row prints.
+        How each row prints, no two alike.
     owner : ndarray of shape (m,), intp
         The constraint that each row belongs to.
     spans : tuple of slice
@@ -174,6 +187,11 @@ class CompiledConstraints:
 
     def __len__(self) -> int:
         return self.b.size
+
+    @cached_property
+    def names(self) -> list[str]:
+        """How each constraint prints, no two alike."""
+        return unique_names(self.constraints)
 
     @cached_property
     def A(self) -> Any:  # noqa: N802 - mathematics
@@ -600,7 +618,7 @@ def _assemble(
         np.array(compiler.constants),
         R,
         np.array(compiler.right),
-        tuple(compiler.names),
+        tuple(unique_names(compiler.names)),
         np.array(owner, dtype=np.intp),
         tuple(spans),
         tuple(groups),

@@ -35,12 +35,12 @@ def history_frame(
     multipliers = np.array([compiled.totals(r.multipliers) for r in records])
     held = [held_out.values(r.rounds) for r in records] if held_out is not None else []
     columns: dict[str, Any] = {}
-    for j, constraint in enumerate(compiled.constraints):
-        columns[f"value[{constraint}]"] = values[:, j]
-        columns[f"bound[{constraint}]"] = (
-            np.array([r.bounds[j] for r in records]) if moving_bounds else constraint.bound
+    for j, (name, bound) in enumerate(zip(compiled.names, compiled.bounds, strict=True)):
+        columns[f"value[{name}]"] = values[:, j]
+        columns[f"bound[{name}]"] = (
+            np.array([r.bounds[j] for r in records]) if moving_bounds else bound
         )
-        columns[f"multiplier[{constraint}]"] = multipliers[:, j]
+        columns[f"multiplier[{name}]"] = multipliers[:, j]
         if held:
-            columns[f"held_out[{constraint}]"] = np.array(held)[:, j]
+            columns[f"held_out[{name}]"] = np.array(held)[:, j]
     return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)

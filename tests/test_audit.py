@@ -223,6 +223,15 @@ def test_verdicts(wrong, rule, verdict, satisfied):
     assert (verdict == "holds", verdict == "violated") == outside[rule.sense]
 
 
+def test_rules_that_print_alike_have_names_of_their_own():
+    X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
+    of = audit(Decides(y), X, y, [selection_rate(on=y == k) <= 0.4 for k in (0, 1)])
+    names = [f"selection_rate[mask of 50 rows] <= 0.4{suffix}" for suffix in ("", " #2")]
+    assert of.frame["constraint"].tolist() == names
+    assert of.models[[f"value[{name}]" for name in names]].iloc[0].tolist() == [0.0, 1.0]
+    pd.testing.assert_frame_equal(Audit.from_json(of.to_json()).models, of.models)
+
+
 def test_an_undefined_value_is_undecided():
     X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
     of = audit(Decides(np.zeros(100)), X, y, [precision() >= 0.5, fnr() <= 0.1])

@@ -101,6 +101,32 @@ def test_history_lines_are_the_columns_of_the_history(two_rules):
     assert list(lines) == []
 
 
+def test_rules_that_print_alike_have_histories_of_their_own(data):
+    """Two masks of as many rows print alike."""
+    first = np.arange(300) < 150
+    rules = [selection_rate(on=first) <= 0.1, fnr() <= 0.5, selection_rate(on=~first) <= 0.3]
+    seen = []
+    X, y = data[:2]
+    model = ConstrainedXGBClassifier(constraints=rules, n_estimators=12, measure_on="train")
+    model.fit(X, y, constraint_callbacks=[seen.append])
+    rule = "selection_rate[mask of 150 rows] <= 0."
+    names = (f"{rule}1", "fnr <= 0.5", f"{rule}3")
+    same = fitted(data, [selection_rate(on=m) <= 0.1 for m in (first, ~first)], held_out=False)
+    assert tuple(seen[0].values.index) == names
+    assert seen[0].rates.index.tolist() == [
+        "selection_rate[mask of 150 rows]", "fnr", "selection_rate[mask of 150 rows] #2"
+    ]  # fmt: skip
+    names = (f"{rule}1", f"{rule}1 #2")
+    assert same.multipliers_.index.tolist() == list(names)
+    chosen = same.predict(X)
+    last = same.history_.iloc[-1]
+    for name, rows in zip(names, (first, ~first), strict=True):
+        assert last[f"value[{name}]"] == pytest.approx(chosen[rows].mean())
+    display = ConstraintHistoryDisplay.from_estimator(same, violation=True)
+    assert display.constraints == names
+    assert MultipliersDisplay.from_estimator(same).constraints == names
+
+
 def test_multipliers_are_the_columns_of_the_history(two_rules):
     history = two_rules.history_
     display = MultipliersDisplay.from_estimator(two_rules, names={"fpr <= 0.2": "alarms"})
