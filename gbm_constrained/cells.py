@@ -28,7 +28,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained.rates import ClassPosition, Column, DataSet, Judged, Label, Selector
+from gbm_constrained.rates import (
+    MISSING,
+    ClassPosition,
+    Column,
+    DataSet,
+    Judged,
+    Label,
+    Selector,
+)
 from gbm_constrained.rows import Codes, Float, Key, Rows, key_of
 
 MASKED_SUM_CELLS = 12
@@ -269,9 +277,10 @@ class Cells:
         known = self.rows.attribute(key).levels
         if isinstance(selector, Column):
             if (selector.value,) not in known:
+                missing = f" on={{{selector.name!r}: None}} selects the rows without a value."
                 raise ValueError(
                     f"{selector} selects no row: the values of {selector.name!r} are "
-                    f"{[level[0] for level in known]}."
+                    f"{[level[0] for level in known]}.{missing * ((MISSING,) in known)}"
                 )
             return np.asarray(levels == known.index((selector.value,)))
         if isinstance(selector, DataSet):

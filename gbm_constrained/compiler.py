@@ -22,6 +22,7 @@ from scipy import sparse
 from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
 from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
+    MISSING,
     ClassPosition,
     Column,
     Constraint,
@@ -39,7 +40,7 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
-from gbm_constrained.rows import MISSING, Columns, Float, Key, Rows, UnavailableError, key_of
+from gbm_constrained.rows import Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
@@ -468,9 +469,11 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
         wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
         reference = [g for g in groups if g.name == wanted]
         if not reference:
+            missing = " reference=numpy.nan is the group of the rows without a value."
             raise ValueError(
                 f"{constraint}: reference={e.reference!r} is not among the groups "
                 f"{[g.name if len(by) > 1 else g.name[0] for g in groups]}."
+                f"{missing * any(g.name == (MISSING,) for g in groups)}"
             )
         groups = [g for g in groups if g is not reference[0]] + reference
     fewest = 2 if isinstance(e, Gap) and not isinstance(e.reference, Overall) else 1

@@ -41,6 +41,7 @@ import numpy as np
 
 from gbm_constrained import presets, rates
 from gbm_constrained.rates import (
+    MISSING,
     Column,
     Constraint,
     DataSet,
@@ -792,6 +793,8 @@ def _literal(value: Any) -> str:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
         raise _NotTextError(f"{value!r} as a value has no text")
+    if value == MISSING:
+        return "None"
     if value is None or type(value) in (bool, int, float):
         return repr(value)
     if type(value) is not str:
@@ -934,6 +937,8 @@ def _grouped(grouped: Grouped) -> str:
 def _reference(reference: Any) -> str:
     if isinstance(reference, Overall):
         return "overall"
+    if reference == MISSING:
+        raise _NotTextError("None as a reference is none: name the rows without a value")
     if not isinstance(reference, tuple):
         return _literal(reference)
     values = ", ".join(map(_literal, reference))

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
@@ -64,6 +65,22 @@ SmallGroups: TypeAlias = Literal["keep", "merge", "drop"]
 def _plain(value: Any) -> Any:
     """Values of numpy as Python's own: they print, compare and hash alike."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+@dataclass(frozen=True, repr=False)
+class MissingValue:
+    """What stands in the place of a missing value (None, NaN, NaT, NA); no value equals it."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = MissingValue()
+
+
+def _level(value: Any) -> Any:
+    """Give a value of a column as it is known among the levels of groups."""
+    return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else _plain(value)
 
 
 # --- which rows -------------------------------------------------------------------------------
@@ -249,7 +266,7 @@ def _selectors(on: Any) -> tuple[Selector, ...]:
     if isinstance(on, (Label, ClassPosition, Column, DataSet, Mask, Judged)):
         return (on,)
     if isinstance(on, Mapping):
-        return tuple(Column(_plain(name), _plain(value)) for name, value in on.items())
+        return tuple(Column(_plain(name), _level(value)) for name, value in on.items())
     return (Mask.from_array(on),)
 
 
@@ -718,8 +735,9 @@ _POSITIVE, _NEGATIVE = ClassPosition(1), ClassPosition(0)
 _SHARED_DOCS = {
     "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
     The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
-    selects by columns of the sensitive features or of X; a tuple intersects. A mask, of shape
-    (n_samples,), speaks of training rows: it has no value on an evaluation set.""",
+    selects by columns of the sensitive features or of X, ``{"sex": None}`` the rows without a
+    value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
+    value on an evaluation set.""",
     "label": """label : hashable, default=None
     The class taken as positive, against all others; by default the last of two sorted
     labels (``classes_[1]``), and several classes need it.""",
@@ -1021,6 +1039,12 @@ def losses(*, to: Any, on: Any = None) -> Rate:
 # --- comparisons of groups --------------------------------------------------------------------
 
 
+def _reference(reference: Any) -> Any:
+    if isinstance(reference, tuple):
+        return tuple(map(_level, reference))
+    return None if reference is None else _level(reference)
+
+
 def _columns(by: Any) -> tuple[Hashable, ...] | None:
     if by is None:
         return None
@@ -1062,12 +1086,12 @@ def gap(
     rate : Rate
         The rate of each group.
     reference : value, tuple of values or ``overall``, default=None
-        Compare every other group with this one only (a tuple names an intersection), or every
-        group with the rate of all rows, as fairlearn does; the gap is then the largest absolute
-        difference.
+        Compare every other group with this one only (a tuple names an intersection, NaN the rows
+        without a value), or every group with the rate of all rows, as fairlearn does; the gap is
+        then the largest absolute difference.
     {groups}
     """
-    return Gap(rate=rate, by=_columns(by), reference=_plain(reference), **options)
+    return Gap(rate=rate, by=_columns(by), reference=_reference(reference), **options)
 
 
 @_documented
@@ -1094,4 +1118,5 @@ def ratio(
         Added to the right-hand side.
     {groups}
     """
-    return Ratio(rate=rate, by=_columns(by), reference=_plain(reference), slack=slack, **options)
+    reference = _reference(reference)
+    return Ratio(rate=rate, by=_columns(by), reference=reference, slack=slack, **options)

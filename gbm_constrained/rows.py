@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained.rates import (
+    MISSING,
     ClassPosition,
     Column,
     DataSet,
@@ -33,8 +34,6 @@ Bool: TypeAlias = NDArray[np.bool_]
 Columns: TypeAlias = tuple[Hashable, ...]
 # "label", "source" (which data set), columns that make groups, a mask, another model.
 Key: TypeAlias = Literal["label", "source"] | Columns | Mask | Deployed
-
-MISSING = "missing"
 
 
 class UnavailableError(ValueError):
@@ -347,6 +346,11 @@ class Rows:
         decided = position[codes]
         if (decided[: self.n_training] == len(known)).any():
             strange = [value for value in levels if value not in known]
+            if strange == [MISSING]:
+                raise ValueError(
+                    "The other model's decisions hold missing values: it must decide on every "
+                    "training row. Drop these rows, or fill the decisions in."
+                )
             raise ValueError(
                 f"The other model decides {strange[0]!r}, which is not among the classes of y: "
                 f"{self.classes.tolist()}."

@@ -45,6 +45,7 @@ from gbm_constrained.rates import (
     Judged,
     Label,
     Mask,
+    MissingValue,
     Overall,
     Predicted,
     Quotient,
@@ -66,7 +67,7 @@ CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
-        Mask, Overall, Predicted, Quotient, Rate, Ratio, Term,
+        Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
         Estimate, Feasibility, RuleReached, TooFewRows,
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ from scipy import sparse
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import each, error_rate, gap, selection_rate, tpr
+from gbm_constrained.rates import MISSING, each, error_rate, gap, selection_rate, tpr
 from gbm_constrained.rows import Rows, columns_of
 
 N = 60
@@ -37,7 +37,8 @@ def groups_of(columns, by=None, features=(), n=N, **options):
 def expected_of(column):
     """The same by pandas, rows without a value last."""
     column = pd.Series(column, dtype=object).map(lambda v: "missing" if pd.isna(v) else v)
-    return pd.Series(PREDICTED[: len(column)]).groupby(column.to_numpy()).mean().to_dict()
+    found = pd.Series(PREDICTED[: len(column)]).groupby(column.to_numpy()).mean()
+    return found.rename({"missing": MISSING}).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -117,17 +118,17 @@ DAY = datetime.date(2020, 1, 1)
         (7 * (AGE == 0), [0, 7]),
         (AGE * 1.5, [0.0, 1.5, 3.0]),
         (AGE.astype(np.uint8), [0, 1, 2]),
-        (np.where(AGE == 0, None, SEX), ["F", "M", "missing"]),
-        (np.where(AGE == 0, np.nan, AGE), [1.0, 2.0, "missing"]),
-        (pd.array(np.where(AGE == 0, None, AGE), dtype="Int64"), [1, 2, "missing"]),
+        (np.where(AGE == 0, None, SEX), ["F", "M", MISSING]),
+        (np.where(AGE == 0, np.nan, AGE), [1.0, 2.0, MISSING]),
+        (pd.array(np.where(AGE == 0, None, AGE), dtype="Int64"), [1, 2, MISSING]),
         (pd.array(AGE == 0, dtype="boolean"), [False, True]),
-        (pd.Series(np.where(AGE == 0, None, SEX)), ["F", "M", "missing"]),
+        (pd.Series(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
         (pd.Categorical(SEX, categories=["X", "M", "F"]), ["F", "M"]),
-        (pd.Categorical(SEX).remove_categories("F"), ["M", "missing"]),
+        (pd.Categorical(SEX).remove_categories("F"), ["M", MISSING]),
         (pd.Categorical(AGE, ordered=True), [0, 1, 2]),
-        (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", "missing"]),
-        (np.array([None] * N), ["missing"]),
-        (np.array([DAY] * 30 + [None] * 30), [DAY, "missing"]),
+        (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
+        (np.array([None] * N), [MISSING]),
+        (np.array([DAY] * 30 + [None] * 30), [DAY, MISSING]),
     ],
     ids=lambda x: str(getattr(x, "dtype", x)),
 )
@@ -143,9 +144,9 @@ def test_values_of_every_type(column, names):
 def test_values_of_several_types_in_one_column():
     column = np.array([0, "a", None, 2.5, np.nan, True] * 10, dtype=object)
     found = groups_of({"c": column})
-    assert {name for (name,) in found} == {0, "a", 2.5, True, "missing"}
-    assert list(found)[-1] == ("missing",)
-    assert found[("missing",)] == pytest.approx(
+    assert {name for (name,) in found} == {0, "a", 2.5, True, MISSING}
+    assert list(found)[-1] == (MISSING,)
+    assert found[(MISSING,)] == pytest.approx(
         PREDICTED[(np.arange(N) % 6 == 2) | (np.arange(N) % 6 == 4)].mean()
     )
 
@@ -154,7 +155,7 @@ def test_missing_values_in_intersections():
     sex = np.where(AGE == 0, None, SEX)
     columns = {"sex": sex, "age": AGE}
     found = groups_of(columns)
-    assert set(found) == {("missing", 0), *((s, a) for s in "FM" for a in (1, 2))}
+    assert set(found) == {(MISSING, 0), *((s, a) for s in "FM" for a in (1, 2))}
     with pytest.raises(ValueError, match="sex, age has missing values"):
         groups_of(columns, missing="raise")
     assert len(groups_of(columns, "age", missing="raise")) == 3

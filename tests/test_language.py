@@ -23,6 +23,7 @@ from gbm_constrained.cells import VIEW_CELLS
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.rates import (
+    MISSING,
     Constraint,
     accuracy,
     churn,
@@ -542,11 +543,28 @@ def test_rows_without_a_value():
     p.sizes, p.sources = None, ()
     p.sex[::3] = None
     compiled = p.measured(each(tpr(), **rate) <= 0.5)[3]
-    assert [g.name[0] for g in compiled.groups[0]] == ["F", "M", "missing"]
-    found = p.value(selection_rate(on={"sex": "missing"}))
-    np.testing.assert_allclose(found, np.average(p.predicted[::3], weights=p.w[::3]), **EXACT)
+    assert [g.name[0] for g in compiled.groups[0]] == ["F", "M", MISSING]
+    for nothing in (None, np.nan, pd.NA, pd.NaT):
+        found = p.value(selection_rate(on={"sex": nothing}))
+        np.testing.assert_allclose(found, np.average(p.predicted[::3], weights=p.w[::3]), **EXACT)
+    with pytest.raises(ValueError, match=r"'M', missing\]\. on=\{'sex': None\} selects the"):
+        p.value(selection_rate(on={"sex": "missing"}))
     with pytest.raises(ValueError, match="sex has missing values: fill them in"):
         p.measured(full)
+    p.sex[::3] = "missing"  # a value like any other
+    p.measured(full)
+    p.sex[1::3] = None
+    compared = gap(tpr(), by="sex", reference=np.nan, min_group_size=1) <= 0.5
+    groups = p.measured(compared)[3].groups[0]
+    assert [g.name[0] for g in groups] == ["F", "M", "missing", MISSING]
+    values = [p.value(selection_rate(on={"sex": value})) for value in ("missing", None)]
+    expected = [np.average(p.predicted[i::3], weights=p.w[i::3]) for i in (0, 1)]
+    np.testing.assert_allclose(values, expected, **EXACT)
+    by_default = gap(tpr(), by="sex", min_group_size=1) <= 0.5
+    assert (gap(tpr(), by="sex", reference=None, min_group_size=1) <= 0.5) == by_default
+    unknown = gap(tpr(), by="sex", reference="X", min_group_size=1) <= 0.5
+    with pytest.raises(ValueError, match=r"missing\]\. reference=numpy\.nan is the group of the"):
+        p.measured(unknown)
 
 
 # --- linear rows ----------------------------------------------------------------------------
@@ -749,6 +767,8 @@ PRINTED = {
     "gap(tpr, by=['sex', 'age']) <= 0.02": gap(tpr(), by=["sex", "age"]) <= 0.02,
     "gap(tpr, by='sex', reference='F') <= 0.1": gap(tpr(), by="sex", reference="F") <= 0.1,
     "gap(tpr, reference=overall) <= 0.1": gap(tpr(), reference=overall) <= 0.1,
+    "fpr[sex=missing] <= 0.1": fpr(on={"sex": None}) <= 0.1,
+    "gap(tpr, by='sex', reference=missing) <= 0.1": gap(tpr(), by="sex", reference=np.nan) <= 0.1,
     "gap(fpr[mask of 3 rows], by='sex', drop below 5) <= 0.1": gap(
         fpr(on=MASK), by="sex", small_groups="drop", min_group_size=5
     )
@@ -994,6 +1014,7 @@ def test_rows_that_are_no_mask(on, dtype, shape):
         (churn(to=OLD) <= 0.1, "decisions have 5 entries, but the training data have 150 rows"),
         (churn(to=[2] * 150) <= 0.1, "The other model decides 2, which is not among the classes"),
         (churn(to=["0"] * 150) <= 0.1, "The other model decides '0'"),
+        (churn(to=[np.nan] * 150) <= 0.1, "The other model's decisions hold missing values"),
         (churn(to="sex") <= 0.1, "The other model decides 'F', which is not among the classes"),
         (churn(to="age") <= 0.1, "column 'age' is neither"),
         (fpr(on=(label(1), label(0))) <= 0.1, "is taken over no rows at all"),

@@ -246,11 +246,12 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 moderate = st.floats(-1e6, 1e6).filter(lambda x: abs(x) > 1e-6)
 texts = st.text(max_size=8) | st.sampled_from(["yes", "overall", "None", "true", 'q"\\', "é_1"])
 values = texts | st.integers() | st.booleans() | finite
+levels = st.none() | values
 binary_label = st.none() | values
 selectors = st.recursive(
     st.builds(label, values)
     | st.builds(dataset, texts)
-    | st.dictionaries(texts | st.integers(), values, min_size=1, max_size=3),
+    | st.dictionaries(texts | st.integers(), levels, min_size=1, max_size=3),
     lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple),
     max_leaves=4,
 )
@@ -308,7 +309,7 @@ def comparisons(draw):
             },
         )
     )
-    reference = st.none() | st.just(overall) | values | st.lists(values, min_size=1).map(tuple)
+    reference = st.none() | st.just(overall) | values | st.lists(levels, min_size=1).map(tuple)
     kind = draw(st.sampled_from([each, gap, ratio]))
     if kind is not each:
         options["reference"] = draw(reference)

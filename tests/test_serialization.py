@@ -61,7 +61,7 @@ names = st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.text()))
 selectors = st.one_of(
     labels.map(label),
     st.text().map(dataset),
-    st.dictionaries(names, labels, min_size=1, max_size=2),
+    st.dictionaries(names, st.none() | labels, min_size=1, max_size=2),
     hnp.arrays(bool, st.integers(1, 20)),
 )
 where = st.one_of(st.none(), selectors, st.tuples(selectors, selectors))
@@ -101,7 +101,7 @@ def constraints(draw):
         "min_group_size": draw(st.one_of(st.integers(1, 99), st.integers(1, 99).map(np.int64))),
         "small_groups": draw(st.sampled_from(["keep", "merge", "drop"])),
     }
-    reference = draw(st.one_of(st.none(), st.just(overall), labels))
+    reference = draw(st.one_of(st.none(), st.just(overall), st.just(np.nan), labels))
     kind = draw(st.sampled_from(["rate", "each", "gap", "ratio", "quotient"]))
     sense = draw(st.sampled_from(["<=", ">="]))
     try:
