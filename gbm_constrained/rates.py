@@ -20,10 +20,13 @@ precision >= 0.9
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
+import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -170,9 +173,13 @@ class Mask:
         return f"Mask({self})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Deployed:
     """Decisions of another model: a fitted classifier, a column, or one decision per row.
+
+    Equal if these are: of two models, if their pickles are, so that a rule that was sent to
+    another process equals the rule that stayed. Copies share the model, which is only ever asked;
+    fit it anew as another object, with a rule of its own.
 
     Parameters
     ----------
@@ -208,8 +215,37 @@ class Deployed:
             )
         return cls(decisions=tuple(decisions.tolist()))
 
+    @property
+    def _but_the_model(self) -> tuple[Any, ...]:
+        return type(self.model), self.column, self.decisions, self.forgotten
+
+    @cached_property
+    def _contents(self) -> bytes | None:
+        """Digest of the model, or None where it has no pickle."""
+        try:
+            # Which equal strings are one object shows in a pickle, and no more in that of a copy.
+            copied = pickle.loads(pickle.dumps(self.model))
+            return hashlib.sha256(pickle.dumps(copied)).digest()
+        except Exception:  # of whichever library the model is
+            return None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Deployed):
+            return NotImplemented
+        if self._but_the_model != other._but_the_model:
+            return False
+        if self.model is other.model:
+            return True
+        return self._contents is not None and self._contents == other._contents
+
     def __hash__(self) -> int:
-        return hash((id(self.model), self.column, self.decisions, self.forgotten))
+        return hash(self._but_the_model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Deployed:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __str__(self) -> str:
         if self.column is not None:

@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn import metrics
 from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.cells import VIEW_CELLS
@@ -820,6 +824,56 @@ def test_equality_is_by_content():
     assert (fnr() <= 0.1) != (fnr() <= 0.2) != (fnr() >= 0.2)
     assert gap(fnr(), by="sex") == gap(fnr(), by=["sex"]) != gap(fnr())
     assert fpr(on={"age": np.int64(3)}) == fpr(on={"age": 3})
+
+
+MODELS = {
+    "logistic": LogisticRegression,
+    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "forest": lambda: RandomForestClassifier(5, random_state=0),
+    "lightgbm": lambda: ConstrainedLGBMClassifier(n_estimators=3, verbose=-1),
+    "xgboost": lambda: ConstrainedXGBClassifier(n_estimators=3, verbosity=0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rules_with_another_model_are_equal_by_what_it_is(name):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    model, other = MODELS[name]().fit(X, y), MODELS[name]().fit(X, 1 - y)
+    rule = churn(to=model) <= 0.1
+    copied = pickle.loads(pickle.dumps(model))
+    twins = [travel(rule) for travel in TRAVELS]
+    for twin in (*twins, churn(to=copied) <= 0.1):
+        assert twin == rule
+        assert hash(twin) == hash(rule)
+        assert pickle.loads(pickle.dumps(twin)) == rule
+    assert rule != (churn(to=other) <= 0.1)
+    assert churn(to=model) - churn(to=copied) == 0 * churn(to=model)
+
+
+def test_a_model_without_a_pickle_equals_itself_alone():
+    constant = lambda X: np.zeros(len(X))  # noqa: E731
+    model = Constant(constant)
+    assert churn(to=model) == churn(to=model) == copy.deepcopy(churn(to=model))
+    assert churn(to=model) != churn(to=Constant(constant))
+
+
+class Counting(BaseEstimator):
+    """A model that counts how often it is asked."""
+
+    asked = 0
+
+    def predict(self, X):
+        Counting.asked += 1
+        return np.zeros(len(X), dtype=int)
+
+
+def test_equal_models_are_asked_once():
+    p = Problem(0)
+    p.features = [np.zeros((p.n, 1))]
+    rules = [churn(to=Counting()) <= 0.1, wins(over=Counting()) <= 0.2]
+    p.measured(*rules, *clone(Holder(rules)).constraints)
+    assert Counting.asked == 1
 
 
 @pytest.mark.parametrize("text", PRINTED)
