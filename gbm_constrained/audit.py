@@ -633,7 +633,7 @@ def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.Dat
 
 
 def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
-    """Rows that any term of a constraint is taken over, in any of its groups."""
+    """Rows with weight that any term of a constraint is taken over, in any of its groups."""
     constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
     inside = np.zeros(len(view), dtype=bool)
     for term in constraint.terms:
@@ -643,7 +643,7 @@ def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
     if groups and not everyone:
         levels = frozenset[int]().union(*(group.levels for group in groups))
         inside &= np.isin(view.levels[groups[0].by], list(levels))
-    return int(cells.count[view.cells][inside].sum())
+    return int(cells.weighted_count[view.cells][inside].sum())
 
 
 def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:

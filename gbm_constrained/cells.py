@@ -142,6 +142,8 @@ class Cells:
         Total weight of each cell.
     count : ndarray of shape (n_cells,)
         Number of rows of each cell.
+    weighted_count : ndarray of shape (n_cells,)
+        Number of those with a positive weight: a weight of zero leaves a row out.
     in_objective : ndarray of shape (n_cells,), bool
         Whether a cell holds training rows, rather than those of a further data set.
 
@@ -187,9 +189,10 @@ class Cells:
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
         self.count = reduce_sum(self.total())
-        self.weight = self.count
+        self.weight = self.weighted_count = self.count
         if rows.weight is not None:
             self.weight = reduce_sum(self.total(rows.weight))
+            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
 
     def _size(self, keys: Sequence[Key]) -> int:
         return prod(self.rows.attribute(key).size for key in keys)
@@ -220,8 +223,10 @@ class Cells:
             View(view.small_codes[index], view.cells, view.levels) for view in self.views
         )
         part.rows = self.rows.take(index)
-        part.weight = self.reduce_sum(part.total(part.rows.weight))
-        part.count = self.reduce_sum(part.total())
+        part.count = part.weight = part.weighted_count = self.reduce_sum(part.total())
+        if part.rows.weight is not None:
+            part.weight = self.reduce_sum(part.total(part.rows.weight))
+            part.weighted_count = self.reduce_sum(part.total(part.rows.weight > 0))
         return part
 
     def __len__(self) -> int:

@@ -59,7 +59,7 @@ class Group:
     name : tuple
         One value for each column.
     size : int
-        Rows that the rate is taken over.
+        Rows that the rate is taken over, without those of weight zero.
     """
 
     by: Columns
@@ -428,13 +428,12 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
-    weight, count = cells.weight[view.cells], cells.count[view.cells]
+    count, weighted = cells.count[view.cells], cells.weighted_count[view.cells]
     groups, sizes = [], []
     for i, level in enumerate(levels):
         group = Group(by, frozenset([i]), level)
         taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
-        in_rate = min((count[inside].sum() for inside in taken_over), default=0)
-        weighs = all(weight[inside].sum() > 0 for inside in taken_over)
+        in_rate = min((weighted[inside].sum() for inside in taken_over), default=0)
         in_group = view.levels[by] == i
         if not (count[in_group & cells.in_objective[view.cells]].any() or in_rate):
             continue  # a value of rows of other data sets
@@ -443,7 +442,7 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
                 f"{constraint}: {', '.join(map(str, by))} has missing values: fill them in, drop "
                 f"these rows, or make them a group with missing='group'."
             )
-        sizes.append(int(in_rate) if weighs else 0)
+        sizes.append(int(in_rate))
         groups.append(replace(group, size=sizes[-1]))
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:

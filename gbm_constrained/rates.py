@@ -788,6 +788,7 @@ missing : {"group", "raise"}, default="group"
     Whether rows without a value are a group of their own, or an error.
 min_group_size : int, default=30
     Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+    Rows of weight zero do not count.
 small_groups : {"keep", "merge", "drop"}, default="keep"
     Whether small groups are kept all the same, merged into one group, or left out.""",
 }

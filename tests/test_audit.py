@@ -169,6 +169,16 @@ def test_weights_are_repetitions_in_values(unseen, binary):
     assert (widths[0] > widths[1]).all()
 
 
+def test_rows_of_weight_zero_are_left_out(unseen, binary):
+    X, y, sensitive, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    kept = np.arange(y.size) % 3 > 0
+    weighted = audit(model, X, y, RULES, sensitive_features=sensitive, sample_weight=kept)
+    part = audit(model, X[kept], y[kept], RULES, sensitive_features=sensitive[kept])
+    for name in ("frame", "groups"):
+        pd.testing.assert_frame_equal(getattr(weighted, name), getattr(part, name))
+
+
 def test_intervals_of_rates_are_exact(unseen, binary):
     X, y, sensitive, _ = unseen
     model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
