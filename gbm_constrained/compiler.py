@@ -119,7 +119,24 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
             rows.attribute(key)
         except UnavailableError as error:
             raise UnavailableError(f"{constraint}: {error}") from None
+    _check_columns_of_data_sets(constraint, rows)
     return list(dict.fromkeys(keys))
+
+
+def _check_columns_of_data_sets(constraint: Constraint, rows: Rows) -> None:
+    """Refuse groups of rows that none of them could be in."""
+    expression = constraint.expression
+    by = columns_by(expression, rows) if isinstance(expression, Grouped) else ()
+    for term in constraint.terms:
+        columns = [*by, *(s.name for s in term.on if isinstance(s, Column))]
+        for source in (s.name for s in term.on if isinstance(s, DataSet)):
+            for name in columns:
+                if source in rows.sources and not rows.has_column(source, name):
+                    raise ValueError(
+                        f"{constraint}: column {name!r} is not known of the rows of data set "
+                        f"{source!r}. Rows of data sets have groups only from columns of X, as "
+                        f"sensitive_features are of the training rows: make it a column of X."
+                    )
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:

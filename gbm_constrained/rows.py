@@ -288,6 +288,11 @@ class Rows:
             )
         return parts[0] if len(parts) == 1 else np.concatenate([p.astype(object) for p in parts])
 
+    def has_column(self, source: str, name: Hashable) -> bool:
+        """Whether the rows of a further data set have a column."""
+        i = 1 + self.sources.index(source)
+        return i < len(self.features) and name in names_of(self.features[i])
+
     def _groups(self, names: Columns) -> Attribute:
         if not names:
             raise UnavailableError(

@@ -12,7 +12,7 @@ from scipy import sparse
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import MISSING, each, error_rate, gap, selection_rate, tpr
+from gbm_constrained.rates import MISSING, dataset, each, error_rate, gap, selection_rate, tpr
 from gbm_constrained.rows import Rows, columns_of
 
 N = 60
@@ -267,6 +267,25 @@ def test_groups_of_evaluation_rows():
     model = fitted(rules, X[200:], y[200:], **options)
     assert model.constraint_report_.held_out.isna().all()
     assert model.constraint_report_.satisfied.isna().all()
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_rows_of_data_sets_have_groups_from_columns_of_the_features_only(booster):
+    X, y, sex = problem()
+    monitor = {"mon": X[:100]}
+    for rule in (
+        gap(selection_rate(on=dataset("mon")), by="sex") <= 0.1,
+        gap(selection_rate(on=dataset("mon"))) <= 0.1,
+        each(selection_rate(on=dataset("mon")), by="sex") <= 0.1,
+        selection_rate(on=(dataset("mon"), {"sex": "F"})) <= 0.1,
+    ):
+        with pytest.raises(ValueError, match="as sensitive_features are of the training rows"):
+            fitted([rule], X, y, booster, sensitive_features={"sex": sex}, datasets=monitor)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(int))
+    rule = gap(selection_rate(on=dataset("mon")), by="sex") <= 0.1
+    model = fitted([rule], frame, y, booster, datasets={"mon": frame[:100]})
+    sizes = [(sex[:100] == s).sum() for s in "MF"]
+    assert model.group_report_.rows.tolist() == sizes
 
 
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
