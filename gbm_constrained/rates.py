@@ -586,8 +586,12 @@ class Grouped(Expression):
         """What differs from the defaults, as it prints."""
         by = self.by[0] if self.by is not None and len(self.by) == 1 else self.by
         text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
-        if self.small_groups != "keep":
+        if self.missing != Grouped.missing:
+            text += f", missing={self.missing!r}"
+        if self.small_groups != Grouped.small_groups:
             text += f", {self.small_groups} below {self.min_group_size}"
+        elif self.min_group_size != Grouped.min_group_size:
+            text += f", min_group_size={self.min_group_size}"
         return text
 
     def __str__(self) -> str:
@@ -632,6 +636,11 @@ class Ratio(Gap):
             )
         if not _number(self.slack) or not 0.0 <= self.slack < math.inf:
             raise ValueError(f"slack must be a non-negative number, got {self.slack!r}.")
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        return super().options + (f", slack={self.slack:g}" if self.slack else "")
 
     def __le__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")

@@ -22,7 +22,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    parse_constraint,
+)
 from gbm_constrained.cells import VIEW_CELLS
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
@@ -783,10 +787,23 @@ PRINTED = {
         fpr(on=MASK), by="sex", small_groups="drop", min_group_size=5
     )
     <= 0.1,
+    "ratio(selection_rate, by='sex', slack=0.03) >= 0.8": ratio(
+        selection_rate(), by="sex", slack=0.03
+    )
+    >= 0.8,
+    "gap(tpr, by='sex', missing='raise', min_group_size=5) <= 0.1": gap(
+        tpr(), by="sex", missing="raise", min_group_size=5
+    )
+    <= 0.1,
     "ratio(selection_rate, by='sex') >= 0.8": ratio(selection_rate(), by="sex") >= 0.8,
     "each(recall, by='region') >= 0.8": each(recall(), by="region") >= 0.8,
     "each(log_loss) <= 2.5": each(log_loss()) <= 2.5,
 }
+
+
+def test_a_comparison_prints_as_it_is_read():
+    comparison = ratio(fpr(), by="g", reference="a", slack=0.03, missing="raise", min_group_size=9)
+    assert parse_constraint(str(comparison >= 0.8)) == (comparison >= 0.8)
 
 
 @pytest.mark.parametrize("text", PRINTED)
