@@ -575,8 +575,7 @@ def _happens(cells: Cells, j: int, term: Term) -> NDArray[np.bool_]:
     if term.event in ("error", "correct"):
         return wrong if term.event == "error" else ~wrong
     assert not isinstance(term.event, str)
-    chosen = classes == cells.class_index(term.event.target)
-    return np.broadcast_to(chosen, wrong.shape)
+    return np.broadcast_to(cells.is_class(term.event.target), wrong.shape)
 
 
 def _normal(values: Float, spread: Float, level: float) -> Float:

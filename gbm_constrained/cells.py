@@ -301,6 +301,12 @@ class Cells:
             return np.asarray(judged & ((levels == labels) == selector.right))
         return np.asarray(levels == 1)
 
+    def is_class(self, target: Label | ClassPosition) -> NDArray[np.bool_]:
+        """Whether each class is the one that a selector names, or is not the one it excludes."""
+        named = np.arange(self.classes.size) == self.class_index(target)
+        excluded = isinstance(target, Label) and target.excluded
+        return np.asarray(~named if excluded else named)
+
     def class_index(self, selector: Label | ClassPosition) -> int:
         """Class index that a selector of rows or of predictions names."""
         if isinstance(selector, ClassPosition):

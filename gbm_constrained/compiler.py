@@ -392,7 +392,7 @@ class _Compiler:
         cells = self.cells
         classes = np.arange(cells.classes.size)
         if isinstance(term.event, Predicted):
-            return classes == cells.class_index(term.event.target)
+            return cells.is_class(term.event.target)
         if isinstance(term.event, Differs):
             return classes != view.levels[term.event.deployed][:, None]
         wrong = classes != cells.labels[view.cells][:, None]

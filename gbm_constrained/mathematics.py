@@ -135,7 +135,9 @@ def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
 def _event(term: Term, classes: Classes) -> str:
     event = term.event
     if isinstance(event, Predicted):
-        return DECISION + _operator("=") + _class(event.target, classes)
+        excluded = isinstance(event.target, Label) and event.target.excluded
+        sign = NOT_EQUAL if excluded else "="
+        return DECISION + _operator(sign) + _class(event.target, classes)
     if isinstance(event, Differs):
         return DECISION + _operator(NOT_EQUAL) + _decision_of(event.deployed)
     return DECISION + _operator(NOT_EQUAL if event == "error" else "=") + LABEL

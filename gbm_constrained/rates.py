@@ -311,7 +311,7 @@ def _selectors(on: Any) -> tuple[Selector, ...]:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A row is predicted as one class: a label, or the binary classes' position."""
+    """A row is predicted as a class, or as any but one: a label, or the binary position."""
 
     target: Label | ClassPosition
 
@@ -929,11 +929,8 @@ def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    negative, positive = _classes(label)
-    if isinstance(negative, ClassPosition):
-        return _rate("tnr", Predicted(negative), on, (negative,))
-    term = Term(_name("fpr", label), Predicted(positive), (negative,), _selectors(on))
-    return Rate(((-1.0, term),), 1.0)
+    negative, _ = _classes(label)
+    return _rate(_name("tnr", label), Predicted(negative), on, (negative,))
 
 
 @_documented

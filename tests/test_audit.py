@@ -41,6 +41,7 @@ from gbm_constrained import (
     ratio,
     recall,
     selection_rate,
+    tnr,
     wins,
 )
 from gbm_constrained.audit import Audit, audit
@@ -347,14 +348,17 @@ def test_several_classes(several):
     model = LGBMClassifier(n_estimators=10, verbose=-1, n_jobs=1).fit(X[:800], names[y[:800]])
     X, y = X[800:], names[y[800:]]
     rules = [*NeymanPearson({"w": 0.2, "z": 0.5}), confusion("w", "x") <= 0.2, log_loss() <= 1.0]
+    rules += [tnr("w") >= 0.5]
     of = audit(model, X, y, rules)
     decided = model.predict(X)
     table = metrics.confusion_matrix(y, decided, normalize="true")
     expected = [1 - table[0, 0], 1 - table[3, 3], table[0, 1],
-                metrics.log_loss(y, model.predict_proba(X))]  # fmt: skip
+                metrics.log_loss(y, model.predict_proba(X)),
+                (decided[y != "w"] != "w").mean()]  # fmt: skip
     np.testing.assert_allclose(of.frame["value"], expected)
     assert of.classes == ("w", "x", "y", "z")
-    assert of.frame["rows"].tolist() == [(y == "w").sum(), (y == "z").sum(), (y == "w").sum(), 800]
+    w, z = ((y == name).sum() for name in "wz")
+    assert of.frame["rows"].tolist() == [w, z, w, y.size, y.size - w]
 
 
 def test_presets_and_fairlearn_s_constraints(unseen, binary):

@@ -767,6 +767,7 @@ PRINTED = {
     "selection_rate[monitor] >= 0.2": selection_rate(on=dataset("monitor")) >= 0.2,
     "selection_rate('b') >= 0.2": selection_rate("b") >= 0.2,
     "class_error(3) <= 0.1": class_error(np.int64(3)) <= 0.1,
+    "tnr('a') >= 0.9": tnr("a") >= 0.9,
     "precision >= 0.9": precision() >= 0.9,
     "precision(2)[sex=F] >= 0.9": precision(2, on=F) >= 0.9,
     "f1 >= 0.5": f1() >= 0.5,

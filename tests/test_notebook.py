@@ -99,6 +99,7 @@ def text_of(math):
         (fnr() <= 0.05, "P(ŷ≠y|y=+)≤0.05"),
         (fpr() <= 0.03, "P(ŷ=+|y=-)≤0.03"),
         (tnr() >= 0.9, "P(ŷ=-|y=-)≥0.9"),
+        (tnr("SIRA") >= 0.9, "P(ŷ≠SIRA|y≠SIRA)≥0.9"),
         (accuracy() >= 0.9, "P(ŷ=y)≥0.9"),
         (recall("SIRA") >= 0.95, "P(ŷ=SIRA|y=SIRA)≥0.95"),
         (fpr("SIRA") <= 0.1, "P(ŷ=SIRA|y≠SIRA)≤0.1"),

@@ -156,7 +156,8 @@ def test_constraints_are_written_and_read_again(text):
 
 def test_how_constraints_are_written():
     written = {
-        tnr("a") >= 0.9: "1 - fpr(a) >= 0.9",
+        tnr("a") >= 0.9: "tnr(a) >= 0.9",
+        1 - fpr("a") >= 0.9: "1 - fpr(a) >= 0.9",
         gap(tpr(), by="sex", min_group_size=30) <= 0.1: "gap(tpr, by=sex) <= 0.1",
         fpr(on=(F, {"sex": "M", "age": 3})) <= 0.1: (
             "fpr(on=({sex: F}, {sex: M, age: 3})) <= 0.1"
