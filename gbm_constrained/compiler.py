@@ -60,17 +60,23 @@ class Group:
         One value for each column.
     size : int
         Rows that the rate is taken over, without those of weight zero.
+    quoted : bool, default=False
+        Whether its texts print in quotes: another group has the number 0 where it has "0".
     """
 
     by: Columns
     levels: frozenset[int]
     name: tuple[Any, ...]
     size: int = 0
+    quoted: bool = False
 
     @property
     def selectors(self) -> tuple[Column, ...]:
         """How the group prints in a rate."""
-        return tuple(Column(c, v) for c, v in zip(self.by, self.name, strict=True))
+        return tuple(
+            Column(c, repr(v) if self.quoted and isinstance(v, str) else v)
+            for c, v in zip(self.by, self.name, strict=True)
+        )
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.selectors))
@@ -461,6 +467,8 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             )
         sizes.append(int(in_rate))
         groups.append(replace(group, size=sizes[-1]))
+    times = Counter(map(str, groups))
+    groups = [replace(group, quoted=times[str(group)] > 1) for group in groups]
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
         named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small)

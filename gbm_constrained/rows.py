@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from gbm_constrained.rates import (
     MISSING,
@@ -113,13 +114,18 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
     Raises
     ------
     ValueError
-        If a column does not have one value per row.
+        If a column does not have one value per row, or two columns have one name.
     """
     if sensitive_features is None:
         return {}
     table: dict[Hashable, Any]
     if is_frame(sensitive_features):
         names = names_of(sensitive_features)
+        repeated = [name for i, name in enumerate(names) if name in names[:i]]
+        if repeated:
+            raise ValueError(
+                f"sensitive_features has several columns called {repeated[0]!r}: rename them."
+            )
         table = {name: column_at(sensitive_features, j) for j, name in enumerate(names)}
     elif isinstance(sensitive_features, Mapping):
         table = dict(sensitive_features)
@@ -135,12 +141,16 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
             )
         table = {f"sensitive_feature_{j}": values[:, j] for j in range(values.shape[1])}
     columns = {}
+    # A dict is split by none of scikit-learn's tools.
+    remedy = ", in cross-validation a Series or DataFrame" * isinstance(
+        sensitive_features, Mapping
+    )
     for name, column in table.items():
         values = as_column(column)
         if values.shape != (n_samples,):
             raise ValueError(
                 f"sensitive_features: column {name!r} has shape {values.shape}, but there are "
-                f"{n_samples} rows: give one value per row."
+                f"{n_samples} rows: give one value per row{remedy}."
             )
         columns[name] = values
     return columns
@@ -343,7 +353,13 @@ class Rows:
                 raise UnavailableError(
                     "the other model cannot be asked about rows without features"
                 )
-            answers = [np.ravel(np.asarray(deployed.model.predict(X))) for X in self.features]
+            try:
+                answers = [np.ravel(np.asarray(deployed.model.predict(X))) for X in self.features]
+            except NotFittedError:
+                raise ValueError(
+                    f"The other model, a {deployed}, is not fitted: fit it before the fit of the "
+                    f"model that is compared with it."
+                ) from None
             decisions = np.concatenate(answers)
         known = {value: i for i, value in enumerate(self.classes.tolist())}
         levels, codes = _factorised(np.asarray(decisions))

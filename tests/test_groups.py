@@ -151,6 +151,19 @@ def test_values_of_several_types_in_one_column():
     )
 
 
+def test_groups_that_would_print_alike_are_quoted():
+    column = np.array([0, "0", "a", None, "missing"] * 12, dtype=object)
+    rows = Rows(Y, np.array([0, 1]), None, {"c": column, "d": column})
+    for by in (["c"], ["c", "d"]):
+        rule = each(selection_rate(), by=by, min_group_size=1) <= 0.5
+        _, compiled = compile_constraints([rule], rows)
+        expected = ["c=0", "c='0'", "c=a", "c='missing'", "c=missing"]
+        if len(by) == 2:
+            expected = [f"{name}, d{name[1:]}" for name in expected]
+        assert [str(group) for group in compiled.groups[0]] == expected
+        assert compiled.rows[1] == f"selection_rate[{expected[1]}] <= 0.5"
+
+
 def test_missing_values_in_intersections():
     sex = np.where(AGE == 0, None, SEX)
     columns = {"sex": sex, "age": AGE}
@@ -177,6 +190,17 @@ def test_missing_values_in_intersections():
 def test_another_number_of_rows_is_refused(given):
     with pytest.raises(ValueError, match=f"but there are {N} rows: give one value per row"):
         columns_of(given, N)
+
+
+def test_dicts_are_not_split_by_scikit_learn():
+    with pytest.raises(ValueError, match="in cross-validation a Series or DataFrame"):
+        columns_of({"sex": SEX[:-1]}, N)
+
+
+def test_two_columns_of_one_name_are_refused():
+    twice = pd.DataFrame(np.column_stack([SEX, AGE]), columns=["c", "c"])
+    with pytest.raises(ValueError, match="several columns called 'c': rename them"):
+        columns_of(twice, N)
 
 
 @pytest.mark.parametrize("given", [3, np.zeros((N, 1, 1)), "sex"])
