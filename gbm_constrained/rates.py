@@ -86,6 +86,13 @@ def _level(value: Any) -> Any:
     return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else _plain(value)
 
 
+def _check_hashable(value: Any, message: str) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{message}; got {value!r}.") from None
+
+
 # --- which rows -------------------------------------------------------------------------------
 
 
@@ -95,6 +102,9 @@ class Label:
 
     value: Hashable
     excluded: bool = False
+
+    def __post_init__(self) -> None:
+        _check_hashable(self.value, "A label is one value of y: write a rate for each of several")
 
     def __str__(self) -> str:
         return f"y{'!=' if self.excluded else '='}{self.value!r}"
@@ -117,6 +127,10 @@ class Column:
     name: Hashable
     value: Hashable
 
+    def __post_init__(self) -> None:
+        message = f"on= takes one value of column {self.name!r}, or a mask of rows with several"
+        _check_hashable(self.value, message)
+
     def __str__(self) -> str:
         return f"{self.name}={self.value}"
 
@@ -126,6 +140,13 @@ class DataSet:
     """The rows of a data set that was given to ``fit`` by name."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(
+                f"dataset takes the name that a data set has in fit(..., datasets={{name: ...}}), "
+                f"a string; got {self.name!r}."
+            )
 
     def __str__(self) -> str:
         return self.name
@@ -201,6 +222,11 @@ class Deployed:
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> Deployed:
+        if isinstance(model, type):
+            raise TypeError(
+                f"{parameter}= must be a fitted classifier, and {model.__name__} is a class: make "
+                f"one of it, and fit it."
+            )
         if hasattr(model, "predict"):
             return cls(model=model)
         if isinstance(model, str):
@@ -487,6 +513,14 @@ class Rate(Expression):
             return Quotient(f"({self}) / ({other})", self, other)
         return self * (1.0 / other) if _number(other) else NotImplemented
 
+    def __rtruediv__(self, other: Any) -> Any:
+        if not _number(other):
+            return NotImplemented
+        raise TypeError(
+            f"{other:g} / ({self}) is not linear in the predictions: rates divide rates, and no "
+            f"numbers. Bound the rate itself."
+        )
+
     def __le__(self, bound: Any) -> Constraint:
         return (self - bound) <= 0.0 if isinstance(bound, Rate) else super().__le__(bound)
 
@@ -565,6 +599,12 @@ class Grouped(Expression):
     small_groups: SmallGroups = "keep"
 
     def __post_init__(self) -> None:
+        if inspect.isfunction(self.rate):
+            name = self.rate.__name__
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a rate between groups, and {name} is a "
+                f"function that makes one: call it, as in {name}()."
+            )
         if not isinstance(self.rate, Rate):
             raise TypeError(
                 f"{type(self).__name__.lower()} compares a plain rate between groups, got "
@@ -1083,9 +1123,12 @@ def losses(*, to: Any, on: Any = None) -> Rate:
 
 
 def _reference(reference: Any) -> Any:
-    if isinstance(reference, tuple):
-        return tuple(map(_level, reference))
-    return None if reference is None else _level(reference)
+    if isinstance(reference, (list, tuple)):
+        found: Any = tuple(map(_level, reference))
+    else:
+        found = None if reference is None else _level(reference)
+    _check_hashable(found, "reference= must be a group's value, or a tuple of values")
+    return found
 
 
 def _columns(by: Any) -> tuple[Hashable, ...] | None:
@@ -1094,8 +1137,11 @@ def _columns(by: Any) -> tuple[Hashable, ...] | None:
     if isinstance(by, (list, tuple)):
         if not by:
             raise ValueError("by= is empty: name at least one column, or leave it out.")
-        return tuple(map(_plain, by))
-    return (_plain(by),)
+        columns = tuple(map(_plain, by))
+    else:
+        columns = (_plain(by),)
+    _check_hashable(columns, "by= must be the name of a column, or a list of names")
+    return columns
 
 
 @_documented

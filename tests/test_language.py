@@ -356,6 +356,13 @@ def test_another_model_is_a_classifier_a_column_or_its_decisions(classes):
             np.testing.assert_allclose(p.value(rate(to=to)), wanted, **EXACT)
 
 
+def test_another_model_must_be_fitted():
+    p = Problem(0)
+    p.features = [np.zeros((p.n, 1))]
+    with pytest.raises(ValueError, match="other model, a LogisticRegression, is not fitted: fit"):
+        p.value(churn(to=LogisticRegression()))
+
+
 def test_decisions_are_not_known_on_other_rows():
     """Given decisions are of training rows: churn on a data set would be one."""
     p = Problem(0)
@@ -848,6 +855,8 @@ def test_equality_is_by_content():
     assert (fnr() <= 0.1) != (fnr() <= 0.2) != (fnr() >= 0.2)
     assert gap(fnr(), by="sex") == gap(fnr(), by=["sex"]) != gap(fnr())
     assert fpr(on={"age": np.int64(3)}) == fpr(on={"age": 3})
+    by = ["sex", "age"]
+    assert gap(fnr(), by=by, reference=["F", 3]) == gap(fnr(), by=by, reference=("F", 3))
 
 
 MODELS = {
@@ -962,7 +971,15 @@ def test_bounds_are_searched_over(Classifier):
         (lambda: fpr() - precision(), "a quotient is not linear"),
         (lambda: 2 * precision(), "a quotient is not linear"),
         (lambda: precision() / f1(), "a quotient is not linear"),
-        (lambda: 1 / fpr(), "cannot be combined"),
+        (lambda: 1 / fpr(), "1 / (fpr) is not linear in the predictions: rates divide rates"),
+        (lambda: "a" / fpr(), "unsupported operand"),
+        (lambda: gap(fpr), "fpr is a function that makes one: call it, as in fpr()"),
+        (lambda: churn(to=LogisticRegression), "LogisticRegression is a class: make one of it"),
+        (lambda: dataset(1), "a string; got 1"),
+        (lambda: fpr(["a"]), "A label is one value of y: write a rate for each of several"),
+        (lambda: fpr(on={"g": ["a", "b"]}), "on= takes one value of column 'g', or a mask of"),
+        (lambda: gap(fpr(), by=[["g"]]), "by= must be the name of a column, or a list of names"),
+        (lambda: gap(fpr(), reference=[["a"]]), "reference= must be a group's value, or a tuple"),
         (lambda: gap(fpr()) >= 0.1, "a gap can only be bounded from above"),
         (lambda: ratio(fpr()) <= 0.8, "a ratio of groups can only be bounded from below"),
         (lambda: gap(precision()), "gap compares a plain rate between groups, got precision"),
