@@ -11,6 +11,9 @@ first. The classes' names here and their parameters are fairlearn's, and so is t
 
 Every preset is a function that returns one constraint or a tuple of them; both can stand in
 ``constraints=[...]``.
+
+**Several classes.** The parities are about the positive class of two. Of several classes, give the
+rate of one: ``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_rate(label="a"))``.
 """
 
 from __future__ import annotations
@@ -99,6 +102,13 @@ def _parity(
     return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
 
 
+def _refuse(given: Mapping[str, Any], preset: str, **remedies: str) -> None:
+    """Refuse arguments that a preset does not have, with what to write in the place of some."""
+    for name in given:
+        remedy = f": {remedies[name]}" if name in remedies else ""
+        raise TypeError(f"{preset}() got an unexpected keyword argument {name!r}{remedy}.")
+
+
 def UtilityParity(  # noqa: N802 - fairlearn's name
     rate: Rate | None = None,
     *,
@@ -106,8 +116,10 @@ def UtilityParity(  # noqa: N802 - fairlearn's name
     ratio_bound: float | None = None,
     ratio_bound_slack: float = 0.0,
     by: By = None,
+    **others: Any,
 ) -> Constraint:
     """Parity of any rate between each group and all rows; the selection rate by default."""
+    _refuse(others, "UtilityParity", on="give on= to the rate, as in UtilityParity(tpr(on=...))")
     rate = selection_rate() if rate is None else rate
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
@@ -180,7 +192,10 @@ _RATE_DOC = """
 _ON_DOC = """
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`."""
-_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="")
+_OTHERS_DOC = """
+    **others
+        Arguments of other presets: refused, with what to write instead."""
+_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on=_OTHERS_DOC)
 UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
 for _preset in (
     DemographicParity,
@@ -193,13 +208,13 @@ for _preset in (
 
 
 def BoundedGroupLoss(  # noqa: N802
-    loss: str = "log_loss", *, upper_bound: float, by: By = None, on: Any = None
+    loss: Any = "log_loss", *, upper_bound: float, by: By = None, on: Any = None
 ) -> Constraint:
     """Bound the loss of every group.
 
     Parameters
     ----------
-    loss : {"log_loss", "zero_one"}, default="log_loss"
+    loss : {"log_loss", "zero_one"} or fairlearn's ``ZeroOneLoss()``, default="log_loss"
         Mean cross-entropy in nats, or error rate.
     upper_bound : float
         Largest allowed loss of a group.
@@ -209,8 +224,11 @@ def BoundedGroupLoss(  # noqa: N802
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
     """
     losses = {"log_loss": log_loss, "zero_one": error_rate}
-    if loss not in losses:
-        raise ValueError(f"loss must be one of {list(losses)}, got {loss!r}.")
+    loss = "zero_one" if _is_zero_one(loss) else loss
+    if not isinstance(loss, str) or loss not in losses:
+        raise ValueError(
+            f"loss must be one of {list(losses)}, or fairlearn's ZeroOneLoss(); got {loss!r}."
+        )
     return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
 
 
@@ -222,6 +240,11 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     levels : dict from class label to float
         Largest allowed error rate of each class.
     """
+    if not isinstance(levels, Mapping):
+        raise TypeError(
+            f"levels must be a dict from class label to the largest allowed error rate of the "
+            f"class, such as {{0: 0.05}}; got {levels!r}."
+        )
     return tuple(class_error(k) <= level for k, level in levels.items())
 
 
@@ -241,8 +264,12 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     return Constraint(churn(to=to, on=on), "<=", bound)
 
 
-def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+def EqualOpportunity(  # noqa: N802
+    bound: float = 0.02, *, by: By = None, on: Any = None, **others: Any
+) -> Constraint:
     """Bound the largest difference of true positive rates between groups.
+
+    :func:`TruePositiveRateParity` compares each group with all rows instead.
 
     Parameters
     ----------
@@ -252,7 +279,15 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
         Columns that make the groups; all sensitive features together by default.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+    **others
+        Arguments of other presets: refused, with what to write instead.
     """
+    _refuse(
+        others,
+        "EqualOpportunity",
+        difference_bound="bound= is the largest difference between two groups, and the "
+        "difference_bound= of TruePositiveRateParity that of a group to all rows",
+    )
     return Constraint(gap(tpr(on=on), by=by), "<=", bound)
 
 
@@ -274,6 +309,11 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
 def is_fairlearn(constraint: Any) -> bool:
     """Whether an object is one of fairlearn's constraints."""
     return type(constraint).__module__.partition(".")[0] == "fairlearn"
+
+
+def _is_zero_one(loss: Any) -> bool:
+    """Whether a loss is fairlearn's 0-1 loss."""
+    return is_fairlearn(loss) and type(loss).__name__ == "ZeroOneLoss"
 
 
 def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:
@@ -298,7 +338,7 @@ ErrorRateParity or BoundedGroupLoss
         "EqualizedOdds": (tpr(), fpr()),
         "ErrorRateParity": (error_rate(),),
     }
-    if name == "BoundedGroupLoss" and type(moment.reduction_loss).__name__ == "ZeroOneLoss":
+    if name == "BoundedGroupLoss" and _is_zero_one(moment.reduction_loss):
         if moment.upper_bound is None:
             raise ValueError(
                 "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "

@@ -128,6 +128,7 @@ def test_bounded_group_loss_of_zero_one_loss(reductions, seed, bound):
     expected = moment_violation(moment, y, group, predicted)
     own = BoundedGroupLoss("zero_one", upper_bound=bound)
     assert from_fairlearn(moment) == (own,)
+    assert BoundedGroupLoss(reductions.ZeroOneLoss(), upper_bound=bound) == own
     violations, satisfied = measure([own], y, group, predicted)
     np.testing.assert_allclose(violations.max(), expected, atol=1e-12)
     if abs(expected) > 1e-9:
@@ -213,6 +214,28 @@ def test_the_other_presets():
         BoundedGroupLoss("square", upper_bound=0.2)
     with pytest.raises(ValueError, match="5 per cent is written"):
         NeymanPearson({0: 5})
+
+
+def test_arguments_that_presets_do_not_have_are_named(reductions):
+    with pytest.raises(TypeError, match=r"levels must be a dict .* \{0: 0.05\}; got \[0.05"):
+        NeymanPearson([0.05])
+    with pytest.raises(TypeError, match=r"'difference_bound': bound= is .* between two groups"):
+        EqualOpportunity(difference_bound=0.05)
+    with pytest.raises(TypeError, match=r"'on': give on= to the rate, as in UtilityParity\(tpr\("):
+        UtilityParity(on=label(1))
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'bound'\."):
+        UtilityParity(bound=0.1)
+    with pytest.raises(ValueError, match=r"loss must be one of .* ZeroOneLoss\(\); got .*Square"):
+        BoundedGroupLoss(reductions.SquareLoss(0, 1), upper_bound=0.2)
+
+
+def test_a_parity_of_several_classes_is_that_of_a_rate_of_one():
+    """With a label of the rate, which is what the presets' documentation says."""
+    y, group = np.arange(600) % 3, np.arange(600) % 2
+    rows = Rows(y, np.arange(3), None, columns_of(group, 600))
+    with pytest.raises(ValueError, match="it is a rate of binary classifiers"):
+        compile_constraints([DemographicParity()], rows)
+    compile_constraints([UtilityParity(selection_rate(label=2))], rows)
 
 
 def test_lists_of_presets_are_flattened():
