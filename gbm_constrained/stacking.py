@@ -7,7 +7,9 @@ round, so they are put below the training rows, with gradients of the constraint
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from gbm_constrained.rows import Codes, Float
-from gbm_constrained.tables import take_rows
+from gbm_constrained.tables import (
+    column_at,
+    foreign_categories,
+    is_frame,
+    is_polars,
+    names_of,
+    take_rows,
+)
+
+PREPARED = (
+    "rows of datasets= are taken as they are given, and no step of a Pipeline transforms them: "
+    "prepare them as X is"
+)
 
 
 def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
@@ -50,6 +64,10 @@ def _split(name: Any, given: Any) -> tuple[Any, Any]:
                 f"datasets[{name!r}] must be X, or a tuple (X, y); got {len(given)} elements."
             )
         return given
+    if isinstance(given, list) and given and np.ndim(given[0]) == 2:
+        raise TypeError(
+            f"datasets[{name!r}] is a list that begins with a table: give X, or a tuple (X, y)."
+        )
     return given, None
 
 
@@ -122,6 +140,7 @@ class Stack:
             if n == 0:
                 raise ValueError(f"datasets[{name!r}] has no rows.")
             _check_alike(X, X_i, f"datasets[{name!r}]")
+            _warn_if_far(X, X_i, f"datasets[{name!r}]")
             known = np.full(n, -1) if y_i is None else encode(y_i, classes, f"datasets[{name!r}]")
             if known.size != n:
                 raise ValueError(
@@ -188,24 +207,83 @@ class Stack:
 
 def _check_alike(X: Any, other: Any, name: str) -> None:
     """Refuse a table that cannot be put below X."""
-    if isinstance(X, pd.DataFrame) != isinstance(other, pd.DataFrame) or sparse.issparse(
-        X
-    ) != sparse.issparse(other):
+    if _kind(X) != _kind(other):
         raise TypeError(
-            f"{name} is a {type(other).__name__} and X a {type(X).__name__}: give both as the "
-            f"same kind of table."
+            f"{name} is a {_called(other)} and X a {_called(X)}: give both as the same kind of "
+            f"table. Inside of a Pipeline X is what the step before makes of it: {PREPARED}."
         )
-    if isinstance(X, pd.DataFrame):
-        if list(X.columns) != list(other.columns):
+    if is_frame(X):
+        if names_of(X) != names_of(other):
             raise ValueError(
-                f"{name} must have the columns of X in the same order: {list(X.columns)}; got "
-                f"{list(other.columns)}."
+                f"{name} must have the columns of X in the same order: {names_of(X)}; got "
+                f"{names_of(other)} ({PREPARED})."
+            )
+        foreign = foreign_categories(X)
+        if foreign:
+            raise TypeError(
+                f"X has the categorical columns {foreign} of a {_called(X)}, whose categories "
+                f"{name} need not share: give both as pandas DataFrames."
             )
         return
     columns = [np.shape(table)[1] if np.ndim(table) == 2 or sparse.issparse(table) else 0 for
                table in (X, other)]  # fmt: skip
     if columns[0] != columns[1]:
-        raise ValueError(f"{name} must have the {columns[0]} columns of X, got {columns[1]}.")
+        raise ValueError(
+            f"{name} must have the {columns[0]} columns of X, got {columns[1]} ({PREPARED})."
+        )
+
+
+def _kind(table: Any) -> str:
+    """Which tables can be put below each other: those of one library, and arrays with lists."""
+    if is_frame(table):
+        return _library(table)
+    return "sparse" if sparse.issparse(table) else "array"
+
+
+def _library(table: Any) -> str:
+    return type(table).__module__.partition(".")[0]
+
+
+def _called(table: Any) -> str:
+    """How a table is called in messages: ``polars DataFrame``."""
+    library, name = _library(table), type(table).__name__
+    return name if library == "builtins" else f"{library} {name}"
+
+
+def _blocks(table: Any) -> Iterator[tuple[Sequence[Hashable], NDArray[Any]]]:
+    """Columns of a table and their values: one by one, or of an array all at once."""
+    if is_frame(table):
+        for j, name in enumerate(names_of(table)):
+            yield [name], column_at(table, j)[:, None]
+    elif not sparse.issparse(table):
+        values = np.asarray(table)
+        yield range(values.shape[1]), values
+
+
+def _warn_if_far(X: Any, other: Any, name: str) -> None:
+    """Warn of rows that are like none of X: prepared otherwise, most likely.
+
+    Drift moves rows by less than the training rows span; and trees know nothing of rows beyond.
+    """
+    for (columns, ours), (_, theirs) in zip(_blocks(X), _blocks(other), strict=True):
+        if ours.dtype.kind not in "iuf" or theirs.dtype.kind not in "iuf":
+            continue
+        low, high = (end.reduce(ours, axis=0).astype(float) for end in (np.fmin, np.fmax))
+        with np.errstate(invalid="ignore"):  # of infinite features
+            span = high - low
+            beyond = (theirs < low - span) | (theirs > high + span)
+        far = np.flatnonzero((span > 0) & (beyond.mean(axis=0) > 0.5))
+        if far.size:
+            j, row = far[0], int(beyond[:, far[0]].argmax())
+            warnings.warn(
+                f"{name} is unlike X: in column {columns[j]!r} X goes from {low[j]:.4g} to "
+                f"{high[j]:.4g}, and more than half of these rows are further off than X is wide, "
+                f"as row {row} with {theirs[row, j]:.4g}. Trees know nothing of such rows; "
+                f"{PREPARED}.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
@@ -224,9 +302,14 @@ def _concatenated(features: Sequence[Any]) -> Any:
         return pd.concat([first, *(_categorised(f, first) for f in features[1:])])
     if sparse.issparse(first):
         return sparse.vstack(features, format="csr")
+    if is_frame(first):
+        library = importlib.import_module(_library(first))
+        if is_polars(first):
+            return library.concat(features, how="vertical_relaxed")
+        return library.concat_tables(features, promote_options="permissive")
     if not isinstance(first, (np.ndarray, list)):
         raise TypeError(
-            f"datasets can be stacked below arrays, sparse matrices and pandas DataFrames, not "
-            f"below a {type(first).__name__}."
+            f"datasets can be stacked below arrays, sparse matrices and tables of pandas, polars "
+            f"and pyarrow, not below a {_called(first)}."
         )
     return np.concatenate([np.asarray(f) for f in features])

@@ -26,7 +26,7 @@ from gbm_constrained.stacking import Stack, encode
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array(["n", "p", "p", "n", "n", "p"])
 CLASSES, CODES = np.unique(Y, return_inverse=True)
-U, E = X[:2] + 100, X[:3] + 200
+U, E = X[:2] + 0.25, X[:3] + 0.5
 FORMS = {
     "array": np.asarray,
     "list": lambda x: x.tolist(),
@@ -144,10 +144,14 @@ FRAME = FORMS["frame"](X)
         (X, {"m": U[:, :1]}, ValueError, "datasets['m'] must have the 2 columns of X, got 1"),
         (X, {"m": U[:, 0]}, ValueError, "datasets['m'] must have the 2 columns of X, got 0"),
         (X.tolist(), {"m": [[1], [2]]}, ValueError, "must have the 2 columns of X, got 1"),
-        (X, {"m": FRAME}, TypeError, "datasets['m'] is a DataFrame and X a ndarray"),
-        (FRAME, {"m": U}, TypeError, "datasets['m'] is a ndarray and X a DataFrame"),
-        (X, {"m": sparse.csr_array(U)}, TypeError, "datasets['m'] is a csr_array and X a ndarray"),
-        (sparse.csr_array(X), {"m": U}, TypeError, "datasets['m'] is a ndarray and X a csr_array"),
+        (X, {"m": [U, ["n", "p"]]}, TypeError, "give X, or a tuple (X, y)"),
+        (X, {"m": [U.tolist(), ["n", "p"]]}, TypeError, "a list that begins with a table"),
+        (X, {"m": FRAME}, TypeError, "datasets['m'] is a pandas DataFrame and X a numpy ndarray"),
+        (FRAME, {"m": U}, TypeError, "datasets['m'] is a numpy ndarray and X a pandas DataFrame"),
+        (FRAME, {"m": U}, TypeError, "no step of a Pipeline transforms them: prepare them as X"),
+        (X, {"m": sparse.csr_array(U)}, TypeError, "is a scipy csr_array and X a numpy ndarray"),
+        (sparse.csr_array(X), {"m": U}, TypeError, "is a numpy ndarray and X a scipy csr_array"),
+        (X, {"m": U[:, :1]}, ValueError, "got 1 (rows of datasets= are taken as they are given"),
         (
             sparse.csr_array(X),
             {"m": sparse.csr_array(U[:, :1])},
@@ -168,6 +172,60 @@ def test_what_cannot_be_stacked_is_refused(table, datasets, error, reason):
     with pytest.raises(error) as caught:
         stacked(table, datasets)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["array", "list", "frame"])
+@pytest.mark.parametrize("move", [lambda x: 10 * x + 100, lambda x: x - 25, lambda x: 1e3 * x])
+def test_rows_that_are_unlike_all_training_rows_are_warned_of(form, move):
+    """As those that a step of a pipeline should have transformed."""
+    table, other = X.copy(), X[:2] + 1.0
+    other[:, 1] = move(other[:, 1])
+    column = "'b'" if form == "frame" else "1"
+    with pytest.warns(
+        UserWarning,
+        match=rf"datasets\['m'\] is unlike X: in column {column} X goes from 1 to 11, .* prepare",
+    ):
+        stacked(FORMS[form](table), {"near": FORMS[form](U), "m": FORMS[form](other)})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_drift_is_not_warned_of(form):
+    """Rows beyond all training rows, single outliers, constant columns and missing values."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([np.linspace(-1, 1, 6), np.arange(2010, 2016), np.zeros(6)])
+    other = np.column_stack([rng.normal(1.5, 0.5, 40), np.full(40, 2020), np.full(40, 7.0)])
+    other[:15, 0] = 1e9
+    if form == "list" or form == "frame":
+        table[0, 0] = other[20, 0] = np.nan
+    make = FORMS[form] if form != "frame" else pd.DataFrame
+    stacked(make(table), {"m": make(other)})
+
+
+def test_columns_that_are_no_numbers_are_not_compared():
+    table = pd.DataFrame({"a": list("xyzxyz"), "b": pd.date_range("2020", periods=6)})
+    stacked(table, {"m": table + pd.DataFrame({"a": [""] * 6, "b": [pd.Timedelta("900D")] * 6})})
+
+
+@pytest.mark.parametrize("package", ["polars", "pyarrow"])
+def test_tables_of_other_libraries(package):
+    """Stacked as they are; of another library, with other columns or categories refused."""
+    module = pytest.importorskip(package, reason=f"{package} is in the extra 'ecosystem'")
+    make = module.DataFrame if package == "polars" else module.table
+    table, other = ({"a": x[:, 0], "b": x[:, 1]} for x in (X.astype(int), U))
+    stack = stacked(make(table), {"m": (make(other), ["p", "n"])})
+    assert type(stack.X) is type(make(table))
+    np.testing.assert_array_equal(stack.X.to_pandas(), np.concatenate([X, U]))
+    with pytest.raises(TypeError, match=rf"is a pandas DataFrame and X a {package} \w+"):
+        stacked(make(table), {"m": pd.DataFrame(other)})
+    with pytest.raises(ValueError, match=r"in the same order: \['a', 'b'\]; got \['b"):
+        stacked(make(table), {"m": make({"b": U[:, 1], "a": U[:, 0]})})
+    words = list("xyzxyz")
+    if package == "polars":
+        named = make({"a": words}, schema={"a": module.Categorical})
+    else:
+        named = make({"a": module.array(words).dictionary_encode()})
+    with pytest.raises(TypeError, match=rf"categorical columns \['a'\] of a {package} .* pandas"):
+        stacked(named, {"m": named})
 
 
 def test_values_of_rows_that_data_sets_lack_are_refused():
@@ -209,6 +267,8 @@ def problem():
     [
         *((library, "array") for library in MAKE),
         *((library, form) for library in ("lightgbm", "xgboost") for form in ("frame", "csr")),
+        *((library, "pyarrow") for library in MAKE),
+        *((library, "polars") for library in MAKE),
     ],
 )
 def test_a_constraint_on_other_rows_changes_the_fit(problem, library, form):
@@ -218,6 +278,8 @@ def test_a_constraint_on_other_rows_changes_the_fit(problem, library, form):
         "array": np.asarray,
         "csr": sparse.csr_matrix,
         "frame": lambda x: pd.DataFrame(x, columns=list("abcd")),
+        "polars": lambda x: pytest.importorskip("polars").from_numpy(x, schema=list("abcd")),
+        "pyarrow": lambda x: pytest.importorskip("pyarrow").table(list(x.T), names=list("abcd")),
     }[form]
     datasets = {"monitor": make(monitor), "egregious": (make(egregious), labels)}
     rules = [
