@@ -6,6 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 
+STEPS = 40  # Models that are tried on the way to a constant one.
+
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
@@ -56,7 +59,8 @@ class ConstrainedLogisticRegression(LogisticRegression):
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
     value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
     A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
-    a KKT point from a model that meets the rule: the parent's solution, or else a constant one.
+    a KKT point from a model that meets the rules: the parent's solution, or else the nearest to it
+    on the way to a constant one, or else one that CBPR reaches from equal probabilities.
 
     Parameters
     ----------
@@ -65,7 +69,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         As in the parent. Constraints take an L2 penalty or none; `class_weight` weights the
         objective and not the rates; `tol` is also the residual at which ABPP stops (see
         :class:`~gbm_constrained.learners.Solution`); `solver`, `max_iter`, `random_state` and
-        `n_jobs` are about the parent's solution.
+        `n_jobs` are about the parent's solution. With ``warm_start=True`` the start is `coef_` and
+        `intercept_` as they are, of an earlier fit or set by you, in place of that solution.
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
@@ -88,7 +93,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     initial_multipliers : array-like of shape (n_constraints,), default=None
         Warm start of the multipliers, for instance those of an earlier fit.
     constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
-        The method; "auto" takes CBPR for differences of mean losses and ABPP otherwise.
+        The method; "auto" takes CBPR for differences of mean losses, where it finds a model that
+        meets the rules to start from, and ABPP otherwise.
 
     Attributes
     ----------
@@ -230,13 +236,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self._check_supported(options)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
-        fit = ConstrainedFit(
-            options,
-            X,
-            y,
-            sample_weight,
-            sensitive_features,
-            datasets,
+        make_fit = functools.partial(
+            ConstrainedFit,
+            X=X,
+            y=y,
+            sample_weight=sample_weight,
+            sensitive_features=sensitive_features,
+            datasets=datasets,
             learning_rate=1.0,
             n_rounds=self.n_iterations,
             objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
@@ -244,20 +250,19 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             constraint_callbacks=constraint_callbacks,
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
+        fit = make_fit(options)
+        given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
         start = self._unconstrained(X, y, sample_weight)
-        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
-        lagrangian = fit.solver.lagrangian
-        unpenalised = self.penalty is None or np.isinf(self.C)
-        learner = LinearLearner(
-            lagrangian,
-            X,
-            fit_intercept=self.fit_intercept,
-            l2=0.0 if unpenalised else 1.0 / (self.C * lagrangian.total_weight),
-            metric="scores",
-        )
+        start = start if given is None else given
+        learner = self._learner(fit)
         start = start.T.reshape(learner.shape)
         if isinstance(fit.solver, CBPR):
-            start = self._feasible(learner, start)
+            feasible = self._feasible(learner, start)
+            if feasible is not None:
+                start = feasible
+            else:
+                fit = make_fit(replace(options, solver="abpp"))
+                learner = self._learner(fit)
         adaptive = self.sigma is None and self.outlier_clip is None
         try:
             for solution in learner.path(
@@ -287,25 +292,55 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         with warnings.catch_warnings():  # the start need not be exact
             warnings.simplefilter("ignore", ConvergenceWarning)
             super().fit(X, y, sample_weight)
+        return self._coefficients()
+
+    def _coefficients(self) -> Float:
+        """Coefficients as they are, the intercept last."""
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
 
-    def _feasible(self, learner: LinearLearner, start: Float) -> Float:
-        """Start of CBPR: the parent's solution, or else a constant model that is allowed."""
+    def _learner(self, fit: ConstrainedFit) -> LinearLearner:
+        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
+        lagrangian = fit.solver.lagrangian
+        unpenalised = self.penalty is None or np.isinf(self.C)
+        return LinearLearner(
+            lagrangian,
+            X,
+            fit_intercept=self.fit_intercept,
+            l2=0.0 if unpenalised else 1.0 / (self.C * lagrangian.total_weight),
+            metric="scores",
+        )
+
+    def _feasible(self, learner: LinearLearner, start: Float) -> Float | None:
+        """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
         if self.fit_intercept:
             prior[-1] = lagrangian.constant_scores
-        for weights in (start, prior, uniform):
-            g = learner.violations(weights)
+        for share in np.linspace(1.0, 0.0, STEPS + 1):
+            for constant in (prior, uniform):
+                weights = share * start + (1.0 - share) * constant
+                if learner.violations(weights).max() <= FEASIBLE:
+                    return np.asarray(weights)
+        # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
+        # and what is bounded with it, while no rule is violated more.
+        solver = learner.solver(CBPR)
+        g = learner.violations(uniform)
+        solver.bounds = solver.bounds + np.maximum(g, 0.0)
+        for solution in learner.path(self.n_iterations, self.tol, uniform, solver):
+            g = learner.violations(solution.weights)
             if g.max() <= FEASIBLE:
-                return weights
+                return solution.weights
+            if solution.converged:
+                break
+        if self.constraint_solver == "auto":
+            return None
         worst = int(g.argmax())
         raise ValueError(
-            f"CBPR, which differences of losses need, starts from a model that meets the "
-            f"constraints, and no constant model does: equal probabilities violate "
-            f"{lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Relax it, or force "
-            f"constraint_solver='abpp'."
+            f"CBPR starts from a model that meets the constraints, and none was found: the last "
+            f"one tried violates {lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Give one "
+            f"as coef_ and intercept_ with warm_start=True, relax the bound, or use "
+            f"constraint_solver='abpp', which starts anywhere."
         )
 
     def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
@@ -326,7 +361,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
             "dual": "use dual=False",
             "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
-            "warm_start": "use warm_start=False, and initial_multipliers of an earlier fit",
             "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
         }
         refused = {
@@ -334,7 +368,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             "l1_ratio": self.l1_ratio not in (None, 0),
             "dual": self.dual,
             "intercept_scaling": self.intercept_scaling != 1,
-            "warm_start": self.warm_start,
             "solver": self.solver == "liblinear",
         }
         for name, remedy in remedies.items():

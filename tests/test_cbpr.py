@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xgboost as xgb
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.compiler import compile_constraints
@@ -433,7 +434,7 @@ def logistic(bound=0.02, **options):
 
 
 def test_logistic_regression_under_a_loss_gap():
-    """The parent's fit breaks the rule; a KKT point is reached from a constant model."""
+    """The parent's fit breaks the rule; a KKT point is reached from one that meets it."""
     X, y, _ = table()
     model = logistic()
     report = model.constraint_report_
@@ -463,11 +464,44 @@ def test_logistic_regression_solver_choices():
         logistic(iterate="ergodic")
 
 
-def test_logistic_regression_without_a_feasible_constant():
-    """A loss below log 2 is beyond every constant model: said before iterations are spent."""
-    rules = [gap(log_loss(), by="s") <= 0.001, log_loss() <= 0.3]
-    with pytest.raises(ValueError, match=r"no constant model does: .*log_loss <= 0\.3"):
-        logistic(rule=rules)
+@pytest.mark.parametrize(
+    ("widest", "largest", "where"),
+    [(0.05, 0.55, "between the parent's solution and a constant"), (0.02, 0.6, "beyond these")],
+)
+def test_logistic_regression_finds_a_start_that_no_constant_model_is(widest, largest, where):
+    rules = [gap(log_loss(), by="s") <= widest, log_loss() <= largest]
+    model = logistic(rule=rules)
+    assert model.history_.fritz_john.iloc[-1] <= model.tol
+    assert model.constraint_report_.train_satisfied.all()
+    first = model.history_.objective.iloc[0]
+    assert (largest - 0.05 < first < largest - 0.02) == where.startswith("between"), where
+
+
+def test_logistic_regression_without_a_feasible_start():
+    """Left to ABPP, which starts anywhere, and refused where CBPR is asked for by name."""
+    rules = [gap(log_loss(), by="s") <= 0.02, log_loss() <= 0.55]
+    with pytest.warns(ConvergenceWarning):
+        model = logistic(rule=rules, n_iterations=60)
+    assert model.history_.fritz_john.isna().all()
+    with pytest.raises(ValueError, match=r"none was found: .*log_loss <= 0\.55 by .* warm_start"):
+        logistic(rule=rules, n_iterations=60, constraint_solver="cbpr")
+
+
+def test_logistic_regression_starts_from_a_given_model():
+    """From a KKT point there is nothing to do; a start that is none of those tried is taken."""
+    X, y, s = table()
+    rules = [gap(log_loss(), by="s") <= 0.02, log_loss() <= 0.6]
+    found = logistic(rule=rules)
+    again = ConstrainedLogisticRegression(
+        constraints=rules, warm_start=True, initial_multipliers=found.multipliers_
+    )
+    again.coef_, again.intercept_ = found.coef_, found.intercept_
+    again.fit(X, y, sensitive_features={"s": s})
+    assert again.n_iter_[0] < found.n_iter_[0] / 4
+    np.testing.assert_allclose(again.coef_, found.coef_, atol=2e-3)
+    first = again.history_.iloc[0]
+    loss = -np.log(found.predict_proba(X)[np.arange(y.size), y]).mean()
+    assert first.objective == pytest.approx(loss, abs=1e-9)
 
 
 def test_cbpr_is_an_abpp():

@@ -13,6 +13,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss as mean_log_loss
 from sklearn.model_selection import cross_val_score
 
 from gbm_constrained.logistic import ConstrainedLogisticRegression
@@ -252,6 +253,26 @@ def test_warm_start_from_multipliers(data):
     assert warm.n_iter_[0] < cold.n_iter_[0]
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_warm_start_from_coefficients(data, n_classes, fit_intercept):
+    """scikit-learn's own: those of the last fit, or set by hand, in place of the parent's."""
+    X, y, _ = data
+    y = y if n_classes == 3 else y == 2
+    rule = log_loss(on=label(int(n_classes == 3))) <= 0.6
+    options = {"warm_start": True, "fit_intercept": fit_intercept}
+    cold = _fit(X, y, rule, **options)
+    coef, intercept = cold.coef_.copy(), cold.intercept_.copy()
+    start = mean_log_loss(y, cold.predict_proba(X))
+    cold.set_params(initial_multipliers=cold.multipliers_).fit(X, y)
+    assert cold.history_.objective[0] == pytest.approx(start, abs=1e-9)
+    assert cold.n_iter_[0] <= 5
+    np.testing.assert_allclose(cold.coef_, coef, atol=1e-2)
+    given = ConstrainedLogisticRegression(constraints=[rule], **options)
+    given.coef_, given.intercept_ = coef, intercept
+    assert given.fit(X, y).history_.objective[0] == pytest.approx(start, abs=1e-9)
+
+
 def test_works_in_scikit_learn(data):
     X, y, _ = data
     model = ConstrainedLogisticRegression(constraints=[class_error(2) <= 0.2], n_iterations=20)
@@ -277,7 +298,6 @@ def test_constraints_that_cannot_be_met_are_named(data):
         ({"dual": True}, "dual=True is not supported"),
         ({"solver": "liblinear"}, "solver='liblinear' is not supported .* solver='lbfgs'"),
         ({"intercept_scaling": 2.0}, "intercept_scaling=2.0 is not supported"),
-        ({"warm_start": True}, "warm_start=True is not supported .* initial_multipliers"),
         ({"n_iterations": 0}, "n_iterations must be an integer >= 1, got 0"),
         ({"tau": -1.0}, "tau must be a positive number or None, got -1.0"),
         ({"proxy": "hinge"}, "proxy must be one of"),

@@ -343,9 +343,9 @@ def test_every_parameter_of_the_linear_parent_is_known():
     """What these do is shown in test_logistic.py, the refused ones too."""
     works = {
         "C", "class_weight", "fit_intercept", "max_iter", "n_jobs", "random_state", "tol",
-        "verbose", "solver",
+        "verbose", "solver", "warm_start",
     }  # fmt: skip
-    refused = {"dual", "intercept_scaling", "l1_ratio", "penalty", "warm_start"}
+    refused = {"dual", "intercept_scaling", "l1_ratio", "penalty"}
     own = set(ConstrainedLogisticRegression().get_params())
     parents = set(LogisticRegression().get_params())
     assert parents - {"multi_class"} == works | refused, "classify what the new version adds"
