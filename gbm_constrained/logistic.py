@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.feasibility import InfeasibleConstraintsWarning
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
@@ -31,6 +32,7 @@ from gbm_constrained.options import (
 )
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
+from gbm_constrained.selection import MET
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 
 STEPS = 40  # Models that are tried on the way to a constant one.
@@ -57,7 +59,8 @@ class ConstrainedLogisticRegression(LogisticRegression):
     It is solved by ABPP with exact subproblems, starting from the parent's solution, in the
     distance of scores: the units of the features do not matter. Under mean-loss constraints it is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
-    value while the subproblem holds its proxy; such a rate ends within a few rows of its bound.
+    value while the subproblem holds its proxy; such a rate swings about its bound by a few rows,
+    and an iterate that meets the rules is returned if there is one.
     A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
     a KKT point from a model that meets the rules: the parent's solution, or else the nearest to it
     on the way to a constant one, or else one that CBPR reaches from equal probabilities.
@@ -85,6 +88,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         constraints allow, as observed on the path.
     iterate : {"last", "ergodic"}, default="last"
         Whether the last iterate is returned, or the average of all that the theory speaks of.
+        Where the last one violates a 0-1 rule, it is the one of least objective among those that
+        meet all rules, or if none does, the one of least violation, with a warning.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves; "log_loss" replaces an error bound e by mean
         cross-entropy <= e log(n_classes), re-estimated half-way (the source paper's heuristic).
@@ -102,11 +107,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         One row per constraint: its bound, its value on the training rows, its multiplier, and
         whether it is met on the training rows, which prove nothing about others.
     history_ : DataFrame
-        One row per iteration of ABPP, and a last one for the returned model.
+        One row per iteration of ABPP up to the returned model, and a last one for that.
     multipliers_ : Series
         Multipliers of the returned model, by constraint.
     n_iter_ : ndarray of shape (1,)
-        Iterations of ABPP.
+        Iterations of ABPP, those after the returned model too.
 
     References
     ----------
@@ -264,18 +269,20 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 fit = make_fit(replace(options, solver="abpp"))
                 learner = self._learner(fit)
         adaptive = self.sigma is None and self.outlier_clip is None
+        ends = _Ends(learner, options, self.tol)
         try:
             for solution in learner.path(
                 self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
             ):
+                ends.add(solution)
                 if solution.converged or fit.announcer.is_stopped:
                     break
         finally:
             fit.hide_progress()
+        weights, n_iterations = ends.chosen()
         if not fit.announcer.is_stopped:
-            self._check_converged(options, solution)
-        weights = solution.weights if self.iterate == "last" else solution.average_weights
-        fit.finish(learner.margin(weights), len(solution.history))
+            self._check_converged(ends, weights, solution)
+        fit.finish(learner.margin(weights), n_iterations)
         self.coef_, self.intercept_ = learner.coefficients(weights)
         self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
         fit.describe(self)
@@ -375,13 +382,69 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
-    def _check_converged(self, options: SolverOptions, solution: Solution) -> None:
-        exact = all(c.is_loss for c in options.constraints)
-        if exact and not solution.converged:
+    def _check_converged(self, ends: _Ends, weights: Float, solution: Solution) -> None:
+        stopped = f"The solver stopped after n_iterations={self.n_iterations}"
+        remedy = "increase n_iterations, scale the features, or relax constraints that cannot all"
+        if ends.is_exact and not solution.converged:
             warnings.warn(
-                f"The solver stopped after n_iterations={self.n_iterations} with a residual of "
-                f"{solution.residual:.1e} > tol={self.tol}: increase n_iterations, scale the "
-                f"features, or relax constraints that cannot all be met.",
+                f"{stopped} with a residual of {solution.residual:.1e} > tol={self.tol}: "
+                f"{remedy} be met.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        excess = ends.excess(weights)
+        if ends.has_rates and excess.any():
+            worst = int(excess.argmax())
+            rule = ends.learner.lagrangian.constraints.rows[worst]
+            if ends.ergodic:
+                found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
+            else:
+                found = "no iterate met the rules. The one that is returned"
+            warnings.warn(
+                f"{stopped}, and {found} violates {rule} by {excess[worst]:.3g} on the training "
+                f"rows: {remedy} be met.",
+                InfeasibleConstraintsWarning,
+                stacklevel=3,
+            )
+
+
+class _Ends:
+    """Which iterate is returned.
+
+    0-1 rates jump about their bounds to the end. Where the last iterate violates a rule, the best
+    that met all takes its place: that of least objective, or if none did, of least violation.
+    """
+
+    def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
+        self.learner = learner
+        self.ergodic = options.iterate == "ergodic"
+        is_loss = np.array([c.is_loss for c in options.constraints])
+        self.is_exact = bool(is_loss.all())
+        # The heuristic of the paper holds losses in the place of the rates.
+        self.has_rates = options.error_form == "rate" and not self.is_exact
+        # Mean losses end within `tol` of their bounds, on either side.
+        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
+        self._best: tuple[tuple[float, float], Float, int] | None = None
+
+    def excess(self, weights: Float) -> Float:
+        """Violation of each row of constraints, zero where it is rounding."""
+        g = self.learner.violations(weights)
+        return np.where(g > self._slack, g, 0.0)
+
+    def add(self, solution: Solution) -> None:
+        """Take note of the next iterate."""
+        weights, n = solution.weights, len(solution.history)
+        self._last = (solution.average_weights if self.ergodic else weights), n
+        if self.ergodic or not self.has_rates:
+            return
+        worst = float(self.excess(weights).max(initial=0.0))
+        self._is_met = worst == 0.0
+        rank = worst, self.learner.objective(weights) if self._is_met else 0.0
+        if self._best is None or rank <= self._best[0]:
+            self._best = rank, weights, n
+
+    def chosen(self) -> tuple[Float, int]:
+        """Weights of the returned model, and after how many iterations they were reached."""
+        if self._best is None or self._is_met:
+            return self._last
+        return self._best[1:]

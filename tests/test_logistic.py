@@ -16,8 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss as mean_log_loss
 from sklearn.model_selection import cross_val_score
 
+from gbm_constrained.feasibility import InfeasibleConstraintsWarning
 from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import class_error, fnr, fpr, label, log_loss
+from gbm_constrained.rates import class_error, fnr, fpr, gap, label, log_loss, selection_rate
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,37 @@ def test_zero_one_rates_are_met_within_a_few_rows(data, proxy, iterate):
     assert abs(missed - 0.1) <= 3.5 / (y == "yes").sum()
 
 
+@pytest.mark.parametrize(
+    "rule", [fpr() <= 0.05, fnr() <= 0.15, gap(selection_rate(), by="g") <= 0.02], ids=str
+)
+def test_an_iterate_that_meets_the_rules_is_returned(data, rule):
+    """Rates swing about their bounds; the last iterate is over them as often as not."""
+    X, y, _ = data
+    group = {"g": X[:, 0] > 0.3}
+    for n_iterations in (100, 101, 102):
+        own = ConstrainedLogisticRegression(constraints=[rule], n_iterations=n_iterations)
+        own.fit(X, y == 2, sensitive_features=group)
+        report, history = own.constraint_report_, own.history_
+        assert report.train_satisfied.all()
+        values = history[f"value[{rule}]"].to_numpy()
+        assert values[-1] == report.train[0]
+        assert history[f"multiplier[{rule}]"].iloc[-1] == report.multiplier[0]
+
+
+def test_rates_that_no_iterate_meets_are_warned_of(data):
+    X, y, _ = data
+    rules = [fpr() <= 0.02, fnr() <= 0.02]
+    with pytest.warns(
+        InfeasibleConstraintsWarning, match=r"no iterate met the rules\. .* violates f.r <= 0\.02"
+    ):
+        own = _fit(X, y == 2, *rules, n_iterations=40)
+    assert not own.constraint_report_.train_satisfied.all()
+    with pytest.warns(
+        InfeasibleConstraintsWarning, match=r"the average of all .*: use iterate='last', incr"
+    ):
+        _fit(X, y == 2, *rules, n_iterations=40, iterate="ergodic")
+
+
 def test_several_classes_and_rates(data):
     X, y, _ = data
     labels = np.array(["a", "b", "c"])[y]
@@ -229,7 +261,8 @@ def test_report_history_and_multipliers(data):
     assert report.satisfied.isna().all()  # training rows prove nothing
     assert report.multiplier.tolist() == own.multipliers_.tolist()
     assert own.n_iter_.tolist() == [50]
-    assert own.history_.iteration.tolist() == list(range(51))
+    assert own.history_.iteration.tolist() == list(range(len(own.history_)))
+    assert len(own.history_) <= 51
     last = own.history_.iloc[-1]
     assert last["value[fpr <= 0.05]"] == report.train[0]
     wrong = own.predict(X)[y != 2].mean()
