@@ -18,7 +18,9 @@ from gbm_constrained import (
     ConstrainedXGBClassifier,
     class_error,
     error_rate,
+    fpr,
     log_loss,
+    selection_rate,
 )
 
 ROUNDS = 20
@@ -163,6 +165,25 @@ def test_options_where_rates_are_measured_on_unseen_rows(library, name, kind, me
         compare(*xgb_pair(**options, **XGB_OPTIONS[name]), X, y, {}, 2e-7)
     else:
         compare(*lgb_pair(**options, **LGB_OPTIONS[name]), X, y, {}, 1e-12)
+
+
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+@pytest.mark.parametrize("rate", [fpr, selection_rate])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_rate_of_one_does_not_exceed_one_by_rounding(library, rate, measure_on, binary):
+    """Where the constant model says yes to all rows, their weights may sum to more than all."""
+    X, y = binary[0], 1 - binary[1]
+    pair, tolerance = (xgb_pair, 2e-7) if library == "xgboost" else (lgb_pair, 0.0)
+    options = {"measure_on": measure_on, "n_estimators": 8}
+    # Not all weights do; in double precision, those of is_unbalance are among them.
+    options |= {} if library == "xgboost" else {"is_unbalance": True}
+    plain, constrained = pair(**options)
+    constrained.set_params(constraints=[rate() <= 1.0])
+    random = np.random.default_rng(1).random(y.size) + 0.1
+    more = {"sample_weight": random} if library == "xgboost" else {}
+    compare(plain, constrained, X, y, more, tolerance)
+    assert not constrained.shift_.any()
+    assert not constrained.history_.filter(like="multiplier").to_numpy().any()
 
 
 @pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])

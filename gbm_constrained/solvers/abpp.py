@@ -101,6 +101,9 @@ SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
 GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproblem.
 LONGEST = 50.0  # Most that a dual step grows.
+# Violation up to which a constraint at rest stays there: weighted rates are summed in single
+# precision, and one that is 1 may come out above it.
+ROUNDING = 1e-6
 # Exact iterations at which the proximal term begins to come back, and is whole.
 COMES_BACK = (10.0, 30.0)
 COMES_BACK_SOON = (5.0, 10.0)  # Where constraints are measured on the rows that trees grow on.
@@ -324,7 +327,8 @@ class ABPP:
         before = values if self._previous_values is None else self._previous_values
         g = values - self.bounds
         # With no multiplier at work, nor one that is about to be, no slope matters.
-        if self.lazy and (self.schedule is not None or self.multipliers.any() or (g > 0).any()):
+        acts = self.schedule is not None or self.multipliers.any() or (g > ROUNDING).any()
+        if self.lazy and acts:
             self._observe_slopes()
         self.multipliers = self._ascend(g, g + theta / self.progress * (values - before))
         self._previous_values = values
@@ -355,7 +359,7 @@ class ABPP:
         assert self.lipschitz is not None
         if self.lazy:
             self._lengthen(g)
-            z[(self.multipliers == 0) & (g <= 0)] = 0.0
+            z[(self.multipliers == 0) & (g <= ROUNDING)] = 0.0
         # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self._sigma * self._stride * inverse**2
