@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -510,10 +510,27 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         margin = observer.train_margin
         if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
             margin = None
-        trained = _Trained(self, fit, matrices, grown_before, base_margin)
+        score_after = functools.partial(self._score_after, fit)
+        trained = _Trained(self, fit, matrices, grown_before, base_margin, score_after)
         prefixes = fit.conclude(self, trained, end - grown_before, margin)
         if prefixes is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
+
+    def _score_after(self, fit: ConstrainedFit, rounds: int) -> float | None:
+        """Give what early stopping judged the model by after some rounds, while it is driven."""
+        rules = [c for c in self.callbacks if isinstance(c, _RulesStopping)]
+        if rules and rules[-1].decides:
+            return fit.violation(rounds)
+        data = metric = None
+        if self.early_stopping_rounds is None:  # which XGBoost lets look last
+            stopping = [c.by_metric for c in rules] or [
+                c for c in self.callbacks if isinstance(c, xgb.callback.EarlyStopping)
+            ]
+            if not stopping:  # a callback of the user's own
+                return None
+            data, metric = stopping[-1].data, stopping[-1].metric_name
+        results = self.evals_result_[data or list(self.evals_result_)[-1]]
+        return float(results[metric or list(results)[-1]][rounds - 1])
 
     def predict(
         self,
@@ -598,6 +615,8 @@ class _Trained:
         Rounds of the model that was continued.
     base_margin : array-like or None
         Where the scores of all rows given to ``fit`` begin.
+    score_after : callable
+        What early stopping judged the model by after some rounds.
     """
 
     def __init__(
@@ -607,9 +626,10 @@ class _Trained:
         matrices: list[Any],
         grown_before: int,
         base_margin: Any,
+        score_after: Callable[[int], float | None],
     ) -> None:
         self.parent, self.fit, self.grown_before = parent, fit, grown_before
-        self.base_margin = base_margin
+        self.base_margin, self.score_after = base_margin, score_after
         self.booster = parent.get_booster()
         self.training = matrices[0]
         self.matrices = dict(zip(fit.evaluation_sets, matrices[1:], strict=True))
@@ -633,7 +653,9 @@ class _Trained:
         stopped = self.booster.attr("best_iteration") is not None
         self.booster = self.parent._Booster = self.booster[:end]
         if stopped:  # predict goes by it
-            self.booster.set_attr(best_iteration=str(end - 1))
+            score = self.score_after(rounds)
+            best_score = None if score is None else str(score)
+            self.booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
 
     def shift(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
@@ -806,6 +828,11 @@ class _RulesStopping(xgb.callback.TrainingCallback):
         super().__init__()
         self.fit, self.by_metric, self.on = fit, by_metric, on
         self.watch = RulesWatch()
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rules alone decided which round is best."""
+        return self.on == "constraints" or not self.watch.met
 
     def before_training(self, model: Any) -> Any:
         self.fit.check_stopping_set()

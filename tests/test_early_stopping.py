@@ -239,6 +239,27 @@ def test_xgboost_saves_the_best_rounds_only():
     assert model.get_booster().num_boosted_rounds() == model.best_iteration + 1
 
 
+@pytest.mark.parametrize("on", ["metric", "constraints", "both"])
+@pytest.mark.parametrize("by", ["parameter", "callback"])
+def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by):
+    """Where a prefix of fewer rounds is returned than early stopping has kept."""
+    data, metric, stopping = "validation_1", "logloss", {"early_stopping_rounds": 6}
+    if by == "callback":
+        data, metric = "validation_0", "error"  # not the last, which the parameter looks at
+        stopped = xgb.callback.EarlyStopping(rounds=6, data_name=data, metric_name=metric)
+        stopping = {"callbacks": [stopped]}
+    options = {"iterate": "best", "learning_rate": 0.1, "eval_metric": ["error", "logloss"]}
+    model = make("xgboost", [fnr() <= 0.3], early_stopping_on=on, **options, **stopping)
+    pairs = [(X[HELD], Y[HELD]), (X[HELD][::2], Y[HELD][::2])]
+    fit("xgboost", model, eval_set=pairs)
+    kept = model.get_booster().num_boosted_rounds()
+    assert model.best_iteration == kept - 1 < trained_rounds(model) - 1
+    expected = model.evals_result()[data][metric][model.best_iteration]
+    if on == "constraints":
+        expected = model.constraint_report_.held_out[0] - 0.3
+    assert model.best_score == pytest.approx(expected)
+
+
 def test_lightgbm_keeps_the_results_of_the_best_round():
     for on in ("constraints", "both"):
         options = {"early_stopping_round": PATIENCE, "early_stopping_on": on}
