@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import itertools
 import os
 import re
 import warnings
@@ -25,7 +26,7 @@ import lightgbm as lgb
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 from scipy.special import expit, softmax
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -699,19 +700,18 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
         names = list(dict.fromkeys(_canonical(m, n_classes) for m in names))
         names = [m for m in names if m not in NO_METRIC]
-        unknown = [m for m in names if m not in METRICS and m not in RANK_METRICS]
+        unknown = [m for m in names if m not in METRICS]
         if unknown:
             raise ValueError(
                 f"metric {unknown[0]!r} cannot be evaluated under constraints, where LightGBM "
-                f"gives metrics raw scores: use one of {sorted({*METRICS, *RANK_METRICS})}, or a "
-                f"callable eval_metric, which is given probabilities."
+                f"gives metrics raw scores: use one of {sorted(METRICS)}, or a callable "
+                f"eval_metric, which is given probabilities."
             )
         first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
-        ours = [m for m in names[first:] if m in METRICS]
-        native = [m for m in names if m not in ours]
         top_k = self._parameter("multi_error_top_k", 1)
-        builtin = [_builtin_metric(m, top_k) for m in ours]
-        return native, [*builtin, *map(_on_probabilities, own)]
+        costs = self._parameter("auc_mu_weights", None)
+        builtin = [_builtin_metric(m, top_k, costs) for m in names[first:]]
+        return names[:first], [*builtin, *map(_on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
@@ -1236,6 +1236,35 @@ def _squared(y: Array, p: Array, weight: Any) -> float:
     return float(np.average((y - p) ** 2, weights=weight))
 
 
+def _auc(y: Array, score: Array, weight: Any) -> float:
+    one_class = np.ptp(y) == 0  # of which LightGBM says so
+    return 1.0 if one_class else float(roc_auc_score(y, score, sample_weight=weight))
+
+
+def _average_precision(y: Array, score: Array, weight: Any) -> float:
+    none = not y.any()  # of which LightGBM says so
+    return 1.0 if none else float(average_precision_score(y, score, sample_weight=weight))
+
+
+def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
+    """Mean over pairs of classes of how well their scores part the two; Kleiman and Page, 2019."""
+    k = score.shape[1]
+    cost = 1.0 - np.eye(k)
+    if costs is not None:
+        costs = costs.split(",") if isinstance(costs, str) else costs
+        cost = np.asarray(costs, dtype=np.float64).reshape(k, k)
+        np.fill_diagonal(cost, 0.0)
+    total = 0.0
+    for i, j in itertools.combinations(range(k), 2):
+        both = np.isin(y, (i, j))
+        if np.unique(y[both]).size == 2:
+            side = cost[i] - cost[j]
+            along = (side[i] - side[j]) * (score[both] @ side)
+            part = None if weight is None else weight[both]
+            total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
+    return float(total / (k * (k - 1) / 2))
+
+
 METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
     "binary_logloss": (_logloss, False),
     "multi_logloss": (_logloss, False),
@@ -1245,7 +1274,9 @@ METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
     "l1": (lambda y, p, w: float(np.average(np.abs(y - p), weights=w)), False),
     "l2": (_squared, False),
     "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
-    "auc": (lambda y, p, w: float(roc_auc_score(y, p, sample_weight=w)), True),
+    "auc": (_auc, True),
+    "average_precision": (_average_precision, True),
+    "auc_mu": (_auc_mu, True),
 }
 RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
 NO_METRIC = ("none", "null", "custom", "na")
@@ -1277,12 +1308,14 @@ def _canonical(name: str, n_classes: int) -> str:
     return f"{prefix}_error" if name in errors else name
 
 
-def _builtin_metric(name: str, top_k: int) -> Callable[..., Any]:
+def _builtin_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
     """Make one of LightGBM's metrics as a function of labels, margins and weights."""
     function, higher_is_better = METRICS[name]
     reported = name
     if name == "multi_error" and top_k > 1:
         function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
+    if name == "auc_mu":
+        function = functools.partial(_auc_mu, costs=costs)
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)

@@ -562,6 +562,35 @@ def test_multi_error_of_several_ranks():
     assert "multi_error@2" in own.evals_result_["valid_0"]
 
 
+def test_auc_mu_with_costs_of_errors():
+    """After a metric of probabilities, where it is ours, as LightGBM's own."""
+    several = np.digitize(X[:, 0], [-0.5, 0.5])
+    costs = [0, 1, 3, 2, 0, 1, 1, 1, 0]
+    options = {"metric": ["multi_logloss", "auc_mu"], "num_class": 3, "auc_mu_weights": costs}
+    arguments = {"eval_set": [(HELD, several[:100])], "eval_sample_weight": [WEIGHT[:100]]}
+    assert_same_results(*fitted_pair("lightgbm", options, y=several, **arguments))
+
+
+@pytest.mark.parametrize("only", ["average_precision", "auc"])
+def test_ranking_metrics_of_one_class(only):
+    """Rows of one class cannot be ranked: LightGBM says one."""
+    for label in (0, 1):
+        arguments = {"eval_set": [(HELD, np.full(100, label))]}
+        options = {"metric": ["binary_logloss", only]}
+        assert_same_results(*fitted_pair("lightgbm", options, **arguments))
+
+
+def test_early_stopping_looks_at_the_metric_asked_for_first():
+    options = {
+        "n_estimators": 60, "learning_rate": 0.9, "first_metric_only": True,
+        "early_stopping_round": 1,
+    }  # fmt: skip
+    asked = ["binary_logloss", "average_precision"]
+    parent, own = fitted_pair("lightgbm", options, eval_metric=asked, **evaluated("lightgbm"))
+    assert own.best_iteration_ == parent.best_iteration_
+    assert_same_results(own, parent)
+
+
 def test_scores_to_start_from_are_refused_where_they_have_no_meaning():
     """Rows of further data sets have none."""
     more = {"other": HELD}
