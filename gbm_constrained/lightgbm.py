@@ -87,6 +87,7 @@ OF_ANY_PART = ("_objective", "_fitted_with_feature_names")  # hold of any part o
 ALIASES = {
     "objective": ("application", "app", "loss", "objective_type"),
     "boosting": ("boost", "boosting_type"),
+    "num_class": ("num_classes",),
     "learning_rate": ("eta", "shrinkage_rate"),
     "num_iterations": (
         "num_iteration", "num_boost_round", "num_round", "num_rounds", "nrounds", "num_tree",
@@ -128,6 +129,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
     objective: Any
     _objective: Any
     _Booster: Any
+    _other_params: dict[str, Any]
 
     def __init__(
         self,
@@ -345,6 +347,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             gradient_dtype=np.float32,
             order="F",
         )
+        self._check_classes(fit.classes.size)
         stack = fit.stack
         stack.refuse_with(init_score=init_score)
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
@@ -612,8 +615,29 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             random_state,
         )
 
+    @property
+    def _asked_objective(self) -> Any:
+        """The objective as it was given, of which LightGBM takes other names first."""
+        given = self.get_params()
+        names = (*ALIASES["objective"], "objective")
+        return next((given[name] for name in names if given.get(name) is not None), None)
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Refuse an objective for another number of classes than there are."""
+        if n_classes > 2 and self._asked_objective == "binary":
+            raise lgb.basic.LightGBMError(
+                f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
+                f"which is then 'multiclass'."
+            )
+        num_class = self._parameter("num_class", 1)
+        if n_classes == 2 and num_class != 1:
+            raise ValueError(
+                f"num_class={num_class!r} cannot be trained under constraints where y has two "
+                f"classes, which have one score: leave it out, and objective at None."
+            )
+
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
-        objective = self._parameter("objective", None)
+        objective = self._asked_objective
         if callable(objective) or objective not in NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={objective!r} cannot be trained under constraints: leave it at None, "
@@ -721,16 +745,20 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         def objective(y_true: Array, margin: Array) -> Any:
             return fit.solver(margin)
 
-        own = self.objective
+        own, asked, others = self.objective, self._asked_objective, self._other_params
         self._fit_params = params
         self.objective = self._objective = objective
+        # Under another name it would be taken before the solver.
+        self._other_params = {
+            name: value for name, value in others.items() if name not in ALIASES["objective"]
+        }
         try:
             yield
         finally:
             fit.hide_progress()
-            self.objective = self._objective = own
+            self.objective, self._objective, self._other_params = own, asked, others
             del self._fit_params
-        if own is None:
+        if asked is None:
             self._objective = "binary" if fit.classes.size == 2 else "multiclass"
 
     def _make_native(

@@ -241,6 +241,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             softmax_hessian=lambda k: 2.0,
             hessian_floor=1e-16,
         )
+        self._check_classes(fit.classes.size)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
         params = {}
@@ -406,6 +407,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 "iterate='ergodic' averages all iterations, so that early stopping "
                 "(early_stopping_rounds, or a callback) has no meaning: use iterate='last', or "
                 "none of it."
+            )
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Refuse softmax scores of two classes."""
+        num_class = self.get_params().get("num_class")
+        if n_classes == 2 and num_class:
+            raise ValueError(
+                f"num_class={num_class!r} cannot be trained under constraints where y has two "
+                f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
             )
 
     def _stops_early(self) -> bool:

@@ -330,6 +330,42 @@ def test_parameters_of_lightgbms_core_work_as_in_the_parent(name):
     assert_same_results(own, parent)
 
 
+@pytest.mark.filterwarnings("ignore:Found")  # the parent says which name it takes
+@pytest.mark.parametrize("name", ALIASES["objective"])
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_other_names_of_the_objective(name, measure_on):
+    """LightGBM takes them before the objective itself, which the solver is while it trains."""
+    parent = lgb.LGBMClassifier(**ALWAYS["lightgbm"], **{name: "binary"}).fit(X, Y)
+    own = ConstrainedLGBMClassifier(
+        constraints=NEVER_BINDS, measure_on=measure_on, **ALWAYS["lightgbm"], **{name: "binary"}
+    )
+    for _ in range(2):  # the fit has left all parameters as they were
+        own.fit(X, Y)
+        assert_alike("lightgbm", own, parent)
+        assert own.objective_ == parent.objective_
+        assert own.get_params()[name] == "binary"
+    refused = own.set_params(**{name: "poisson"})
+    with pytest.raises(ValueError, match="objective='poisson' cannot be trained"):
+        refused.fit(X, Y)
+
+
+def test_objectives_of_another_number_of_classes():
+    several = np.digitize(X[:, 0], [-0.5, 0.5])
+    for cls, more in ((lgb.LGBMClassifier, {}), (OWN["lightgbm"], {"constraints": NEVER_BINDS})):
+        with pytest.raises(lgb.basic.LightGBMError):
+            cls(objective="binary", **more).fit(X, several)
+    for name in ("num_class", "num_classes"):
+        wrong = ConstrainedLGBMClassifier(
+            constraints=NEVER_BINDS, objective="multiclass", **{name: 2}
+        )
+        with pytest.raises(ValueError, match="num_class=2 cannot be trained under constraints"):
+            wrong.fit(X, Y)
+    for objective in ("multi:softprob", "multi:softmax"):
+        wrong = ConstrainedXGBClassifier(constraints=NEVER_BINDS, objective=objective, num_class=2)
+        with pytest.raises(ValueError, match="num_class=2 cannot be trained under constraints"):
+            wrong.fit(X, Y)
+
+
 @pytest.mark.parametrize("name", list(REFUSED_CORE))
 def test_what_is_refused_of_lightgbms_core(name):
     value, reason = REFUSED_CORE[name]
