@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -106,6 +106,45 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
     if not values.any():
         raise ValueError(f"{name} is zero on every row: no row is left.")
     return values
+
+
+def check_scores(
+    scores: Any, n_samples: int, columns: int, name: str, order: Literal["C", "F"]
+) -> Any:
+    """Scores to start from: one of each row, or one column for each class; None stays None.
+
+    Parameters
+    ----------
+    scores : array-like or None
+        As they were given; a table of the right shape is handed back as it is.
+    n_samples, columns : int
+        How many rows there are, and how many scores each has.
+    name : str
+        The argument.
+    order : {"C", "F"}
+        How the library reads scores of several classes in one dimension: row by row, or class by
+        class.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer.
+    """
+    if scores is None:
+        return None
+    expected = (n_samples,) if columns == 1 else (n_samples, columns)
+    shape = np.shape(scores)
+    if shape == expected and hasattr(scores, "shape"):
+        return scores
+    values = np.asarray(scores)
+    if values.size != n_samples * columns or shape not in (
+        expected, (n_samples, columns), (n_samples * columns,)
+    ):  # fmt: skip
+        raise ValueError(
+            f"{name} must hold {'one score' if columns == 1 else f'{columns} scores'} for each of "
+            f"the {n_samples} rows, got shape {shape}: give an array of shape {expected}."
+        )
+    return values.reshape(expected, order=order if values.ndim == 1 else "C")
 
 
 def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:

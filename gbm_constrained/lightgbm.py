@@ -33,7 +33,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import untouched_random_state
+from gbm_constrained.checks import check_scores, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
@@ -350,7 +350,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self._check_classes(fit.classes.size)
         stack = fit.stack
         stack.refuse_with(init_score=init_score)
+        init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
+        starts = [
+            check_scores(
+                _item(eval_init_score, i), len(y_i), fit.columns, f"eval_init_score[{i}]", "F"
+            )
+            for i, (_, y_i) in enumerate(pairs)
+        ]
         held_out = fit.held_out(pairs, X, y)
         dart = self._parameter("boosting", "gbdt") == "dart"
         refuse_early_stopping(
@@ -373,8 +380,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             "groups": groups,
         }
         fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
-        if init_score is not None and fit.columns > 1 and np.ndim(init_score) == 1:
-            init_score = np.reshape(init_score, (-1, fit.columns), order="F")
         own_score = given["init_score"] = fit.take(init_score)
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
@@ -390,8 +395,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [
-                _added(_constant(intercept, len(y_i)), _item(eval_init_score, i))
-                for i, (_, y_i) in enumerate(pairs)
+                _added(_constant(intercept, len(y_i)), start_i)
+                for (_, y_i), start_i in zip(pairs, starts, strict=True)
             ] or None
         native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
@@ -434,7 +439,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         margin = observer.train_margin
         if rounds != fit.solver.rounds or options.iterate == "ergodic":
             margin = None
-        held = {rows: (pairs[i][0], _item(eval_init_score, i)) for i, rows in measured.items()}
+        held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
         trained = _Trained(self, fit, observer, own_score, init_score, held)
         prefixes = fit.conclude(self, trained, rounds, margin)
         if prefixes is not None:
@@ -1226,11 +1231,8 @@ def _constant(intercept: Array, n_samples: int) -> Array:
 
 
 def _added(score: Array, more: Any) -> Array:
-    """Add scores that the user starts from, of several classes perhaps one below the other."""
-    if more is None:
-        return score
-    more = np.asarray(more, dtype=np.float64)
-    return np.asarray(score + more.reshape(score.shape, order="F" if more.ndim == 1 else "C"))
+    """Add scores that the user starts from."""
+    return score if more is None else np.asarray(score + np.asarray(more, dtype=np.float64))
 
 
 def _link(margin: Array) -> Array:

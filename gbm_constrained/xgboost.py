@@ -23,7 +23,7 @@ from scipy.special import expit, logit, softmax
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import untouched_random_state
+from gbm_constrained.checks import check_scores, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
@@ -244,6 +244,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_classes(fit.classes.size)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
+        base_margin = check_scores(
+            base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
+        )
         params = {}
         if self.base_score is None and xgb_model is None:
             native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}

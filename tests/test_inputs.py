@@ -12,7 +12,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
-from gbm_constrained import fnr, fpr, gap
+from gbm_constrained import accuracy, fnr, fpr, gap
 from gbm_constrained.logistic import ConstrainedLogisticRegression
 from gbm_constrained.tables import column_at, names_of, take_rows
 
@@ -308,3 +308,60 @@ def test_one_row_may_weigh_as_much_as_all_others(library):
     wrong = (fitted.predict(X) == 0) & (Y == 1)
     value = np.average(wrong[Y == 1], weights=weight[Y == 1])
     assert fitted.constraint_report_.train[0] == pytest.approx(value, rel=1e-6, abs=1e-7)
+
+
+# --- scores to start from -----------------------------------------------------------------------
+
+START_NAME = {"xgboost": "base_margin", "lightgbm": "init_score"}
+SEVERAL = np.digitize(X[:, 0] + X[:, 1], [-0.5, 0.5])
+STARTS = RNG.normal(size=(N, 3))
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_shapes_of_starting_scores(library, measure_on):
+    """One dimension or two; of several classes, each library reads one dimension its own way."""
+    name = START_NAME[library]
+    one = STARTS[:, 0].copy()
+    flat = STARTS.ravel("C" if library == "xgboost" else "F")
+    for y, shapes in (
+        (Y, (one, one[:, None], one.tolist(), pd.Series(one), pd.DataFrame({"start": one}))),
+        (SEVERAL, (STARTS, flat, flat.tolist(), pd.DataFrame(STARTS))),
+    ):
+        found = [
+            make(library, [accuracy() >= 0.01], measure_on=measure_on)
+            .fit(X, y, **{name: start})
+            .predict_proba(X)
+            for start in shapes
+        ]
+        parent = make(library, []).fit(X, y, **{name: shapes[0]}).predict_proba(X)
+        for p in found:
+            np.testing.assert_allclose(p, parent, rtol=0, atol=2e-7)
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_starting_scores_of_another_shape_are_refused(library, measure_on):
+    name = START_NAME[library]
+    for y, wanted, wrong in (
+        (Y, "one score for each of the 600 rows", (STARTS[1:, 0], STARTS[:, :2], STARTS[:, :1].T)),
+        (SEVERAL, "3 scores for each of the 600 rows", (STARTS[:, 0], STARTS[:, :2], STARTS.T)),
+    ):
+        for start in wrong:
+            with pytest.raises(ValueError, match=f"{name} must hold {wanted}, got shape"):
+                make(library, [accuracy() >= 0.01], measure_on=measure_on).fit(
+                    X, y, **{name: start}
+                )
+
+
+def test_starting_scores_of_evaluation_sets():
+    """LightGBM adds them to ours: of any shape, and of the right number."""
+    held, start = (X[:100], SEVERAL[:100]), STARTS[:100]
+    results = []
+    for given in (start, start.ravel("F"), pd.DataFrame(start)):
+        model = make("lightgbm", [accuracy() >= 0.01])
+        model.fit(X, SEVERAL, eval_set=[held], eval_init_score=[given])
+        results.append(model.evals_result_)
+    assert results[0] == results[1] == results[2]
+    with pytest.raises(ValueError, match=r"eval_init_score\[0\] must hold 3 scores for each of"):
+        model.fit(X, SEVERAL, eval_set=[held], eval_init_score=[start[1:]])
