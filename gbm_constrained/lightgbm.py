@@ -66,6 +66,8 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    check_integer,
+    check_number,
     with_constraints,
 )
 from gbm_constrained.progress import Progress
@@ -325,6 +327,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             ConstrainedFit.forget(self)
             return self
         self._check_supported(options, callbacks)
+        n_rounds = self._parameter("num_iterations", 100)
+        check_integer("n_estimators", n_rounds, 1)
         if checkpoint is not None:
             refuse_init_model(init_model)
         fit = ConstrainedFit(
@@ -334,8 +338,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             sample_weight,
             sensitive_features,
             datasets,
-            learning_rate=self._parameter("learning_rate", 0.1),
-            n_rounds=self._parameter("num_iterations", 100),
+            learning_rate=check_number("learning_rate", self._parameter("learning_rate", 0.1)),
+            n_rounds=n_rounds,
             library_factor=self._class_weight_factor,
             objective_factor=self._label_factor,
             progress=self._progress(callbacks),

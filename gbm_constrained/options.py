@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -169,11 +170,11 @@ class SolverOptions:
         _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
         _check_choice("measure_on", options.measure_on, MEASURE_ON)
-        _check_integer("n_folds", options.n_folds, 2)
+        check_integer("n_folds", options.n_folds, 2)
         _check_share("holdout_fraction", options.holdout_fraction)
         _check_choice("guarantee", options.guarantee, GUARANTEES)
-        _check_share("delta", options.delta)
-        _check_share("calibration_fraction", options.calibration_fraction)
+        _check_share("delta", options.delta, optional=False)
+        _check_share("calibration_fraction", options.calibration_fraction, optional=False)
         _check_choice("probabilities", options.probabilities, PROBABILITIES)
         _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         _check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
@@ -193,12 +194,12 @@ class SolverOptions:
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
                 f"or on_infeasible='warn'."
             )
-        _check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
+        check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             value = getattr(options, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
+            if value is not None and not (_is_finite(value) and value > 0):
                 raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
-        if not (np.isfinite(options.mu) and options.mu >= 0):
+        if not (_is_finite(options.mu) and options.mu >= 0):
             raise ValueError(f"mu must be a non-negative number, got {options.mu!r}.")
         start = options.initial_multipliers
         if start is None:
@@ -258,13 +259,34 @@ def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> No
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
 
 
-def _check_integer(name: str, value: object, least: int) -> None:
+def check_integer(name: str, value: object, least: int) -> None:
+    """Refuse what is no integer, or too small a one."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
-def _check_share(name: str, value: Any) -> None:
-    if value is not None and not 0.0 < value < 1.0:
+def check_number(name: str, value: Any) -> float:
+    """Read a number that a library takes as text, too.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}.") from None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and bool(np.isfinite(float(value)))
+
+
+def _check_share(name: str, value: Any, optional: bool = True) -> None:
+    if optional and value is None:
+        return
+    if not (_is_finite(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 

@@ -40,6 +40,8 @@ from gbm_constrained.options import (
     Probabilities,
     SolverName,
     SolverOptions,
+    check_integer,
+    check_number,
     with_constraints,
 )
 from gbm_constrained.progress import Progress
@@ -219,6 +221,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             self._forget()
             return self
         self._check_supported(options)
+        check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
         if checkpoint is not None:
             refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
@@ -230,7 +233,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             sample_weight,
             sensitive_features,
             datasets,
-            learning_rate=DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
+            learning_rate=check_number(
+                "learning_rate", DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate
+            ),
             n_rounds=self.get_num_boosting_rounds(),
             objective_factor=self._label_factor,
             progress=self._progress(verbose, eval_set),

@@ -362,11 +362,30 @@ def test_bound_outside_the_unit_interval(bound):
         ({"on_infeasible": "raise", "measure_on": "train"}, "on_infeasible.*'train'"),
         ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers.*1 rows.*fnr <= 0.1"),
         ({"initial_multipliers": [-1.0]}, "initial_multipliers.*non-negative"),
+        ({"n_estimators": 0}, "n_estimators must be an integer >= 1, got 0"),
+        ({"n_estimators": -1}, "n_estimators must be an integer >= 1, got -1"),
+        ({"n_estimators": "abc"}, "n_estimators must be an integer >= 1, got 'abc'"),
+        ({"learning_rate": "a"}, "learning_rate must be a number, got 'a'"),
+        ({"sigma": "a"}, "sigma must be a positive number or None, got 'a'"),
+        ({"outlier_clip": "a"}, "outlier_clip must be a positive number or None, got 'a'"),
+        ({"mu": None}, "mu must be a non-negative number, got None"),
+        ({"delta": "a"}, "delta must lie strictly between 0 and 1, got 'a'"),
+        ({"delta": None}, "delta must lie strictly between 0 and 1, got None"),
+        ({"holdout_fraction": "a"}, "holdout_fraction must lie strictly between 0 and 1, got 'a'"),
+        ({"calibration_fraction": None}, "calibration_fraction must lie strictly between 0 and 1"),
     ],
 )
 def test_bad_options(make, options, message, binary):
     with pytest.raises(ValueError, match=message):
         make([fnr() <= 0.1], **options).fit(*binary)
+
+
+@BOTH
+def test_a_learning_rate_may_be_a_text(make, binary):
+    """As in the parents, which hand their parameters on as texts."""
+    X, y = binary
+    text, number = (make([fnr() <= 0.1], learning_rate=rate).fit(X, y) for rate in ("0.2", 0.2))
+    np.testing.assert_array_equal(text.predict_proba(X), number.predict_proba(X))
 
 
 @pytest.mark.parametrize(
