@@ -15,6 +15,7 @@ import argparse
 import difflib
 import importlib.util
 import json
+import math
 import re
 import sys
 import warnings
@@ -34,7 +35,7 @@ from sklearn.model_selection import train_test_split
 import gbm_constrained
 from gbm_constrained.audit import Audit, audit
 from gbm_constrained.decision import GUARANTEES
-from gbm_constrained.language import parse_constraints
+from gbm_constrained.language import format_constraint, parse_constraints
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.model_files import (
     Label,
@@ -43,6 +44,7 @@ from gbm_constrained.model_files import (
     save_classifier,
     with_categories,
 )
+from gbm_constrained.options import check_integer
 from gbm_constrained.rates import Column, Constraint, DataSet, Differs, Grouped, Judged
 from gbm_constrained.unseen import MEASURE_ON
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
@@ -222,6 +224,8 @@ def _parameters(options: argparse.Namespace) -> dict[str, Any]:
         except ValueError:
             given[name] = {"True": True, "False": False, "None": None}.get(value, value)
     _check_known(options.library, given)
+    if "n_estimators" in given:
+        check_integer("--param n_estimators", given["n_estimators"], 1)
     for name in ("measure_on", "guarantee", "delta"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
@@ -391,6 +395,14 @@ def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
     return list(dict.fromkeys([*named, *decisions])), list(dict.fromkeys(decisions))
 
 
+def _text_of(rule: Constraint) -> str:
+    """Give a rule as it is written; of a model's file, one may have no text."""
+    try:
+        return format_constraint(rule)
+    except ValueError:
+        return str(rule)
+
+
 def _check_rules(
     rules: Iterable[Constraint],
     options: argparse.Namespace,
@@ -403,28 +415,30 @@ def _check_rules(
     for rule in rules:
         if isinstance(rule.expression, Grouped) and rule.expression.by is None:
             raise ValueError(
-                f"--constraint {rule}: name the columns of the groups, by=..., or give "
-                f"--sensitive."
+                f"--constraint {_text_of(rule)}: name the columns of the groups, by=..., or "
+                f"give --sensitive."
             )
         if any(isinstance(part, DataSet) for term in rule.terms for part in term.on):
             raise ValueError(
-                f"--constraint {rule} speaks of a further data set, which only Python can give."
+                f"--constraint {_text_of(rule)} speaks of a further data set, which only Python "
+                f"can give."
             )
         named, decisions = _columns_named([rule])
         for name in named:
             if name not in table:
-                raise ValueError(f"--constraint {rule}: {_no_column(options.data, table, name)}")
+                missing = _no_column(options.data, table, name)
+                raise ValueError(f"--constraint {_text_of(rule)}: {missing}")
             if name in kept_out:
                 raise ValueError(
-                    f"--constraint {rule}: column {name!r} is --{kept_out[name]}, and rules look "
-                    f"at features and --sensitive columns only."
+                    f"--constraint {_text_of(rule)}: column {name!r} is --{kept_out[name]}, and "
+                    f"rules look at features and --sensitive columns only."
                 )
         for name in decisions:
             strange = [value for value in table[name].unique() if value not in labels]
             if strange:
                 raise ValueError(
-                    f"--constraint {rule}: column {name!r} is to hold another model's decisions, "
-                    f"and holds {strange[0]!r}, which is not among the labels {labels}."
+                    f"--constraint {_text_of(rule)}: column {name!r} is to hold another model's "
+                    f"decisions, and holds {strange[0]!r}, which is not among the labels {labels}."
                 )
 
 
@@ -507,8 +521,17 @@ def _check_out(options: argparse.Namespace) -> None:
     """Refuse what could not be written, before anything takes its time."""
     for option in ("out", "html", "json"):
         path = getattr(options, option, None)
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is None:
+            continue
+        if not path.absolute().parent.is_dir():
             raise ValueError(f"--{option} {path}: there is no folder {path.parent}.")
+        if path.is_dir():
+            raise ValueError(f"--{option} {path} is a folder: name a file in it.")
+        _check_writable(option, path)
+    if not 0.0 < options.level < 1.0:
+        raise ValueError(
+            f"--level must lie strictly between 0 and 1, such as 0.95, got {options.level:g}."
+        )
     if options.command != "fit":
         return
     if options.library == "xgboost" and options.out.suffix not in (".json", ".ubj"):
@@ -521,6 +544,17 @@ def _check_out(options: argparse.Namespace) -> None:
             "--html and --json write the audit of held-out rows, of which --test-fraction 0 "
             "leaves none."
         )
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Refuse a file that cannot be opened for writing; one that is there stays as it is."""
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise ValueError(f"--{option} {path} cannot be written: {error.strerror}.") from None
+    if is_new:
+        path.unlink()
 
 
 def _features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
@@ -544,6 +578,13 @@ def _split(data: _Data, options: argparse.Namespace) -> tuple[NDArray[np.intp], 
     rows = np.arange(data.y.size)
     if options.test_fraction == 0.0:
         return rows, rows[:0]
+    n, n_labels, share = rows.size, np.unique(data.y).size, options.test_fraction
+    held_out = math.ceil(share * n)
+    if min(held_out, n - held_out) < n_labels:
+        raise ValueError(
+            f"--test-fraction {share:g} holds out {held_out} of {n} rows, and both parts need "
+            f"rows of all {n_labels} labels: give another share, or 0 to train on all rows."
+        )
     trained, test = train_test_split(
         rows, test_size=options.test_fraction, stratify=data.y, random_state=options.seed
     )

@@ -415,14 +415,21 @@ def test_files_that_hold_no_classifier_are_refused(tmp_path, binary):
         (["--drop=sex", "--constraint=fpr(on={sex: Male}) <= 0.1"], "column 'sex' is --drop, and"),
         (["--constraint=fpr(on=dataset(a)) <= 0.1"], "which only Python can give"),
         (["--constraint=churn(to=sex) <= 0.1"], "which is not among the labels ['<=50K', '>50K']"),
+        (["--constraint=churn(to=ol) <= 0.1"], "--constraint churn(to=ol) <= 0.1: TABLE has no"),
         (["--param=n_estimators"], "--param 'n_estimators' must be NAME=VALUE"),
         (["--param=n_estimator=3"], "XGBoost has no parameter n_estimator: did you mean n_est"),
         (["--library=lightgbm", "--out=m", "--param=num_leave=3"], "did you mean num_leaves?"),
         (["--param=max_depth=deep"], "Invalid Parameter format for max_depth expect int but"),
+        (["--param=n_estimators=abc"], "--param n_estimators must be an integer >= 1, got 'abc'."),
         (["--param=delta=0.1"], "--param 'delta=0.1': use --delta."),
         (["--param=solver=fast"], "solver must be one of ['auto', 'abpp', 'cbpr'], got 'fast'."),
         (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
         (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),
+        (["--test-fraction=0.0001"], "--test-fraction 0.0001 holds out 1 of 2000 rows, and both"),
+        (["--test-fraction=0.9999"], "--test-fraction 0.9999 holds out 2000 of 2000 rows, and"),
+        (["--level=95"], "--level must lie strictly between 0 and 1, such as 0.95, got 95."),
+        (["--json=."], "--json . is a folder: name a file in it."),
+        (["--html=/proc/x.html"], "--html /proc/x.html"),
         (["--test-fraction=0", "--json=a.json"], "of which --test-fraction 0 leaves none"),
         (["--out=none/m.json"], "--out none/m.json: there is no folder none."),
         (["--out=m.txt"], "--out m.txt must end in .json or .ubj for XGBoost."),
@@ -440,6 +447,14 @@ def test_bad_input_is_one_line_and_exit_code_two(more, message, run, files):
     assert line.startswith("gbm-constrained fit: error: ")
     assert message.replace("TABLE", str(files / "train.csv")) in line
     assert not Path("model.json").exists()
+
+
+def test_nothing_is_written_where_something_does_not_fit(run, files):
+    """Trying whether files can be written leaves those that are there, and makes none."""
+    Path("model.json").write_text("old")
+    done = run(*fit("xgboost", files, "--html=a.html", "--json=.", "--constraint=fpr <= 0.5"))
+    assert done.code == 2
+    assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("model.json", "old")]
 
 
 def test_errors_of_rules_are_marked(run, files):
