@@ -14,11 +14,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xgboost as xgb
 from scipy.special import expit, logit, softmax
+from xgboost.core import require_keyword_args
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
@@ -63,6 +64,13 @@ from gbm_constrained.xgboost_resuming import (
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _by_keyword(method: Method) -> Method:
+    """Take keyword arguments by position as the parent does: with a warning."""
+    taken: Method = require_keyword_args(error=False)(method)
+    return taken
 
 
 class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
@@ -151,6 +159,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         params.update(self.__dict__.get("_fit_params", {}))
         return dict(params)
 
+    @_by_keyword
     def fit(
         self,
         X: Any,
@@ -550,6 +559,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         results = self.evals_result_[data or list(self.evals_result_)[-1]]
         return float(results[metric or list(results)[-1]][rounds - 1])
 
+    @_by_keyword
     def predict(
         self,
         X: Any,

@@ -587,6 +587,26 @@ def test_attributes_are_the_parents(library, name, stopped):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("constraints", [[], NEVER_BINDS])
+def test_arguments_by_position_are_taken_as_in_the_parent(constraints):
+    """XGBoost warns of them, LightGBM does not."""
+    parent = xgb.XGBClassifier(**ALWAYS["xgboost"])
+    own = ConstrainedXGBClassifier(constraints=constraints, n_folds=2, **ALWAYS["xgboost"])
+    for model in (parent, own):
+        with pytest.warns(FutureWarning, match="Pass `sample_weight, base_margin` as keyword"):
+            assert model.fit(X, Y, WEIGHT, START) is model
+    assert_alike("xgboost", own, parent)
+    found = []
+    for model in (parent, own):
+        with pytest.warns(FutureWarning, match="Pass `output_margin` as keyword"):
+            found.append(model.predict(X, True))
+    np.testing.assert_allclose(*found, atol=1e-6)
+    parent = lgb.LGBMClassifier(**ALWAYS["lightgbm"]).fit(X, Y, WEIGHT, START)
+    own = ConstrainedLGBMClassifier(constraints=constraints, n_folds=2, **ALWAYS["lightgbm"])
+    assert_alike("lightgbm", own.fit(X, Y, WEIGHT, START), parent)
+    np.testing.assert_allclose(own.predict(X, True), parent.predict(X, True), atol=1e-12)
+
+
 def test_multi_error_of_several_ranks():
     """LightGBM's own count of rows whose class is not among the first k."""
     several = np.digitize(X[:, 0], [-0.5, 0.5])
