@@ -68,6 +68,7 @@ from gbm_constrained.options import (
     SolverOptions,
     check_integer,
     check_number,
+    check_spelling,
     with_constraints,
 )
 from gbm_constrained.progress import Progress
@@ -320,6 +321,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
         _check_categories(X)
+        known = {"early_stopping_round", *ALIASES["early_stopping_round"]}
+        check_spelling(self, self._other_params, known)
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)

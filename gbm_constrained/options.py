@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +28,7 @@ Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
 ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
+ALIKE = 0.8  # Similarity of names, by difflib, from which on one is taken for the other misspelt.
 SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
@@ -230,6 +232,31 @@ class SolverOptions:
 
 
 SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
+
+
+def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str] = ()) -> None:
+    """Refuse a parameter that one of ours was meant by: the library would train without it.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Whose parameters they are.
+    others : iterable of str
+        Names that its constructor does not know, and hands on to the library.
+    known : collection of str, default=()
+        Those of the library that are spelt like one of ours.
+
+    Raises
+    ------
+    TypeError
+        If one is nearly the name of a parameter of ours.
+    """
+    for name in others:
+        near = get_close_matches(name, SOLVER_PARAMETERS, 1, ALIKE)
+        if near and name not in known:
+            raise TypeError(
+                f"{type(estimator).__name__} has no parameter {name!r}: did you mean {near[0]}=?"
+            )
 
 
 def with_constraints(tags: Any, constraints: Any) -> Any:

@@ -43,6 +43,7 @@ from gbm_constrained.options import (
     SolverOptions,
     check_integer,
     check_number,
+    check_spelling,
     with_constraints,
 )
 from gbm_constrained.progress import Progress
@@ -223,6 +224,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             base_margin_eval_set=base_margin_eval_set,
             feature_weights=feature_weights,
         )
+        check_spelling(self, getattr(self, "kwargs", None) or {})
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)

@@ -24,7 +24,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.lightgbm import ALIASES
 from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.options import SOLVER_PARAMETERS
+from gbm_constrained.options import SOLVER_PARAMETERS, check_spelling
 
 NEVER_BINDS = [error_rate() <= 1.0]
 RNG = np.random.default_rng(0)
@@ -311,6 +311,36 @@ def test_every_parameter_of_lightgbms_core_is_known():
     assert sum(map(len, known)) == len(set().union(*known)), "each in one table"
     found = set(_ConfigAliases._get_all_param_aliases())
     assert found - set().union(*known) == set(), "classify what the new version adds"
+
+
+@pytest.mark.parametrize("library", list(PARENTS))
+@pytest.mark.parametrize("given", [{}, {"constraints": NEVER_BINDS}])
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("constraint", "constraints"), ("contraints", "constraints"), ("guarante", "guarantee"),
+        ("measured_on", "measure_on"), ("on_infeasable", "on_infeasible"), ("n_fold", "n_folds"),
+    ],
+)  # fmt: skip
+def test_parameters_of_ours_that_are_misspelt(library, given, wrong, right):
+    """The libraries would hand them on, and train without the rule."""
+    clf = OWN[library](**given, **{wrong: NEVER_BINDS}, **ALWAYS[library])
+    with pytest.raises(TypeError, match=f"no parameter '{wrong}': did you mean {right}=?"):
+        clf.fit(X, Y)
+
+
+def test_no_parameter_of_the_libraries_counts_as_misspelt():
+    names = _ConfigAliases._get_all_param_aliases()
+    names = {*names, *(alias for group in names.values() for alias in group)}
+    early = {"early_stopping_round", *ALIASES["early_stopping_round"]}
+    check_spelling(ConstrainedLGBMClassifier(), names, early)
+    of_the_booster = {
+        "alpha", "eta", "extmem_single_page", "feature_selector", "huber_slope", "lambda",
+        "max_cached_hist_node", "normalize_type", "nthread", "num_class", "one_drop",
+        "process_type", "quantile_alpha", "rate_drop", "refresh_leaf", "sample_type", "seed",
+        "seed_per_iteration", "skip_drop", "top_k", "updater",
+    }  # fmt: skip
+    check_spelling(ConstrainedXGBClassifier(), of_the_booster)
 
 
 def test_other_names_of_parameters_are_all_known():
