@@ -690,6 +690,13 @@ def test_confusion_that_does_not_fit(decided):
         GroupConfusionDisplay(np.zeros((2, 2)), ["a", "b"])
 
 
+def test_axes_are_one():
+    """plt.subplots(1, 2) gives an array of them."""
+    axes = plt.subplots(1, 2)[1]
+    with pytest.raises(TypeError, match="ax must be one Axes of matplotlib, got a ndarray: of an"):
+        GroupConfusionDisplay.from_predictions([0, 1], [0, 1], ax=axes)
+
+
 def test_group_displays_draw_into_the_axes_given(decided):
     y, predicted, columns, _ = decided
     figure, axes = plt.subplots(1, 2)

@@ -23,6 +23,11 @@ def matplotlib(module: str) -> Any:
 def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
     """Take the axes given, or those of a new figure."""
     if ax is not None:
+        if not hasattr(ax, "plot"):
+            raise TypeError(
+                f"ax must be one Axes of matplotlib, got a {type(ax).__name__}: of an array of "
+                f"them, give one."
+            )
         return ax
     return matplotlib("pyplot").subplots(figsize=size, layout="constrained")[1]
 
