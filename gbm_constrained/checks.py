@@ -92,6 +92,8 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
     if weight is None:
         return None
     values = np.asarray(weight, dtype=np.float64)
+    if values.shape == (n_samples, 1):  # which XGBoost takes
+        values = values[:, 0]
     if values.shape != (n_samples,):
         raise ValueError(
             f"{name} must hold one weight for each of the {n_samples} rows, got shape "
@@ -145,6 +147,18 @@ def check_scores(
             f"the {n_samples} rows, got shape {shape}: give an array of shape {expected}."
         )
     return values.reshape(expected, order=order if values.ndim == 1 else "C")
+
+
+def check_sensitive_sets(given: Any, n_sets: int) -> None:
+    """Refuse sensitive features of evaluation sets that are not one entry for each set."""
+    if given is None or (isinstance(given, (list, tuple)) and len(given) == n_sets):
+        return
+    count = f" of {len(given)}" if isinstance(given, (list, tuple)) else ""
+    raise ValueError(
+        f"sensitive_features_eval_set must be a list with one entry for each of the {n_sets} "
+        f"evaluation sets, got a {type(given).__name__}{count}: put it in a list, with None for "
+        f"sets that have none."
+    )
 
 
 def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:

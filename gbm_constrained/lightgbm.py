@@ -33,7 +33,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import check_scores, untouched_random_state
+from gbm_constrained.checks import check_scores, check_sensitive_sets, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
@@ -359,6 +359,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         stack.refuse_with(init_score=init_score)
         init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
         pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
+        check_sensitive_sets(sensitive_features_eval_set, len(pairs))
         starts = [
             check_scores(
                 _item(eval_init_score, i), len(y_i), fit.columns, f"eval_init_score[{i}]", "F"
@@ -531,6 +532,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """
         source = f"The file {fname}"
         try:
+            with Path(fname).open("rb") as file:
+                if file.read(1) == b"{":
+                    raise ValueError(
+                        "it is a model of XGBoost, which ConstrainedXGBClassifier().load_model "
+                        "reads"
+                    )
             text, written = take_note(Path(fname).read_text(encoding="utf-8"), saving.NAME)
             check_complete(text)
             objective, n_classes = classifier_of(text)

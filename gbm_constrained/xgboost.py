@@ -24,7 +24,7 @@ from xgboost.core import require_keyword_args
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import check_scores, untouched_random_state
+from gbm_constrained.checks import check_scores, check_sensitive_sets, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
@@ -275,6 +275,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             params["seed_per_iteration"] = True
         own_margin = fit.take(base_margin)
         pairs = list(eval_set or ())
+        check_sensitive_sets(sensitive_features_eval_set, len(pairs))
         held_out = fit.held_out(pairs, X, y)
         refuse_early_stopping(
             options.early_stopping_on,
@@ -410,6 +411,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             raise ValueError(
                 f"objective={self.objective!r} cannot be trained under constraints: leave it at "
                 f"'binary:logistic' (softmax is chosen for several classes)."
+            )
+        metrics = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
+        if sum(map(callable, metrics)) > 1:  # which the parent, too, says only while it trains
+            raise NotImplementedError(
+                "eval_metric holds several functions. Using multiple custom metrics is not yet "
+                "supported by XGBoost: leave one, beside names of its own metrics."
             )
         if self.booster == "gblinear":
             raise ValueError(
@@ -620,12 +627,16 @@ def _matrix(
 
 
 def _check_complete(fname: Any) -> None:
-    """Refuse a binary model that was cut, on which XGBoost would crash."""
+    """Refuse a binary model that was cut, on which XGBoost would crash, and one of LightGBM."""
     if isinstance(fname, bytearray):
         data = bytes(fname)
     else:
         path = Path(fname).expanduser()
         data = path.read_bytes() if path.is_file() else b""  # XGBoost tells of a missing one
+    if data.startswith(b"tree\n"):
+        raise ValueError(
+            "it is a model of LightGBM, which ConstrainedLGBMClassifier().load_model reads"
+        )
     if is_ubjson(data):
         check_complete(data)
 
@@ -708,6 +719,7 @@ def _scout_maker(
     if fit.classes.size > 2:
         native.update(objective="multi:softprob", num_class=fit.classes.size)
     native.pop("n_estimators", None)
+    native.pop("eval_metric", None)  # which may be a function, and is about the returned model
     bins = None
 
     def matrix(rows: Codes, ref: Any, feature_weights: Any = None) -> Any:

@@ -365,3 +365,32 @@ def test_starting_scores_of_evaluation_sets():
     assert results[0] == results[1] == results[2]
     with pytest.raises(ValueError, match=r"eval_init_score\[0\] must hold 3 scores for each of"):
         model.fit(X, SEVERAL, eval_set=[held], eval_init_score=[start[1:]])
+
+
+# --- arguments of other shapes ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_xgboost_takes_weights_as_a_column(measure_on):
+    weight = RNG.random(N) + 0.1
+    held = {"eval_set": [(X[:100], Y[:100])], "verbose": False}
+    fits = [
+        make("xgboost", measure_on=measure_on).fit(
+            X, Y, sample_weight=w, sample_weight_eval_set=[w[:100]], **held
+        )
+        for w in (weight, weight[:, None], pd.DataFrame({"weight": weight}))
+    ]
+    for model in fits[1:]:
+        np.testing.assert_array_equal(model.predict_proba(X), fits[0].predict_proba(X))
+        assert model.constraint_report_.held_out[0] == fits[0].constraint_report_.held_out[0]
+
+
+@BOTH
+def test_sensitive_features_of_evaluation_sets_are_one_entry_for_each(library):
+    held = {"eval_set": [(X[:100], Y[:100])], "sensitive_features": {"sex": SEX}}
+    own = {"sex": SEX[:100]}
+    for wrong in (own, pd.DataFrame(own), [own, own], []):
+        with pytest.raises(ValueError, match="a list with one entry for each of the 1 evaluation"):
+            make(library, [gap(fpr(), by="sex") <= 0.1]).fit(
+                X, Y, sensitive_features_eval_set=wrong, **held
+            )

@@ -709,3 +709,16 @@ def test_a_lightgbm_model_of_ones_own_objective_is_not_saved(problem, tmp_path):
     model = make("lightgbm", [], objective=objective).fit(*problem)
     with pytest.raises(ValueError, match=r"predicts .*are raw scores"):
         model.save_model(tmp_path / "model.txt")
+
+
+def test_a_file_of_the_other_library_is_told(problem, tmp_path):
+    ConstrainedXGBClassifier(n_estimators=2).fit(*problem).save_model(tmp_path / "m.json")
+    ConstrainedXGBClassifier(n_estimators=2).fit(*problem).save_model(tmp_path / "m.ubj")
+    ConstrainedLGBMClassifier(n_estimators=2, verbose=-1).fit(*problem).save_model(
+        tmp_path / "m.txt"
+    )
+    for name in ("m.json", "m.ubj"):
+        with pytest.raises(ValueError, match="it is a model of XGBoost, which ConstrainedXGB"):
+            ConstrainedLGBMClassifier().load_model(tmp_path / name)
+    with pytest.raises(ValueError, match="it is a model of LightGBM, which ConstrainedLGBM"):
+        ConstrainedXGBClassifier().load_model(tmp_path / "m.txt")

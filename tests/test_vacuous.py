@@ -304,6 +304,24 @@ def test_xgboost_callable_metric_sees_probabilities(kind, request):
     assert constrained.eval_metric is brier
 
 
+@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
+def test_xgboost_names_of_metrics_beside_a_function(measure_on, binary):
+    """Also where boosters that nothing evaluates measure the rules; of functions, one only."""
+    X, y = binary
+
+    def brier(y_true, p):
+        return float(np.mean((y_true - p) ** 2))
+
+    plain, constrained = xgb_pair(eval_metric=["auc", brier], measure_on=measure_on)
+    compare(plain, constrained, X, y, {"eval_set": [(X[:300], y[:300])], "verbose": False}, 2e-7)
+    results = [model.evals_result()["validation_0"] for model in (plain, constrained)]
+    assert list(results[0]) == list(results[1]) == ["auc", "brier"]
+    for model in (plain, constrained):
+        model.set_params(eval_metric=[brier, "auc", brier])
+        with pytest.raises(NotImplementedError, match="Using multiple custom metrics is not yet"):
+            model.fit(X, y)
+
+
 @pytest.mark.parametrize("kind", ["binary", "several"])
 @pytest.mark.parametrize(
     "metric",
