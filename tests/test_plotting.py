@@ -694,7 +694,9 @@ def test_axes_are_one():
     """plt.subplots(1, 2) gives an array of them."""
     axes = plt.subplots(1, 2)[1]
     with pytest.raises(TypeError, match="ax must be one Axes of matplotlib, got a ndarray: of an"):
-        GroupConfusionDisplay.from_predictions([0, 1], [0, 1], ax=axes)
+        GroupConfusionDisplay.from_predictions(
+            [0, 1] * 50, [0, 1] * 50, sensitive_features={"g": ["a"] * 100}, ax=axes
+        )
 
 
 def test_group_displays_draw_into_the_axes_given(decided):
