@@ -4,7 +4,8 @@ LightGBM refuses custom gradients while it has an objective, and without one it 
 intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. So the
 intercept is given as a constant ``init_score``, metrics of probabilities are given as callables,
 and after training both intercept and objective are put into the model's text, which is then equal
-to what LightGBM itself would have written (:mod:`gbm_constrained.lightgbm_model`).
+to what LightGBM itself would have written (:mod:`gbm_constrained.lightgbm_model`), but for the
+names of those metrics.
 """
 
 from __future__ import annotations
@@ -628,11 +629,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             refuse_random_state(random_state)
             return super().predict(X, num_iteration=num_iteration, **given)
         of_prefix = functools.partial(super().predict, X, **given)
-        return drawn(
-            lambda rounds: np.asarray(of_prefix(num_iteration=rounds)),
-            self.prefixes_,
-            random_state,
-        )
+        answered = itertools.count()
+
+        def decide(rounds: int) -> Array:
+            with warnings.catch_warnings():
+                if next(answered):  # the first prefix has said it
+                    warnings.filterwarnings("ignore", "X does not have valid feature names")
+                return np.asarray(of_prefix(num_iteration=rounds))
+
+        return drawn(decide, self.prefixes_, random_state)
 
     @property
     def _asked_objective(self) -> Any:

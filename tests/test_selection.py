@@ -6,6 +6,7 @@ import pickle
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, quiet
@@ -451,6 +452,18 @@ def test_history_ends_with_the_returned_classifier(library, problem):
         for r, p in fitted.prefixes_.itertuples(index=False)
     )
     assert last["error"] == pytest.approx(error, abs=1e-9)
+
+
+def test_a_warning_of_predict_is_given_once(problem):
+    """And not for each prefix that is asked: LightGBM's, of rows without names of columns."""
+    X, y, *_ = split(problem)
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])])
+    rules = [fnr() <= 0.03, fpr() <= 0.03]
+    fitted = make("lightgbm", rules, iterate="randomized", n_estimators=9).fit(frame, y)
+    assert len(fitted.prefixes_) > 1
+    with pytest.warns(UserWarning, match="X does not have valid feature names") as told:
+        fitted.predict(X)
+    assert len(told) == 1
 
 
 @BOTH

@@ -5,6 +5,7 @@ post-processing) and finds most mistakes of integration.
 """
 
 import inspect
+from pathlib import Path
 
 import lightgbm as lgb
 import numpy as np
@@ -358,6 +359,17 @@ def test_lightgbm_metrics_are_the_parents(kind, metric, request):
     assert list(results[1]) == list(results[0])
     for name, values in results[0].items():
         np.testing.assert_allclose(results[1][name], values, rtol=1e-6, err_msg=name)
+
+
+def test_lightgbm_metrics_without_a_counterpart_are_refused(binary):
+    """Those that docs/drop_in.md names."""
+    page = (Path(__file__).parents[1] / "docs" / "drop_in.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith("| LightGBM's metrics "))
+    names = row.split("|")[1].split("`")[1::2]
+    assert {"quantile", "cross_entropy_lambda"} <= set(names)
+    for name in names:
+        with pytest.raises(ValueError, match=f"metric '{name}' cannot be evaluated under"):
+            lgb_pair()[1].fit(*binary, eval_metric=name)
 
 
 @pytest.mark.parametrize("kind", ["binary", "several"])
