@@ -313,8 +313,8 @@ class Cells:
             if self.classes.size != 2:
                 raise ValueError(
                     f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
-                    f"name one of them as label=, or use class_error(k). Only binary "
-                    f"classification is supported otherwise."
+                    f"name one of them as label= of the rate, as in tpr(label=k), or use "
+                    f"class_error(k). Only binary classification is supported otherwise."
                 )
             return selector.index
         match = [i for i, known in enumerate(self.classes.tolist()) if known == selector.value]

@@ -411,9 +411,8 @@ def least_p_values(
     """
     least = [(0.0, "")] * len(compiled.constraints)
     weight = cells.rows.weight
-    count, squares = cells.count, cells.count
-    if weight is not None:
-        count, squares = cells.total(weight > 0), cells.total(weight**2)
+    count = cells.weighted_count
+    squares = count if weight is None else cells.total(weight**2)
     shape = (len(cells), cells.classes.size)
     for j, blocks in enumerate(blocks_of_rows(compiled)):
         cost = compiled.A[[j]].toarray().reshape(shape)
@@ -423,7 +422,7 @@ def least_p_values(
         p = float(p_value_of_blocks(blocks, float(compiled.b[j]), CellCounts(*tables)))
         owner = int(compiled.owner[j])
         if p > least[owner][0]:
-            n = int(cells.count[np.ptp(cost, axis=1) > 0].sum())
+            n = int(count[np.ptp(cost, axis=1) > 0].sum())
             least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows"
             if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
                 room = (float(compiled.b[j]) - blocks[0].low) / blocks[0].width
@@ -668,7 +667,9 @@ def _standard_errors(
                 rate = (functionals[k] - compiled.constant[k]) / part.coefficient
                 variance = float(np.clip(np.nan_to_num(rate), 0.0, 1.0))
                 variance *= 1.0 - variance
-            squares[k] += part.coefficient**2 * variance / max(cells.count[part.cells].sum(), 1.0)
+            squares[k] += (
+                part.coefficient**2 * variance / max(cells.weighted_count[part.cells].sum(), 1.0)
+            )
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 

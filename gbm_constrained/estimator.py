@@ -362,7 +362,7 @@ class ConstrainedFit:
             return "watch"
         if asked == "auto" and possible:
             taken_over = [
-                self._cells.count[part.cells].sum()
+                self._cells.weighted_count[part.cells].sum()
                 for parts in self._reported.parts
                 for part in parts or ()
             ]
@@ -847,7 +847,7 @@ class ConstrainedFit:
         assert self.unseen is not None
         cells, weight = self._cells, self._cells.rows.weight
         squares = cells.count if weight is None else cells.total(weight**2)
-        totals = cells.weight, squares, cells.count
+        totals = cells.weight, squares, cells.weighted_count
         counts = CellCounts(*(statistics.predicted * total[:, None] for total in totals))
         values = self._reported.values(self._functionals)
         held = self._reported.satisfied(self.unseen.values(self._final.rounds))
@@ -910,7 +910,7 @@ class ConstrainedFit:
         satisfied[self._doubted()] = False
         return pd.DataFrame(
             {
-                "constraint": [str(c) for c in compiled.constraints],
+                "constraint": compiled.names,
                 "bound": compiled.bounds,
                 "train": train,
                 "held_out": held_out,
@@ -942,14 +942,14 @@ class ConstrainedFit:
         """One row per group of each constraint: its size and its rate."""
         compiled, outcome = self._reported, self.outcome
         records = []
-        for constraint, span, groups in zip(
-            compiled.constraints, compiled.spans, compiled.groups, strict=True
+        for name, span, groups in zip(
+            compiled.names, compiled.spans, compiled.groups, strict=True
         ):
             for k, group in zip(range(span.start, span.stop), groups, strict=False):
                 low, high = (np.nan, np.nan) if outcome is None else outcome.of_functionals[k]
                 records.append(
                     {
-                        "constraint": str(constraint),
+                        "constraint": name,
                         "group": str(group),
                         "rows": group.size,
                         "train": self._functionals[k],

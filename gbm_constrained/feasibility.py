@@ -75,7 +75,7 @@ SEARCHES = 16  # For the biases of several classes, which take longer.
 
 
 class InfeasibleConstraintsWarning(UserWarning):
-    """No decision that the model can make meets the rules."""
+    """No decision that the model can make meets the rules, or none was found."""
 
 
 class FragileConstraintsWarning(UserWarning):
@@ -720,8 +720,8 @@ def _rows_of_rate(rows: UnseenRows, functional: int) -> int:
     """Rows that a rate is taken over: the fewest of its parts."""
     parts = rows.compiled.parts[functional]
     if parts is None:  # a mean loss
-        return int(rows.cells.count[rows.compiled.V[[functional]].indices].sum())
-    return int(min((rows.cells.count[part.cells].sum() for part in parts), default=0))
+        return int(rows.cells.weighted_count[rows.compiled.V[[functional]].indices].sum())
+    return int(min((rows.cells.weighted_count[part.cells].sum() for part in parts), default=0))
 
 
 def _rows_of(rows: UnseenRows, j: int, counts: CellCounts) -> int:

@@ -285,7 +285,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             found there when X is a DataFrame. Prediction never needs them.
         datasets : dict from name to X or (X, y), default=None
             Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
-            not in the objective.
+            not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
+            their groups are columns of X.
         sensitive_features_eval_set : list, default=None
             Sensitive features of each evaluation set.
         groups : array-like of shape (n_samples,), default=None

@@ -216,7 +216,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             found there when X is a DataFrame. Prediction never needs them.
         datasets : dict from name to X or (X, y), default=None
             Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
-            not in the objective.
+            not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
+            their groups are columns of X.
         constraint_callbacks : sequence of callable, default=None
             Called in each iteration with a
             :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, it is the

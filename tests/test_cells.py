@@ -331,7 +331,10 @@ def test_binary_rates_of_three_classes_point_to_class_error(rate):
     assert message.startswith(
         f"{rate.__name__} <= 0.1: it is a rate of binary classifiers, but y has 3 classes"
     )
-    assert "name one of them as label=, or use class_error(k)" in message
+    assert (
+        "name one of them as label= of the rate, as in tpr(label=k), or use class_error(k)"
+        in message
+    )
 
 
 def test_a_constraint_on_no_row():
