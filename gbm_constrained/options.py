@@ -253,7 +253,7 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     """
     for name in others:
         near = get_close_matches(name, SOLVER_PARAMETERS, 1, ALIKE)
-        if near and name not in known:
+        if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
             raise TypeError(
                 f"{type(estimator).__name__} has no parameter {name!r}: did you mean {near[0]}=?"
             )

@@ -438,7 +438,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
     def _check_classes(self, n_classes: int) -> None:
         """Refuse softmax scores of two classes."""
-        num_class = self.get_params().get("num_class")
+        # Not from get_params, which draws from a random_state that can be drawn from.
+        num_class = (getattr(self, "kwargs", None) or {}).get("num_class")
         if n_classes == 2 and num_class:
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "

@@ -327,6 +327,8 @@ def test_parameters_of_ours_that_are_misspelt(library, given, wrong, right):
     clf = OWN[library](**given, **{wrong: NEVER_BINDS}, **ALWAYS[library])
     with pytest.raises(TypeError, match=f"no parameter '{wrong}': did you mean {right}=?"):
         clf.fit(X, Y)
+    right_ones = OWN[library](**ALWAYS[library]).set_params(constraints=NEVER_BINDS, n_folds=2)
+    assert hasattr(right_ones.fit(X, Y), "multipliers_")
 
 
 def test_no_parameter_of_the_libraries_counts_as_misspelt():
