@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
@@ -41,7 +42,7 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.disagreement import broken_in_training
-from gbm_constrained.feasibility import Feasibility, judge
+from gbm_constrained.feasibility import Feasibility, InfeasibleConstraintsWarning, judge
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.history import history_frame
 from gbm_constrained.lagrangian import Lagrangian
@@ -67,6 +68,8 @@ from gbm_constrained.unseen import (
 )
 
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
+
+MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
 
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (
@@ -281,6 +284,7 @@ class ConstrainedFit:
             self._check_certifiable(self.fresh)
         self.choice: Choice | None = None
         self.outcome: Outcome | None = None
+        self._mixed = np.zeros(len(trained))  # violations by a mixture of prefixes
         self._final: Record
         self.feasibility: Feasibility | None = None
 
@@ -632,7 +636,9 @@ class ConstrainedFit:
             if not seen and self.unseen is not None and self.scouts is not None:
                 self.unseen.measure(rounds, self.scouts.held_margin(rounds))
             records = seen or records
-        chosen, probability = prefix_mixture(*_outcomes(records))
+        errors, violations = _outcomes(records)
+        chosen, probability = prefix_mixture(errors, violations)
+        self._mixed = probability @ violations[chosen]
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
         )
@@ -883,6 +889,15 @@ class ConstrainedFit:
 
     def complain(self) -> None:
         """Warn or raise where rules cannot be met."""
+        if (self._mixed > MIXED).any():
+            worst = int(self._mixed.argmax())
+            warnings.warn(
+                f"No mixture of this model's prefixes meets all rules: the one returned violates "
+                f"{self._trained.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, or "
+                f"use iterate='last', which moves the threshold as well.",
+                InfeasibleConstraintsWarning,
+                stacklevel=3,
+            )
         if self.feasibility is not None:
             self.feasibility.complain(raises=self.options.on_infeasible == "raise")
 

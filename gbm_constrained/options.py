@@ -51,8 +51,9 @@ SOLVER_PARAMETERS_DOC = """
         and it violates them, the last of the later half that meets them, or violates them
         least); the one of smallest error among those that meet all constraints, on the rows that
         these are measured on; the average of all that the theory of ABPP speaks of; or a
-        distribution over prefixes of the ensemble that meets the constraints in the mean
-        (``prefixes_``), from which ``predict(..., random_state=)`` draws one for each row.
+        distribution over prefixes of the ensemble that meets the constraints in the mean, or
+        nearest to that with a warning (``prefixes_``), from which ``predict(...,
+        random_state=)`` draws one for each row.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
         error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
@@ -101,6 +102,8 @@ FITTED_ATTRIBUTES_DOC = """
         (``rows``: those of a certificate, else the last evaluation set, else those that measured
         the constraints), its multiplier, whether it is met on the training rows and whether it is
         satisfied on the unseen ones (missing without any: training rows prove nothing).
+        Not satisfied are also rules that were refused a certificate, and those that boosters of
+        the folds meet and the model returned breaks on its own training rows.
     shift_ : ndarray of shape (1,) or (n_classes,)
         What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame

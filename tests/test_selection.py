@@ -18,6 +18,7 @@ from sklearn.metrics import log_loss as mean_log_loss
 
 from gbm_constrained import (
     ConstrainedLogisticRegression,
+    InfeasibleConstraintsWarning,
     error_rate,
     fnr,
     fpr,
@@ -418,7 +419,8 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     """The mean of two prefixes may meet rules that neither does; error is then no objective."""
     X, y, *_ = split(problem)
     fitted = make(library, [fnr() <= 0.03, fpr() <= 0.03], iterate="randomized", n_estimators=9)
-    fitted.fit(X, y)
+    with pytest.warns(InfeasibleConstraintsWarning, match="No mixture") as told:
+        fitted.fit(X, y)
     counted = []
     for rounds in (2, 4, 6, 8, 9):
         decided = fitted.predict(X, **first(library, rounds))
@@ -429,6 +431,7 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     assert violations.max(axis=1).min() > 0
     excess = (fitted.constraint_report_.train - fitted.constraint_report_.bound).max()
     assert excess == pytest.approx(max(0.0, interior(None, violations, slack=True)), abs=1e-6)
+    assert f"by {excess:.3g}." in str(told[0].message)
 
 
 @BOTH
