@@ -42,7 +42,12 @@ from gbm_constrained.decision import (
     shifted,
 )
 from gbm_constrained.disagreement import broken_in_training
-from gbm_constrained.feasibility import Feasibility, InfeasibleConstraintsWarning, judge
+from gbm_constrained.feasibility import (
+    Feasibility,
+    InfeasibleConstraintsWarning,
+    judge,
+    level_of_the_user,
+)
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.history import history_frame
 from gbm_constrained.lagrangian import Lagrangian
@@ -896,7 +901,7 @@ class ConstrainedFit:
                 f"{self._trained.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, or "
                 f"use iterate='last', which moves the threshold as well.",
                 InfeasibleConstraintsWarning,
-                stacklevel=3,
+                stacklevel=level_of_the_user(),
             )
         if self.feasibility is not None:
             self.feasibility.complain(raises=self.options.on_infeasible == "raise")

@@ -27,6 +27,7 @@ bounded range. That no decision *of this model* meets the rules does not prove t
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -376,12 +377,22 @@ class Feasibility:
         """
         doubts = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
         if doubts:
-            warnings.warn(doubts, FragileConstraintsWarning, stacklevel=4)
+            warnings.warn(doubts, FragileConstraintsWarning, stacklevel=level_of_the_user())
         if self.status == "infeasible":
             message = self._conflict_message()
             if raises:
                 raise InfeasibleConstraintsError(message, self)
-            warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=4)
+            warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=level_of_the_user())
+
+
+def level_of_the_user() -> int:
+    """``stacklevel`` of a warning that is about the line of the user's that called a fit."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in ("gbm_constrained", "xgboost"):
+        if frame.f_back is None:
+            break
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 # --- the judgement ----------------------------------------------------------------------------

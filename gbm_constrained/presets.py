@@ -102,13 +102,6 @@ def _parity(
     return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
 
 
-def _refuse(given: Mapping[str, Any], preset: str, **remedies: str) -> None:
-    """Refuse arguments that a preset does not have, with what to write in the place of some."""
-    for name in given:
-        remedy = f": {remedies[name]}" if name in remedies else ""
-        raise TypeError(f"{preset}() got an unexpected keyword argument {name!r}{remedy}.")
-
-
 def UtilityParity(  # noqa: N802 - fairlearn's name
     rate: Rate | None = None,
     *,
@@ -116,10 +109,8 @@ def UtilityParity(  # noqa: N802 - fairlearn's name
     ratio_bound: float | None = None,
     ratio_bound_slack: float = 0.0,
     by: By = None,
-    **others: Any,
 ) -> Constraint:
     """Parity of any rate between each group and all rows; the selection rate by default."""
-    _refuse(others, "UtilityParity", on="give on= to the rate, as in UtilityParity(tpr(on=...))")
     rate = selection_rate() if rate is None else rate
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
@@ -188,14 +179,11 @@ def ErrorRateParity(  # noqa: N802
 
 _RATE_DOC = """
     rate : Rate, default=None
-        What is compared; the selection rate by default."""
+        What is compared, with its own ``on=``; the selection rate by default."""
 _ON_DOC = """
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`."""
-_OTHERS_DOC = """
-    **others
-        Arguments of other presets: refused, with what to write instead."""
-_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on=_OTHERS_DOC)
+_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="")
 UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
 for _preset in (
     DemographicParity,
@@ -264,9 +252,7 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     return Constraint(churn(to=to, on=on), "<=", bound)
 
 
-def EqualOpportunity(  # noqa: N802
-    bound: float = 0.02, *, by: By = None, on: Any = None, **others: Any
-) -> Constraint:
+def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
     """Bound the largest difference of true positive rates between groups.
 
     :func:`TruePositiveRateParity` compares each group with all rows instead.
@@ -279,15 +265,7 @@ def EqualOpportunity(  # noqa: N802
         Columns that make the groups; all sensitive features together by default.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
-    **others
-        Arguments of other presets: refused, with what to write instead.
     """
-    _refuse(
-        others,
-        "EqualOpportunity",
-        difference_bound="bound= is the largest difference between two groups, and the "
-        "difference_bound= of TruePositiveRateParity that of a group to all rows",
-    )
     return Constraint(gap(tpr(on=on), by=by), "<=", bound)
 
 
