@@ -1,8 +1,9 @@
-"""Checks of what is given to ``fit``: labels, weights, groups, sources of randomness."""
+"""Checks of what is given to ``fit``, and which line of the user's they are about."""
 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -198,3 +199,13 @@ def untouched_random_state(estimator: Any) -> Iterator[None]:
             source.bit_generator.state = state
         elif isinstance(source, np.random.RandomState):
             source.set_state(state)
+
+
+def level_of_the_user() -> int:
+    """``stacklevel`` of a warning that is about the line of the user's that called a fit."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in ("gbm_constrained", "xgboost"):
+        if frame.f_back is None:
+            break
+        level, frame = level + 1, frame.f_back
+    return level

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
+from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
     MISSING,
@@ -480,7 +481,7 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
             f"(small_groups={e.small_groups!r}).{empty}",
             UserWarning,
-            stacklevel=2,
+            stacklevel=level_of_the_user(),
         )
         if e.small_groups == "keep":
             small = nothing

@@ -21,6 +21,7 @@ from gbm_constrained.checks import (
     check_features,
     check_labels,
     check_weight,
+    level_of_the_user,
     own_random_state,
 )
 from gbm_constrained.compiler import as_losses, compile_constraints, needs_of
@@ -46,7 +47,6 @@ from gbm_constrained.feasibility import (
     Feasibility,
     InfeasibleConstraintsWarning,
     judge,
-    level_of_the_user,
 )
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.history import history_frame
@@ -589,9 +589,9 @@ class ConstrainedFit:
         found = [i for i, pair in enumerate(pairs) if not all(map(is_same, pair, (X, y)))]
         if len(found) < len(pairs) and self.kept is not None:
             raise ValueError(
-                "eval_set holds the training rows, of which guarantee='high_probability' sets "
-                "some aside that nothing else may look at: leave them out; history_ and "
-                "constraint_report_ have the values on training rows."
+                f"eval_set holds the training rows, of which guarantee={self.options.guarantee!r} "
+                f"sets some aside that nothing else may look at: leave them out; history_ and "
+                f"constraint_report_ have the values on training rows."
             )
         return found
 
@@ -801,7 +801,8 @@ class ConstrainedFit:
             if is_last or kept not in held.functionals_in or shift.any():
                 self.look_at(held, kept, shifted(held_margin(held, kept), shift), prefixes)
         # Scoring all rows again takes as long as a fifth of a fit.
-        seen = None if shift.any() or prefixes is not None else self._seen(kept)
+        unknown = shift.any() or prefixes is not None or self._may_be_refuted
+        seen = None if unknown else self._seen(kept)
         if seen is None and (margin is None or kept != rounds):
             margin = trained.margin(kept)
         if kept != rounds:
@@ -851,11 +852,17 @@ class ConstrainedFit:
             nothing = np.full((len(held.compiled.constraints), 2), np.nan)
             self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), held.source)
 
+    @property
+    def _may_be_refuted(self) -> bool:
+        """Whether rules are judged by boosters of parts of the rows, and not by the model."""
+        return self.scouts is not None and self.fresh is None and self.feasibility is not None
+
     def _hold_against_training(self, statistics: CellStatistics) -> None:
         """Doubt rules that boosters of parts of the rows meet, and the model returned does not."""
-        if self.scouts is None or self.fresh is not None or self.feasibility is None:
+        if not self._may_be_refuted:
             return
         assert self.unseen is not None
+        assert self.feasibility is not None
         cells, weight = self._cells, self._cells.rows.weight
         squares = cells.count if weight is None else cells.total(weight**2)
         totals = cells.weight, squares, cells.weighted_count
@@ -951,8 +958,9 @@ class ConstrainedFit:
         found, choice = self.feasibility, self.choice
         rules = self._reported.constraints
         doubted: Sequence[Constraint] = ()
-        if found is not None and choice is not None and choice.uncertified:
-            doubted = found.conflict or rules
+        if self.fresh is not None and choice is not None:
+            not_given = self.options.guarantee == "expected" and choice.excess > 0.0
+            doubted = rules if choice.uncertified or not_given else ()
         elif found is not None and self.outcome is not None and self.unseen is not None:
             own = self.outcome.source == self.unseen.source
             doubted = [rule.constraint for rule in found.refuted] if own else ()

@@ -27,7 +27,6 @@ bounded range. That no decision *of this model* meets the rules does not prove t
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ import numpy as np
 
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import minimum_rows
+from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.compiler import CompiledConstraints, value_of
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
@@ -197,9 +197,6 @@ class Feasibility:
         Rates that cannot be judged.
     unsteady : tuple of RuleReached
         Rules that the boosters of the folds meet together, and disagree on.
-    refuted : tuple of RuleReached
-        Rules that the boosters of the folds meet, and the model returned does not, on its own
-        training rows.
     error : float
         0-1 error of the model returned, on unseen rows.
     constant_class : object
@@ -215,6 +212,9 @@ class Feasibility:
     p_value, level : float, default=NaN
         With ``guarantee="high_probability"``: the p-value of the rules, and what it had to be at
         most.
+    refuted : tuple of RuleReached, default=()
+        Rules that the boosters of the folds meet, and the model returned does not, on its own
+        training rows.
     """
 
     status: Status
@@ -222,7 +222,6 @@ class Feasibility:
     rules: tuple[RuleReached, ...]
     too_few_rows: tuple[TooFewRows, ...]
     unsteady: tuple[RuleReached, ...]
-    refuted: tuple[RuleReached, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -231,6 +230,7 @@ class Feasibility:
     n_rows: int
     p_value: float = np.nan
     level: float = np.nan
+    refuted: tuple[RuleReached, ...] = ()
 
     @property
     def message(self) -> str:
@@ -385,16 +385,6 @@ class Feasibility:
             warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=level_of_the_user())
 
 
-def level_of_the_user() -> int:
-    """``stacklevel`` of a warning that is about the line of the user's that called a fit."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in ("gbm_constrained", "xgboost"):
-        if frame.f_back is None:
-            break
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 # --- the judgement ----------------------------------------------------------------------------
 
 
@@ -483,7 +473,6 @@ def judge(
         rules,
         tuple(few),
         tuple(unsteady),
-        (),
         error,
         constant,
         constant_error,

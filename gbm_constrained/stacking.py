@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.tables import (
     column_at,
@@ -281,7 +282,7 @@ def _warn_if_far(X: Any, other: Any, name: str) -> None:
                 f"as row {row} with {theirs[row, j]:.4g}. Trees know nothing of such rows; "
                 f"{PREPARED}.",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=level_of_the_user(),
             )
             return
 

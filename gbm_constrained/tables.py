@@ -6,7 +6,7 @@ Neither polars nor pyarrow is imported: a table of theirs is known by its method
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,17 +68,37 @@ def take_rows(table: Any, index: Any) -> Any:
 
 
 def is_same(table: Any, other: Any) -> bool:
-    """Whether two tables, or arrays of labels, are one, or of one kind and equal."""
+    """Whether two tables, or arrays of labels, have the same values, whatever holds them.
+
+    Numbers as the libraries keep them, in single precision.
+    """
     if table is other:
         return True
-    if type(table) is not type(other) or np.shape(table) != np.shape(other):
+    if np.shape(table) != np.shape(other):
         return False
+    return all(map(_same_values, _parts(table), _parts(other)))
+
+
+def _parts(table: Any) -> Iterator[NDArray[Any]]:
+    """Values of a table in pieces: columns, or the three arrays of a sparse one."""
     if sparse.issparse(table):
-        return bool((table != other).nnz == 0)
-    if hasattr(table, "equals"):
-        return bool(table.equals(other))
-    first, second = np.asarray(table), np.asarray(other)
-    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f" == second.dtype.kind)
+        rows = with_rows(table).copy()
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        yield from (rows.indptr, rows.indices, rows.data)
+    elif is_frame(table):
+        yield from (column_at(table, j) for j in range(len(names_of(table))))
+    else:
+        values = np.asarray(table)
+        yield from values.T if values.ndim == 2 else [values]
+
+
+def _same_values(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    kinds = one.dtype.kind + other.dtype.kind
+    if one.shape == other.shape and set(kinds) <= set("biuf"):
+        first, second = one.astype(np.float32), other.astype(np.float32)
+        return np.array_equal(first, second, equal_nan=True)
+    return pd.Series(one, dtype=object).equals(pd.Series(other, dtype=object))
 
 
 def _is_arrow(table: Any) -> bool:

@@ -440,7 +440,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """Refuse softmax scores of two classes."""
         # Not from get_params, which draws from a random_state that can be drawn from.
         num_class = (getattr(self, "kwargs", None) or {}).get("num_class")
-        if n_classes == 2 and num_class:
+        if n_classes == 2 and num_class not in (None, 0, 1):
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
                 f"classes, which have one score: leave it out, and objective at 'binary:logistic'."

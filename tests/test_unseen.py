@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import lightgbm as lgb
@@ -31,6 +32,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Rows
+from gbm_constrained.tables import is_same
 from gbm_constrained.unseen import PLENTY, parts_by_cell, parts_by_group
 
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
@@ -597,13 +599,34 @@ def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weight
 @BOTH
 @pytest.mark.parametrize("kind", ["array", "frame", "sparse"])
 def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table):
-    X, y = table[0], table[1]["binary"]
+    X, y = table[0].copy(), table[1]["binary"]
+    X[:5, 1] = np.nan
     rows = {"array": np.array, "frame": pd.DataFrame, "sparse": sparse.csr_matrix}[kind](X)
     model = make(library, [fnr() <= 0.1], measure_on="holdout")
-    model.fit(rows, y, eval_set=[(rows.copy(), y.copy())], **quiet(library))
-    assert model.constraint_report_["rows"].tolist() == ["holdout"]
+    for labels in (y.copy(), pd.Series(y, dtype="int8"), y.tolist()):
+        model.fit(rows, y, eval_set=[(rows.copy(), labels)], **quiet(library))
+        assert model.constraint_report_["rows"].tolist() == ["holdout"]
     model.fit(rows, y, eval_set=[(rows.copy(), 1 - y)], **quiet(library))
     assert model.constraint_report_["rows"].tolist() == ["eval_set[0], watched"]
+
+
+def test_tables_are_the_same_whatever_holds_them():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[:4, 1], X[4:9, 2] = np.nan, 0.0
+    frame = pd.DataFrame(X, columns=list("abc"))
+    same = [X, X.copy(), X.astype("f4"), X.tolist(), frame, frame.set_axis(np.arange(20) + 7)]
+    assert all(is_same(one, other) for one, other in itertools.product(same, same))
+    compressed = [sparse.csr_matrix(X), sparse.csc_matrix(X), sparse.coo_matrix(X)]
+    assert all(is_same(one, other) for one, other in itertools.product(compressed, compressed))
+    moved = X.copy()
+    moved[7, 0] += 0.1
+    for other in (moved, X[:19], X[::-1], frame[["b", "a", "c"]], pd.DataFrame(moved)):
+        assert not any(is_same(one, other) for one in same)
+    assert not is_same(compressed[0], sparse.csr_matrix(moved))
+    named = pd.Series(["x", None, "y"], dtype="category")
+    assert is_same(named, np.array(["x", None, "y"], dtype=object))
+    assert not is_same(named, ["x", "z", "y"])
+    assert is_same([0, 1, 1], np.array([False, True, True]))
 
 
 @BOTH
