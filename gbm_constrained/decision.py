@@ -510,7 +510,8 @@ def _limit(
 def _within(limit: _Limit, chosen: UnseenRows, margin: Array, start: Choice) -> Choice:
     """Decision of smallest error on the safe side of a limit, on the rows it is chosen by.
 
-    The library's own threshold stays where it is safe.
+    The library's own threshold stays where it is safe; and the limit is not left for fewer errors
+    that may be chance.
     """
     shift = limit.clamp(start.shift)
     if start.shift.any():
@@ -519,7 +520,7 @@ def _within(limit: _Limit, chosen: UnseenRows, margin: Array, start: Choice) -> 
         at_limit = chosen.error(chosen.decisions(margin + limit.shift[0]))
         fewest = curve.error[safe].min(initial=np.inf)
         shift = limit.shift
-        if fewest < at_limit:
+        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
             shift = curve.shift[safe & (curve.error == fewest)][:1]
     return replace(start, shift=shift, error=chosen.error(chosen.decisions(margin + shift[0])))
 
