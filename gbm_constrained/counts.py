@@ -78,6 +78,22 @@ class CellCounts:
         return cls(*_tables(cells, decided, cells.classes.size, weight))
 
     @classmethod
+    def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
+        """Count decisions that are known by the share of each cell that is predicted as a class.
+
+        Parameters
+        ----------
+        cells : Cells
+            The cells of the rows.
+        shares : ndarray of shape (n_cells, n_classes)
+            The shares.
+        """
+        weight = cells.rows.weight
+        squares = cells.count if weight is None else cells.total(weight**2)
+        totals = cells.weight, squares, cells.weighted_count
+        return cls(*(shares * total[:, None] for total in totals))
+
+    @classmethod
     def at_thresholds(
         cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
     ) -> CellCounts:

@@ -410,19 +410,14 @@ def least_p_values(
     With the rows that would bring it down to `level`, for the bound of one rate.
     """
     least = [(0.0, "")] * len(compiled.constraints)
-    weight = cells.rows.weight
-    count = cells.weighted_count
-    squares = count if weight is None else cells.total(weight**2)
     shape = (len(cells), cells.classes.size)
     for j, blocks in enumerate(blocks_of_rows(compiled)):
         cost = compiled.A[[j]].toarray().reshape(shape)
-        tables = np.zeros((3, *shape))
-        for table, total in zip(tables, (cells.weight, squares, count), strict=True):
-            table[np.arange(len(cells)), cost.argmin(axis=1)] = total
-        p = float(p_value_of_blocks(blocks, float(compiled.b[j]), CellCounts(*tables)))
+        counts = CellCounts.of_shares(cells, np.eye(shape[1])[cost.argmin(axis=1)])
+        p = float(p_value_of_blocks(blocks, float(compiled.b[j]), counts))
         owner = int(compiled.owner[j])
         if p > least[owner][0]:
-            n = int(count[np.ptp(cost, axis=1) > 0].sum())
+            n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
             least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows"
             if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
                 room = (float(compiled.b[j]) - blocks[0].low) / blocks[0].width
@@ -544,9 +539,8 @@ def hold_in_the_mean(
     if limit is not None:
         return _within(limit, chosen, margins(start.rounds), replace(start, excess=0.0))
     bounds = expected(fresh.compiled, fresh.cells)
-    held = fresh.functionals(shifted(margin, start.shift), fresh.counts(
-        fresh.decisions(shifted(margin, start.shift))
-    ))  # fmt: skip
+    scores = shifted(margin, start.shift)
+    held = fresh.functionals(scores, fresh.counts(fresh.decisions(scores)))
     if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds).all():
         return replace(start, excess=0.0)
     found = best_shift(margin, fresh.cells, fresh.compiled, bounds=bounds, price=PRICE)

@@ -863,10 +863,7 @@ class ConstrainedFit:
             return
         assert self.unseen is not None
         assert self.feasibility is not None
-        cells, weight = self._cells, self._cells.rows.weight
-        squares = cells.count if weight is None else cells.total(weight**2)
-        totals = cells.weight, squares, cells.weighted_count
-        counts = CellCounts(*(statistics.predicted * total[:, None] for total in totals))
+        counts = CellCounts.of_shares(self._cells, statistics.predicted)
         values = self._reported.values(self._functionals)
         held = self._reported.satisfied(self.unseen.values(self._final.rounds))
         broken = held & broken_in_training(self._reported, counts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,10 @@ from scipy import sparse
 from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.tables import (
-    column_at,
     foreign_categories,
     is_frame,
     is_polars,
+    named_columns,
     names_of,
     take_rows,
 )
@@ -251,35 +251,25 @@ def _called(table: Any) -> str:
     return name if library == "builtins" else f"{library} {name}"
 
 
-def _blocks(table: Any) -> Iterator[tuple[Sequence[Hashable], NDArray[Any]]]:
-    """Columns of a table and their values: one by one, or of an array all at once."""
-    if is_frame(table):
-        for j, name in enumerate(names_of(table)):
-            yield [name], column_at(table, j)[:, None]
-    elif not sparse.issparse(table):
-        values = np.asarray(table)
-        yield range(values.shape[1]), values
-
-
 def _warn_if_far(X: Any, other: Any, name: str) -> None:
     """Warn of rows that are like none of X: prepared otherwise, most likely.
 
     Drift moves rows by less than the training rows span; and trees know nothing of rows beyond.
     """
-    for (columns, ours), (_, theirs) in zip(_blocks(X), _blocks(other), strict=True):
+    if sparse.issparse(X):
+        return
+    for (column, ours), (_, theirs) in zip(named_columns(X), named_columns(other), strict=True):
         if ours.dtype.kind not in "iuf" or theirs.dtype.kind not in "iuf":
             continue
-        low, high = (end.reduce(ours, axis=0).astype(float) for end in (np.fmin, np.fmax))
-        with np.errstate(invalid="ignore"):  # of infinite features
-            span = high - low
-            beyond = (theirs < low - span) | (theirs > high + span)
-        far = np.flatnonzero((span > 0) & (beyond.mean(axis=0) > 0.5))
-        if far.size:
-            j, row = far[0], int(beyond[:, far[0]].argmax())
+        low, high = float(np.fmin.reduce(ours)), float(np.fmax.reduce(ours))
+        span = high - low
+        beyond = (theirs < low - span) | (theirs > high + span)
+        if span > 0 and beyond.mean() > 0.5:
+            row = int(beyond.argmax())
             warnings.warn(
-                f"{name} is unlike X: in column {columns[j]!r} X goes from {low[j]:.4g} to "
-                f"{high[j]:.4g}, and more than half of these rows are further off than X is wide, "
-                f"as row {row} with {theirs[row, j]:.4g}. Trees know nothing of such rows; "
+                f"{name} is unlike X: in column {column!r} X goes from {low:.4g} to "
+                f"{high:.4g}, and more than half of these rows are further off than X is wide, "
+                f"as row {row} with {theirs[row]:.4g}. Trees know nothing of such rows; "
                 f"{PREPARED}.",
                 UserWarning,
                 stacklevel=level_of_the_user(),

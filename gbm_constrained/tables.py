@@ -35,6 +35,14 @@ def column_at(table: Any, position: int) -> NDArray[Any]:
     return as_column(table.column(position) if _is_arrow(table) else table[:, position])
 
 
+def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
+    """Columns of a table that is not sparse: name, or position in an array, and values."""
+    if is_frame(table):
+        yield from ((name, column_at(table, j)) for j, name in enumerate(names_of(table)))
+    else:
+        yield from enumerate(np.asarray(table).T)
+
+
 def as_column(values: Any) -> NDArray[Any]:
     """One column as an array, in which categories are their values."""
     categorical = isinstance(getattr(values, "dtype", None), pd.CategoricalDtype)
@@ -86,11 +94,10 @@ def _parts(table: Any) -> Iterator[NDArray[Any]]:
         rows.sum_duplicates()
         rows.eliminate_zeros()
         yield from (rows.indptr, rows.indices, rows.data)
-    elif is_frame(table):
-        yield from (column_at(table, j) for j in range(len(names_of(table))))
+    elif is_frame(table) or np.ndim(table) == 2:
+        yield from (values for _, values in named_columns(table))
     else:
-        values = np.asarray(table)
-        yield from values.T if values.ndim == 2 else [values]
+        yield np.asarray(table)
 
 
 def _same_values(one: NDArray[Any], other: NDArray[Any]) -> bool:
