@@ -45,9 +45,10 @@ from result_file import ResultFile
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-# Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them: who
-# overshoots what is asked for can then still be compared at the level.
-AROUND, BELOW = (0.75, 1.0, 1.25), (0.25, 0.5)
+# Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them, as
+# gaps are asked to be 0: a frontier has nothing to the left of its first point, and who stays
+# below what was asked would gain by that alone, who overshoots it lose.
+AROUND, BELOW = (0.75, 1.0, 1.25), (0.05, 0.1, 0.25, 0.5)
 INSTALLED_AT_ONCE = 2  # Environments; they mostly wait for the network.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
@@ -67,7 +68,7 @@ class Job:
 def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
     """Return about `n` bounds of a task.
 
-    Of Neyman-Pearson, eleven about the levels, or the levels alone if `n` is less than eight.
+    Of Neyman-Pearson, 13 about the levels, or the levels alone if `n` is less than eight.
     """
     if task == NEYMAN_PEARSON:
         bounds = sorted(data.levels)
