@@ -648,7 +648,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         return next((given[name] for name in names if given.get(name) is not None), None)
 
     def _check_classes(self, n_classes: int) -> None:
-        """Refuse an objective for another number of classes than there are."""
+        """Refuse parameters of the objective that the number of classes leaves no sense to."""
         if n_classes > 2 and self._asked_objective == "binary":
             raise lgb.basic.LightGBMError(
                 f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
@@ -659,6 +659,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
                 f"classes, which have one score: leave it out, and objective at None."
+            )
+        factor = self._parameter("scale_pos_weight", 1.0)
+        if n_classes == 2 and factor != 1.0 and self._parameter("is_unbalance", False):
+            raise ValueError(
+                f"is_unbalance=True and scale_pos_weight={factor!r} cannot be set at the same "
+                f"time, as in LightGBM: both weigh the positive class. Leave one of them out."
             )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:

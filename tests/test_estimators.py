@@ -398,6 +398,7 @@ def test_a_learning_rate_may_be_a_text(make, binary):
         (make_lgb, {"boosting_type": "rf"}, "rf"),
         (make_lgb, {"sigmoid": 2.0}, "sigmoid"),
         (make_lgb, {"metric": "kldiv"}, "kldiv"),
+        (make_lgb, {"unbalance": True, "scale_pos_weight": 2.0}, "is_unbalance.*scale_pos_weight"),
         (make_lgb, {"iterate": "ergodic", "early_stopping_round": 3}, "early stopping"),
         (make_lgb, {"class_weight": {0: 0.0, 1: 1.0}}, "class_weight"),
     ],
