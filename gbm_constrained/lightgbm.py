@@ -776,7 +776,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         def objective(y_true: Array, margin: Array) -> Any:
             return fit.solver(margin)
 
-        own, asked, others = self.objective, self._asked_objective, self._other_params
+        own, found, others = self.objective, self._objective, self._other_params
         self._fit_params = params
         self.objective = self._objective = objective
         # Under another name it would be taken before the solver.
@@ -787,10 +787,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             yield
         finally:
             fit.hide_progress()
-            self.objective, self._objective, self._other_params = own, asked, others
+            self.objective, self._objective, self._other_params = own, found, others
             del self._fit_params
-        if asked is None:
-            self._objective = "binary" if fit.classes.size == 2 else "multiclass"
 
     def _make_native(
         self, fit: ConstrainedFit, intercept: Array, grown_in: list[int], resuming: Resuming
@@ -810,8 +808,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
         native.best_iteration = trained.best_iteration
         native.best_score = trained.best_score
-        native.params = {**params, "objective": objective.partition(" ")[0]}
-        self._Booster = native
+        name = objective.partition(" ")[0]
+        native.params = {**params, "objective": name}
+        self._Booster, self._objective = native, self._asked_objective or name
 
 
 class _Trained:
@@ -881,9 +880,12 @@ def _scout_maker(
     callbacks: list[Callable[..., Any]] | None,
 ) -> MakeScout:
     """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
-    parent._n_classes = fit.classes.size
-    with untouched_random_state(parent):
-        params = {**parent._process_params(stage="fit"), "objective": "none"}
+    before, parent._n_classes = parent._n_classes, fit.classes.size  # which num_class follows
+    try:
+        with untouched_random_state(parent):
+            params = {**parent._process_params(stage="fit"), "objective": "none"}
+    finally:
+        parent._n_classes = before  # an earlier fit is there until this one is done
     stack = fit.stack
     # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
     X = stack.X.to_numpy() if is_polars(stack.X) else with_rows(stack.X)

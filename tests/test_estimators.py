@@ -294,6 +294,28 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
     clf.fit(X, y)
 
 
+@BOTH
+@pytest.mark.parametrize("phase", ["measuring"])
+def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp_path):
+    """With other classes and columns: its attributes, its predictions and its file stay."""
+    X, y = binary
+    clf = make([fnr(1) <= 0.1], measure_on="crossfit", n_folds=2).fit(X, y)
+    before, probabilities = dict(vars(clf)), clf.predict_proba(X)
+
+    def interrupt(state):
+        if state.phase == phase and state.iteration == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(several[0][:, :4], several[1], constraint_callbacks=[interrupt])
+    assert vars(clf).keys() == before.keys()
+    assert [name for name, value in vars(clf).items() if value is not before[name]] == []
+    np.testing.assert_array_equal(clf.predict_proba(X), probabilities)
+    clf.save_model(tmp_path / "model.json")
+    loaded = make([]).load_model(tmp_path / "model.json")
+    np.testing.assert_array_equal(loaded.predict_proba(X), probabilities)
+
+
 NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
 
 
