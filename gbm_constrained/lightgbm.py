@@ -437,23 +437,26 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         given["callbacks"] = [
             *(callbacks or []), *resuming.callbacks(), *observer.callbacks(), *rules,
         ]  # fmt: skip
-        with self._driven_by(fit, native_params):
-            super().fit(stack.X, stack.y, stack.sample_weight, **given)
-        ConstrainedFit.forget(self)
-        self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in, resuming)
-        best = self._Booster.best_iteration
-        rounds = fit.solver.rounds
-        if best > 0:
-            rounds = best - observer.begin
-            self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
-        margin = observer.train_margin
-        if rounds != fit.solver.rounds or options.iterate == "ergodic":
-            margin = None
-        held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
-        trained = _Trained(self, fit, observer, own_score, init_score, held)
-        prefixes = fit.conclude(self, trained, rounds, margin)
-        if prefixes is not None:
-            self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"].map(observer.grown_after))
+        with saving.unchanged_on_error(self):
+            with self._driven_by(fit, native_params):
+                super().fit(stack.X, stack.y, stack.sample_weight, **given)
+            ConstrainedFit.forget(self)
+            self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in, resuming)
+            best = self._Booster.best_iteration
+            rounds = fit.solver.rounds
+            if best > 0:
+                rounds = best - observer.begin
+                self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
+            margin = observer.train_margin
+            if rounds != fit.solver.rounds or options.iterate == "ergodic":
+                margin = None
+            held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
+            trained = _Trained(self, fit, observer, own_score, init_score, held)
+            prefixes = fit.conclude(self, trained, rounds, margin)
+            if prefixes is not None:
+                self.prefixes_ = prefixes.assign(
+                    rounds=prefixes["rounds"].map(observer.grown_after)
+                )
         fit.complain()
         return self
 

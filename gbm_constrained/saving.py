@@ -223,7 +223,7 @@ def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) ->
 
 @contextmanager
 def unchanged_on_error(estimator: Any) -> Iterator[None]:
-    """Give an estimator back all its attributes where loading a file fails."""
+    """Give an estimator back all its attributes where a fit, or loading a file, fails."""
     before = dict(vars(estimator))
     try:
         yield

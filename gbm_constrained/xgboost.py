@@ -309,7 +309,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 feature_weights = self.feature_weights
             fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
         sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
-        with self._driven_by(fit, params, sets, sensitive_features_eval_set) as observer:
+        driven = self._driven_by(fit, params, sets, sensitive_features_eval_set)
+        with saving.unchanged_on_error(self), driven as observer:
             observer.watches = measure_on == "watch"
             native(
                 stack.X,

@@ -295,7 +295,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
 
 
 @BOTH
-@pytest.mark.parametrize("phase", ["measuring"])
+@pytest.mark.parametrize("phase", ["measuring", "training"])
 def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp_path):
     """With other classes and columns: its attributes, its predictions and its file stay."""
     X, y = binary
