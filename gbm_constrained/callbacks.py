@@ -19,7 +19,7 @@ parents' own callbacks go where they always went, and see boosters and metrics.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -164,6 +164,34 @@ def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
                 f"ConstraintState: the booster's own callbacks belong into callbacks=."
             )
     return found
+
+
+def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wanted: str) -> None:
+    """Refuse callbacks of the booster that its library would take only when its training starts.
+
+    Parameters
+    ----------
+    callbacks : collection or None
+        As they were given.
+    is_one : callable
+        Whether the library takes an object as a callback.
+    wanted : str
+        What it takes, for the message.
+
+    Raises
+    ------
+    TypeError
+        If there is something else.
+    """
+    if callbacks is not None and not isinstance(callbacks, Collection):
+        raise TypeError(
+            f"callbacks must be a list of {wanted}, got {callbacks!r}: put it into a list."
+        )
+    for callback in callbacks or ():
+        if not is_one(callback):
+            raise TypeError(
+                f"callbacks must be a list of {wanted}, and holds {callback!r}: leave it out."
+            )
 
 
 class Announcer:

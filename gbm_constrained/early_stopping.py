@@ -61,9 +61,10 @@ def refuse_early_stopping(
     patience: bool,
     parameter: str,
     evaluation_set: bool,
+    evaluated: bool,
     dart: bool = False,
 ) -> None:
-    """Refuse early stopping on the rules where it lacks something; before training.
+    """Refuse early stopping where it lacks something; before training.
 
     Parameters
     ----------
@@ -75,10 +76,17 @@ def refuse_early_stopping(
         How it is told.
     evaluation_set : bool
         Whether there is one that is not the training rows.
+    evaluated : bool
+        Whether there is any, and a metric of it.
     dart : bool
         Whether the library cannot stop early for its trees change.
     """
     if on == "metric":
+        if patience and not evaluated:
+            raise ValueError(
+                f"Early stopping ({parameter}) looks at a metric of an evaluation set, and there "
+                f"is none: give eval_set=[(X_valid, y_valid)], or leave early stopping out."
+            )
         return
     asked = f"early_stopping_on={on!r}"
     if not patience:

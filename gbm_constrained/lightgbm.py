@@ -30,14 +30,16 @@ from scipy.special import expit, softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained import saving
-from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import check_scores, check_sensitive_sets, untouched_random_state
+from gbm_constrained.checks import check_scores, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
-from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
+from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
+from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.lightgbm_model import (
     add_intercept,
     add_note,
@@ -322,7 +324,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         }
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
-        _check_categories(X)
+        _check_categories(X, "X")
         known = {"early_stopping_round", *ALIASES["early_stopping_round"]}
         check_spelling(self, self._other_params, known)
         options = SolverOptions.of(self)
@@ -358,28 +360,36 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
         self._check_classes(fit.classes.size)
         stack = fit.stack
+        with warnings.catch_warnings():  # the parent gives them
+            warnings.simplefilter("ignore")
+            check_classification_targets(stack.y)
         stack.refuse_with(init_score=init_score)
         init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
-        pairs = _evaluation_pairs(eval_set, eval_X, eval_y)
-        check_sensitive_sets(sensitive_features_eval_set, len(pairs))
+        pairs = check_pairs(_evaluation_pairs(eval_set, eval_X, eval_y), X, by_name=False)
+        if eval_set is not None:
+            given["eval_set"] = pairs  # what can be gone through once has been
+        _check_evaluated(pairs, X, y)
+        weights = _of_each(eval_sample_weight, len(pairs), "eval_sample_weight")
         starts = [
-            check_scores(
-                _item(eval_init_score, i), len(y_i), fit.columns, f"eval_init_score[{i}]", "F"
+            check_scores(start, len(y_i), fit.columns, f"eval_init_score[{i}]", "F")
+            for i, ((_, y_i), start) in enumerate(
+                zip(pairs, _of_each(eval_init_score, len(pairs), "eval_init_score"), strict=True)
             )
-            for i, (_, y_i) in enumerate(pairs)
         ]
-        held_out = fit.held_out(pairs, X, y)
+        native_metrics, functions = self._metrics(eval_metric, fit.classes.size)
         dart = self._parameter("boosting", "gbdt") == "dart"
-        refuse_early_stopping(
-            options.early_stopping_on,
+        held_out = take_evaluation_sets(
+            fit,
+            pairs,
+            X,
+            y,
+            weights,
+            sensitive_features_eval_set,
             patience=self._stops_early(callbacks),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
-            evaluation_set=bool(held_out),
+            evaluated=bool(pairs) and bool(native_metrics or functions),
             dart=dart,
         )
-        for i in held_out:
-            weight, sensitive = _item(eval_sample_weight, i), _item(sensitive_features_eval_set, i)
-            fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weight, sensitive)
         more = {
             "X": X,
             "y": y,
@@ -408,7 +418,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 _added(_constant(intercept, len(y_i)), start_i)
                 for (_, y_i), start_i in zip(pairs, starts, strict=True)
             ] or None
-        native_metrics, given["eval_metric"] = self._metrics(eval_metric, fit.classes.size)
+        given["eval_metric"] = functions
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
         # that it must be there from the first round on; all others get it after training.
         own = [X_i is stack.X and y_i is stack.y for X_i, y_i in pairs]
@@ -428,7 +438,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
         stopping: list[Any] = []
         if (on := options.early_stopping_on) != "metric":
-            fit.check_stopping_set()
             stopping = [c for c in callbacks or () if _stops_early(c)]
             callbacks = [c for c in callbacks or () if not _stops_early(c)]
             stopping += self._own_early_stopping()
@@ -671,6 +680,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             )
 
     def _check_supported(self, options: SolverOptions, callbacks: Any) -> None:
+        check_booster_callbacks(
+            callbacks,
+            lambda c: callable(c) and not isinstance(c, type),
+            "functions of one CallbackEnv",
+        )
         objective = self._asked_objective
         if callable(objective) or objective not in NATIVE_OBJECTIVES:
             raise ValueError(
@@ -758,12 +772,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
         names = list(dict.fromkeys(_canonical(m, n_classes) for m in names))
         names = [m for m in names if m not in NO_METRIC]
-        unknown = [m for m in names if m not in METRICS]
+        known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))
+        unknown = [m for m in names if m not in known]
         if unknown:
             raise ValueError(
-                f"metric {unknown[0]!r} cannot be evaluated under constraints, where LightGBM "
-                f"gives metrics raw scores: use one of {sorted(METRICS)}, or a callable "
-                f"eval_metric, which is given probabilities."
+                f"metric {unknown[0]!r} cannot be evaluated on {n_classes} classes under "
+                f"constraints, where LightGBM gives metrics raw scores: use one of {known}, or a "
+                f"callable eval_metric, which is given probabilities."
             )
         first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
         top_k = self._parameter("multi_error_top_k", 1)
@@ -1216,33 +1231,60 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _check_categories(X: Any) -> None:
+def _check_categories(X: Any, name: str) -> None:
     """Refuse categories that make LightGBM end the whole process."""
     categories = foreign_categories(X)
     if categories:
         raise TypeError(
-            f"X has categories in {categories}, a {type(X).__module__.partition('.')[0]} table: "
-            f"LightGBM reads categories of pandas and ends the process on others. Give "
-            f"X.to_pandas()."
+            f"{name} has categories in {categories}, a "
+            f"{type(X).__module__.partition('.')[0]} table: LightGBM reads categories of pandas "
+            f"and ends the process on others. Give X.to_pandas()."
         )
 
 
-def _evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> list[tuple[Any, Any]]:
-    """List the evaluation sets as (X, y), from either form of LightGBM's arguments."""
-    if eval_X is not None and eval_y is not None:
-        if not isinstance(eval_X, tuple):
-            return [(eval_X, eval_y)]
-        return list(zip(eval_X, eval_y, strict=True))
-    if eval_set is None:
-        return []
-    return [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
+def _evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> Any:
+    """Bring the evaluation sets into one form, from either form of LightGBM's arguments."""
+    if eval_X is None and eval_y is None:
+        alone = isinstance(eval_set, tuple) and not all(isinstance(e, tuple) for e in eval_set)
+        return [eval_set] if alone else eval_set
+    if eval_set is not None:
+        raise ValueError("Specify either 'eval_set' or 'eval_X' and 'eval_y', but not both.")
+    if eval_X is None or eval_y is None:
+        raise ValueError("You must specify eval_X and eval_y, not just one of them.")
+    several = isinstance(eval_X, tuple)
+    if several != isinstance(eval_y, tuple) or (several and len(eval_X) != len(eval_y)):
+        raise ValueError(
+            "eval_X and eval_y must be tuples of the same length, or neither of them a tuple."
+        )
+    return zip(eval_X, eval_y, strict=True) if several else [(eval_X, eval_y)]
 
 
-def _item(collection: Any, i: int) -> Any:
-    """Get an entry of a list or dict of per-set arguments, or None."""
-    if collection is None:
-        return None
-    return collection.get(i) if isinstance(collection, dict) else collection[i]
+def _check_evaluated(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> None:
+    """Refuse tables that LightGBM does not take as an evaluation set."""
+    for i, (X_i, y_i) in enumerate(pairs):
+        is_training = X_i is X and y_i is y  # which LightGBM does not read again
+        if isinstance(X_i, list) and not is_training:
+            raise TypeError(
+                f"X of eval_set[{i}] is a list, which LightGBM takes of training rows only: give "
+                f"an array."
+            )
+        if len(y_i) == 0:
+            raise ValueError(f"eval_set[{i}] has no rows: leave it out.")
+        _check_categories(X_i, f"X of eval_set[{i}]")
+
+
+def _of_each(values: Any, n_sets: int, name: str) -> list[Any]:
+    """List what is given for each evaluation set; None where a list or dict has no entry."""
+    if values is None:
+        return [None] * n_sets
+    if isinstance(values, dict):
+        return [values.get(i) for i in range(n_sets)]
+    if not isinstance(values, list):
+        raise TypeError(
+            f"{name} must be a list or dict with an entry for each evaluation set, got a "
+            f"{type(values).__name__}: put it into a list."
+        )
+    return [*values, *[None] * n_sets][:n_sets]
 
 
 def _intercept(fit: ConstrainedFit) -> Array:
@@ -1340,6 +1382,7 @@ METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
     "auc_mu": (_auc_mu, True),
 }
 RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
+OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")  # LightGBM takes no others
 NO_METRIC = ("none", "null", "custom", "na")
 METRIC_ALIASES = {
     "binary": "binary_logloss",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,13 @@ from scipy.special import expit, logit, softmax
 from xgboost.core import require_keyword_args
 
 from gbm_constrained import saving
-from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import check_scores, check_sensitive_sets, untouched_random_state
+from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
-from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch, refuse_early_stopping
+from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
+from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
@@ -258,7 +260,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             softmax_hessian=lambda k: 2.0,
             hessian_floor=1e-16,
         )
-        self._check_classes(fit.classes.size)
+        self._check_classes(fit.classes)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
         base_margin = check_scores(
@@ -266,23 +268,30 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
         params = {}
         if self.base_score is None and xgb_model is None:
-            native_params = {"nthread": self.n_jobs, "objective": "binary:logistic"}
-            if fit.classes.size > 2:
-                native_params.update(objective="multi:softprob", num_class=fit.classes.size)
-            elif self.scale_pos_weight is not None:
+            native_params = {"nthread": self.n_jobs, **_native_objective(fit.classes.size)}
+            if fit.classes.size == 2 and self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
         if checkpoint is not None and samples(self.get_xgb_params()):
             params["seed_per_iteration"] = True
         own_margin = fit.take(base_margin)
-        pairs = list(eval_set or ())
-        check_sensitive_sets(sensitive_features_eval_set, len(pairs))
-        held_out = fit.held_out(pairs, X, y)
-        refuse_early_stopping(
-            options.early_stopping_on,
+        pairs = check_pairs(eval_set, X, by_name=True)
+        self._check_metric(fit.classes.size, bool(pairs))
+        weights = _of_each(sample_weight_eval_set, eval_set, "sample_weight_eval_set")
+        starts = _of_each(base_margin_eval_set, eval_set, "base_margin_eval_set")
+        for i, (_, y_i) in enumerate(pairs):
+            check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
+            check_scores(starts[i], len(y_i), fit.columns, f"base_margin_eval_set[{i}]", "C")
+        held_out = take_evaluation_sets(
+            fit,
+            pairs,
+            X,
+            y,
+            weights,
+            sensitive_features_eval_set,
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
-            evaluation_set=bool(held_out),
+            evaluated=bool(pairs),
         )
         fit.save_to(
             Checkpoint.of(checkpoint),
@@ -308,9 +317,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             if feature_weights is None:
                 feature_weights = self.feature_weights
             fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
-        sets = [(i, *pair, i in held_out) for i, pair in enumerate(pairs)]
-        driven = self._driven_by(fit, params, sets, sensitive_features_eval_set)
-        with saving.unchanged_on_error(self), driven as observer:
+        sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
+        with saving.unchanged_on_error(self), self._driven_by(fit, params, sets) as observer:
             observer.watches = measure_on == "watch"
             native(
                 stack.X,
@@ -414,6 +422,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 f"objective={self.objective!r} cannot be trained under constraints: leave it at "
                 f"'binary:logistic' (softmax is chosen for several classes)."
             )
+        check_booster_callbacks(
+            self.callbacks,
+            lambda c: isinstance(c, xgb.callback.TrainingCallback),
+            "xgboost.callback.TrainingCallback",
+        )
         metrics = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
         if sum(map(callable, metrics)) > 1:  # which the parent, too, says only while it trains
             raise NotImplementedError(
@@ -437,15 +450,50 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 "none of it."
             )
 
-    def _check_classes(self, n_classes: int) -> None:
-        """Refuse softmax scores of two classes."""
+    def _check_classes(self, classes: Array) -> None:
+        """Refuse labels that the parent does not take, and softmax scores of two classes."""
+        expected = np.arange(classes.size)
+        if not np.array_equal(classes, expected):
+            raise ValueError(
+                f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
+                f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
+            )
         # Not from get_params, which draws from a random_state that can be drawn from.
         num_class = (getattr(self, "kwargs", None) or {}).get("num_class")
-        if n_classes == 2 and num_class not in (None, 0, 1):
+        if classes.size == 2 and num_class not in (None, 0, 1):
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
                 f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
             )
+
+    def _check_metric(self, n_classes: int, evaluates: bool) -> None:
+        """Refuse metrics that XGBoost does not know, or does not take of so many classes.
+
+        XGBoost itself is asked, with one row of each class.
+        """
+        given = self.eval_metric
+        if given is None:
+            return
+        rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
+        params = {**(getattr(self, "kwargs", None) or {}), **_native_objective(n_classes)}
+        for metric in given if isinstance(given, (list, tuple)) else [given]:
+            if callable(metric):
+                continue
+            if not isinstance(metric, str):
+                raise TypeError(
+                    f"eval_metric must be a name, a function, or a list of them, got {given!r}."
+                )
+            try:
+                with xgb.config_context(verbosity=0):
+                    booster = xgb.Booster({**params, "eval_metric": metric, "nthread": 1}, [rows])
+                    _ = booster.eval(rows) if evaluates else booster.save_config()
+            except xgb.core.XGBoostError as error:
+                told = str(error).partition("\nStack trace:")[0]
+                told = re.sub(r"^\[[\d:]+\] \S+: ", "", told).rstrip(": ")  # a line of its source
+                raise ValueError(
+                    f"eval_metric {metric!r} cannot be evaluated with {n_classes} classes: "
+                    f"XGBoost says {told!r}. Give another of its metrics, or a function."
+                ) from None
 
     def _stops_early(self) -> bool:
         return self.early_stopping_rounds is not None or any(
@@ -463,8 +511,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self,
         fit: ConstrainedFit,
         params: dict[str, Any],
-        sets: Sequence[tuple[int, Any, Any, bool]],
-        sensitive_eval: Sequence[Any] | None,
+        sets: Sequence[tuple[Any, Any, bool]],
     ) -> Iterator[_Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
@@ -474,8 +521,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         names = ("objective", "eval_metric", "callbacks", "early_stopping_rounds")
         own = {name: getattr(self, name) for name in names}
         self._matrices: list[Any] = []
-        self._current_fit = fit
-        self._sets, self._sensitive_eval = iter(sets), sensitive_eval
+        self._sets = iter(sets)
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
@@ -498,8 +544,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             fit.hide_progress()
             for name, value in own.items():
                 setattr(self, name, value)
-            del self._matrices, self._current_fit, self._fit_params
-            del self._sets, self._sensitive_eval
+            del self._matrices, self._sets, self._fit_params
         # What the parent's fit leaves behind for a built-in objective.
         self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
 
@@ -507,7 +552,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     # rows. If it stops being called, no matrix is seen and _finish says so.
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
-        if "_current_fit" in self.__dict__:
+        if "_sets" in self.__dict__:
             if ref is None:
                 self._matrices.append(matrix)
                 # XGBoost reads both in every round for an objective that looks at neither; its
@@ -517,15 +562,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             else:
                 X, y = kwargs["data"], kwargs["label"]
                 # There may be none for sets that are the training rows.
-                i, is_held_out = next(
-                    (i, held) for i, X_i, y_i, held in self._sets if X_i is X and y_i is y
-                )
-                if is_held_out:
+                if next(held for X_i, y_i, held in self._sets if X_i is X and y_i is y):
                     self._matrices.append(matrix)
-                    sensitive = None if self._sensitive_eval is None else self._sensitive_eval[i]
-                    self._current_fit.add_evaluation_set(
-                        f"eval_set[{i}]", X, y, kwargs.get("weight"), sensitive
-                    )
         return matrix
 
     def _finish(self, fit: ConstrainedFit, observer: _Observer, base_margin: Any) -> None:
@@ -611,6 +649,25 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             self.prefixes_,
             random_state,
         )
+
+
+def _native_objective(n_classes: int) -> dict[str, Any]:
+    if n_classes == 2:
+        return {"objective": "binary:logistic"}
+    return {"objective": "multi:softprob", "num_class": n_classes}
+
+
+def _of_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence[Any]:
+    """List what is given for each evaluation set, which must be one entry each."""
+    n_sets = 0 if eval_set is None else len(eval_set)
+    if values is None:
+        return [None] * n_sets
+    if eval_set is None or len(values) != n_sets:
+        raise ValueError(
+            f"{name} must hold one entry for each of the {n_sets} evaluation sets, got "
+            f"{len(values)}: give eval_set as well, and None for sets that have none."
+        )
+    return values
 
 
 def _matrix(
@@ -718,9 +775,7 @@ def _scout_maker(
     if weight is not None:
         weight = np.asarray(weight)
     with untouched_random_state(parent):
-        native = {**parent.get_xgb_params(), **params, "objective": "binary:logistic"}
-    if fit.classes.size > 2:
-        native.update(objective="multi:softprob", num_class=fit.classes.size)
+        native = {**parent.get_xgb_params(), **params, **_native_objective(fit.classes.size)}
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # which may be a function, and is about the returned model
     bins = None
@@ -880,7 +935,6 @@ class _RulesStopping(xgb.callback.TrainingCallback):
         return self.on == "constraints" or not self.watch.met
 
     def before_training(self, model: Any) -> Any:
-        self.fit.check_stopping_set()
         return self.by_metric.before_training(model)
 
     def after_training(self, model: Any) -> Any:
