@@ -569,7 +569,7 @@ class ConstrainedFit:
             codes,
             self.classes,
             check_weight(weight, codes.size, f"sample weight of {name}"),
-            columns_of(sensitive_features, codes.size),
+            columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
             [X],
             like=self._rows,
         )

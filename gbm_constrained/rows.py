@@ -100,7 +100,9 @@ class Membership:
         return codes
 
 
-def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArray[Any]]:
+def columns_of(
+    sensitive_features: Any, n_samples: int, argument: str = "sensitive_features"
+) -> dict[Hashable, NDArray[Any]]:
     """Columns of sensitive features, by name.
 
     Parameters
@@ -110,6 +112,8 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
         called ``sensitive_feature_0`` and so on, as in fairlearn.
     n_samples : int
         Rows that there must be.
+    argument : str, default="sensitive_features"
+        What errors call them.
 
     Raises
     ------
@@ -124,7 +128,7 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
         repeated = [name for i, name in enumerate(names) if name in names[:i]]
         if repeated:
             raise ValueError(
-                f"sensitive_features has several columns called {repeated[0]!r}: rename them."
+                f"{argument} has several columns called {repeated[0]!r}: rename them."
             )
         table = {name: column_at(sensitive_features, j) for j, name in enumerate(names)}
     elif isinstance(sensitive_features, Mapping):
@@ -137,7 +141,7 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2:
             raise ValueError(
-                f"sensitive_features must have one or two dimensions, got shape {values.shape}."
+                f"{argument} must have one or two dimensions, got shape {values.shape}."
             )
         table = {f"sensitive_feature_{j}": values[:, j] for j in range(values.shape[1])}
     columns = {}
@@ -149,7 +153,7 @@ def columns_of(sensitive_features: Any, n_samples: int) -> dict[Hashable, NDArra
         values = as_column(column)
         if values.shape != (n_samples,):
             raise ValueError(
-                f"sensitive_features: column {name!r} has shape {values.shape}, but there are "
+                f"{argument}: column {name!r} has shape {values.shape}, but there are "
                 f"{n_samples} rows: give one value per row{remedy}."
             )
         columns[name] = values
