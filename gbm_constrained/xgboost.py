@@ -316,7 +316,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if measure_on in ("crossfit", "holdout"):
             if feature_weights is None:
                 feature_weights = self.feature_weights
-            fit.scout(_scout_maker(self, fit, params, own_margin, feature_weights), measure_on)
+            make = _scout_maker(self, fit, params, own_margin, feature_weights)
+            with xgb.config_context(verbosity=self.verbosity):  # as in the parent's fit
+                fit.scout(make, measure_on)
         sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
         with saving.unchanged_on_error(self), self._driven_by(fit, params, sets) as observer:
             observer.watches = measure_on == "watch"
@@ -957,7 +959,8 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
     It depends on labels and weights only: XGBoost is asked, with one stump on a constant feature.
     """
     rows = xgb.DMatrix(np.zeros((y.size, 1), dtype=np.float32), label=y, weight=weight)
-    booster = xgb.train({**params, "max_depth": 1, "verbosity": 0}, rows, 1)
+    with xgb.config_context(verbosity=0):
+        booster = xgb.train({**params, "max_depth": 1}, rows, 1)
     config = json.loads(booster.save_config())
     base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]

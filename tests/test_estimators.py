@@ -316,6 +316,16 @@ def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp
     np.testing.assert_array_equal(loaded.predict_proba(X), probabilities)
 
 
+@pytest.mark.parametrize("verbosity", [None, 0, 2])
+def test_the_verbosity_of_xgboost_is_left_alone(verbosity, binary):
+    """It is one for the whole process."""
+    before = xgb.get_config()["verbosity"]
+    clf = make_xgb([fnr() <= 0.1], measure_on="crossfit", n_folds=2, n_estimators=2)
+    clf.set_params(verbosity=verbosity, eval_metric="auc").fit(*binary)
+    clf.predict(binary[0])
+    assert xgb.get_config()["verbosity"] == before
+
+
 NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
 
 
