@@ -298,7 +298,11 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
             continue
         bound = float(negated.b[j])
         if len(blocks) == 1:
-            beyond[..., j] = p_value_of_blocks(blocks, bound, counts) <= delta
+            (block,) = blocks
+            weight = block.sum(counts.weight)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
+            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= delta)
             continue
         total = np.zeros(beyond.shape[:-1])
         known = np.ones(total.shape, dtype=bool)
@@ -314,7 +318,7 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
             else:
                 limit = mean + block.width * np.sqrt(log(len(blocks) / delta) / (2.0 * n))
             total += np.minimum(limit, block.high)
-        beyond[..., j] = known & (total < bound)
+        beyond[..., j] = known & (total < bound - ROUNDING)
     return beyond
 
 

@@ -445,3 +445,31 @@ def test_cells_without_rows_are_not_beyond_doubt():
     nobody = rows.cells.take(np.array([2, 3]))
     assert isinstance(nobody, Cells)
     assert not rows_beyond(rows.compiled, CellCounts.of(nobody, np.ones(2, int)), 0.025).any()
+
+
+@pytest.mark.parametrize(
+    "rule", [fnr() <= 0.0, tpr() >= 1.0, accuracy() >= 1.0, tpr() + tnr() >= 2.0]
+)
+def test_rules_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(rule):
+    y = np.repeat([0, 1], 200)
+    rows = unseen([rule], y)
+    for wrong in (0, 1, 150):  # of 200 rows of class 1
+        decided = np.where(np.arange(400) < 200 + wrong, 0, 1)
+        found = rows_beyond(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
+        assert found.tolist() == [wrong > 0]
+
+
+@pytest.mark.parametrize("library", [ConstrainedLGBMClassifier, ConstrainedXGBClassifier])
+def test_rules_at_the_end_of_their_range_are_judged_like_others(library):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    options = {"n_estimators": 15, "n_jobs": 1, "learning_rate": 0.3}
+    options |= {"verbose": -1} if "LGBM" in library.__name__ else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf = library(constraints=[fnr() <= 0.0], **options).fit(np.sign(X), X[:, 0] > 0.0)
+    assert clf.constraint_report_[["train_satisfied", "satisfied"]].all(axis=None)
+    y = X[:, 0] + rng.normal(size=400) > 0.0
+    with pytest.warns(InfeasibleConstraintsWarning, match="at best 0.0000 alone"):
+        clf = library(constraints=[fnr() <= 0.0, fpr() <= 0.05], **options).fit(X, y)
+    assert clf.feasibility_.conflict == tuple(clf.constraints)
