@@ -304,6 +304,8 @@ class Rows:
 
     def has_column(self, source: str, name: Hashable) -> bool:
         """Whether the rows of a further data set have a column."""
+        if self._whole is not None:  # a part keeps no features
+            return self._whole[0].has_column(source, name)
         i = 1 + self.sources.index(source)
         return i < len(self.features) and name in names_of(self.features[i])
 

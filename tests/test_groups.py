@@ -312,6 +312,25 @@ def test_rows_of_data_sets_have_groups_from_columns_of_the_features_only(booster
     assert model.group_report_.rows.tolist() == sizes
 
 
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gap(selection_rate(on=dataset("mon")), by="sex") <= 0.6,
+        selection_rate(on=(dataset("mon"), {"sex": 0})) <= 0.6,
+    ],
+)
+def test_rows_of_data_sets_have_groups_where_some_are_set_aside(rule, guarantee):
+    X, y, sex = problem()
+    frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(int))
+    model = ConstrainedLGBMClassifier(
+        constraints=[rule], guarantee=guarantee, calibration_fraction=0.5,
+        n_estimators=5, n_jobs=1, num_leaves=7, verbose=-1,
+    ).fit(frame, y, datasets={"mon": frame[:300]})  # fmt: skip
+    assert model.constraint_report_.rows.tolist() == ["certification"]
+    assert model.constraint_report_.satisfied.all()
+
+
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
 def test_a_fit_names_what_is_wrong_with_groups(booster):
     X, y, sex = problem()
