@@ -128,6 +128,7 @@ class Lagrangian:
         self.hessian_floor = hessian_floor
         self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
+        self._decision_weight = self._weight  # stays as cells were weighed: shares must end at one
         self.cell_weight = reduce_sum(cells.total(self._weight))
         # Of the first view. Products of long vectors would wake threads of another library, which
         # then keep a core busy that the booster waits for.
@@ -492,8 +493,8 @@ class Point:
             predicted = lag.kernel.predicted(margin)
             for k in range(1, n_classes):
                 chosen = predicted if predicted.dtype == np.bool_ else predicted == k
-                if lag._weight is not None:
-                    chosen = chosen * lag._weight[rows]
+                if lag._decision_weight is not None:  # in single precision sums are off by 1e-7
+                    chosen = np.multiply(chosen, lag._decision_weight[rows], dtype=np.float64)
                 sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
         if lag._several_views:
             sums[:, :n_classes] = self._decisions()
@@ -522,8 +523,8 @@ class Point:
             classes = np.concatenate([decided[moved], lag._decided[moved]]).astype(np.intp)
             sign = np.repeat([1.0, -1.0], moved.size)
         weight = sign
-        if lag._weight is not None:
-            weight = sign * np.resize(lag._weight[moved], sign.size)
+        if lag._decision_weight is not None:
+            weight = sign * np.resize(lag._decision_weight[moved], sign.size)
         for view in lag.cells.views:
             codes = np.multiply(view.small_codes[moved], lag.n_classes, dtype=np.intp)
             table = lag._decisions[view.cells]

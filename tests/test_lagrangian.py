@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn import metrics
 
+from gbm_constrained import cells as cells_module
 from gbm_constrained import lagrangian as lagrangian_module
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import BLOCK, Lagrangian
@@ -546,6 +547,26 @@ def test_statistics_of_a_million_rows_in_single_precision(n_classes, scores):
     np.testing.assert_allclose(single.loss, double.loss, rtol=1e-6)
     np.testing.assert_allclose(single.clipped_loss, double.clipped_loss, rtol=1e-6)
     assert np.array_equal(single.predicted, double.predicted)
+
+
+@pytest.mark.parametrize("n_views", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weighted_shares_end_at_one_in_single_precision(dtype, n_views, monkeypatch):
+    """Where all rows of a cell are decided alike, also after the kernels became narrower."""
+    if n_views == 2:
+        monkeypatch.setattr(cells_module, "VIEW_CELLS", 4)
+    y, _, _, masks = draw(2, 5000)
+    weight = 3.3**y * np.random.default_rng(9).random(5000)
+    rules = [error_rate(on=masks[0]) <= 0.1, error_rate(on=masks[1]) <= 0.1]
+    lagrangian = build(y, rules, weight=weight, dtype=dtype, gradient_dtype=np.float32)
+    assert len(lagrangian.cells.views) == n_views
+    right = np.where(y == 1, 2.0, -2.0).astype(dtype)
+    for margin in (-right, right, -right):
+        expected = lagrangian.at(margin).statistics().predicted
+        assert np.abs(expected - expected.round()).max() < 1e-13
+        lagrangian.narrow()
+        found = lagrangian.at(margin.astype(np.float32)).statistics().predicted
+        assert np.abs(found - expected.round()).max() < 1e-13
 
 
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
