@@ -878,7 +878,8 @@ class ConstrainedFit:
         self, held: UnseenRows, rounds: int, margin: Array, prefixes: pd.DataFrame | None
     ) -> None:
         """Measure an evaluation set at the scores of the returned model; the last one reports."""
-        untouched = self.fresh is None and held is not self.unseen
+        # Rows that are watched report where nothing was chosen by them.
+        untouched = self.fresh is None and (held is not self.unseen or self.choice is None)
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
             self.outcome = Outcome.of(held, margin)
             held.functionals_in[rounds] = self.outcome.functionals
