@@ -7,6 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -74,6 +75,7 @@ from gbm_constrained.unseen import (
 
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
 
+GROUPED_PARTS = 20  # Parts of whole groups that a share is put together of, at most.
 MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
 
 # What a constrained fit leaves on an estimator.
@@ -541,9 +543,13 @@ class ConstrainedFit:
     def _parts(self, rows: Codes, cells: Cells, share: float, n: int | None = None) -> list[Codes]:
         """Split rows by cell: a part of this share and the rest, or `n` parts of it."""
         if self._groups is not None:
-            n_parts = n or max(round(1.0 / share), 2)
+            n_parts = n or _n_parts(share, np.unique(self._groups).size)
             parts = parts_by_group(rows, cells, n_parts, self._groups, self._random)
-            return parts if n else [parts[0], np.sort(np.concatenate(parts[1:]))]
+            if n:
+                return parts
+            reached = np.cumsum([part.size for part in parts[:-1]])
+            joined = int(np.abs(reached - share * rows.size).argmin()) + 1
+            return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
         shares = [share] * n if n else [share, 1.0 - share]
         return parts_by_cell(rows, cells, shares, self._random)
 
@@ -997,6 +1003,14 @@ class ConstrainedFit:
             held[0] if held else None,
             moving_bounds=self.options.error_form == "log_loss",
         )
+
+
+def _n_parts(share: float, n_groups: int) -> int:
+    """Parts of whole groups to split rows into, so that some of them have nearly a share."""
+    most, smaller = min(GROUPED_PARTS, n_groups), min(share, 1.0 - share)
+    if smaller * most < 1.0:
+        return max(round(1.0 / smaller), 2)
+    return Fraction(share).limit_denominator(most).denominator
 
 
 def _outcomes(records: Sequence[Record]) -> tuple[Float, Float]:

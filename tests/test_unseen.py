@@ -667,6 +667,20 @@ def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, 
         model.fit(X, y, eval_set=[(X, y)])
 
 
+@pytest.mark.parametrize("share", [0.04, 0.25, 0.4, 0.6, 0.9, 0.97])
+@pytest.mark.parametrize("size", [1, 7])
+def test_the_share_held_out_is_that_of_whole_groups(share, size, table, fits):
+    X, y = table[0], table[1]["binary"]
+    groups = np.arange(y.size) // size
+    make(
+        "lightgbm", [fnr() <= 0.3], measure_on="holdout", holdout_fraction=share, n_estimators=2
+    ).fit(X, y, groups=groups)
+    (fold,) = fits[0].scouts.folds
+    assert abs(fold.held.size / y.size - share) < 0.02
+    assert abs(y[fold.held].mean() - y.mean()) < 0.05
+    assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
+
+
 @pytest.mark.parametrize("share", [1e-4, 0.9999])
 def test_a_part_without_rows_is_refused(share, table):
     X, y = table[0], table[1]["binary"]
