@@ -88,7 +88,8 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
     Raises
     ------
     ValueError
-        If weights are not one per row, finite, non-negative and somewhere positive.
+        If weights are not one per row, finite, non-negative and somewhere positive, or leave
+        single precision.
     """
     if weight is None:
         return None
@@ -108,6 +109,18 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
         )
     if not values.any():
         raise ValueError(f"{name} is zero on every row: no row is left.")
+    # The libraries hold weights in single precision, and add them up in it.
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+        total = values.sum()
+    largest = int(values.argmax())
+    if not single.any() or total > np.finfo(np.float32).max:
+        what, remedy = ("zero", "multiply") if not single.any() else ("too much", "divide")
+        raise ValueError(
+            f"{name} is {values[largest]:g} at most (row {largest}) and {total:g} in total, which "
+            f"is {what} for single precision, in which the libraries hold weights: {remedy} all "
+            f"weights by a common factor."
+        )
     return values
 
 

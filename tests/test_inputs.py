@@ -302,6 +302,28 @@ def test_tiny_and_huge_weights(library, exponent):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (1e-300, r"is 1e-300 at most.*is zero.*multiply"),
+        (1e300, r"is 1e\+300 at most.*is too much.*divide"),
+        (3e38, r"is 3e\+38 at most.*is too much.*divide"),
+    ],
+)
+def test_weights_beyond_single_precision_are_refused(library, weight, says):
+    with pytest.raises(ValueError, match=f"sample_weight {says}"):
+        make(library).fit(X, Y, sample_weight=np.full(N, weight))
+
+
+@BOTH
+def test_the_least_weights_of_single_precision_are_taken(library):
+    weight = np.where(np.arange(N) % 3, 1e-44, 0.0)
+    weight[0] = 1e-300  # next to others, as good as zero
+    model = make(library, [fnr() <= 0.1], n_estimators=2).fit(X, Y, sample_weight=weight)
+    assert 0.0 <= model.constraint_report_.train[0] <= 1.0
+
+
+@BOTH
 def test_one_row_may_weigh_as_much_as_all_others(library):
     weight = np.ones(N)
     weight[np.flatnonzero(Y == 1)[0]] = 1e9
