@@ -160,9 +160,16 @@ def columns_of(
     return columns
 
 
-def _factorised(values: NDArray[Any]) -> tuple[tuple[Any, ...], Codes]:
-    """Sorted distinct values (the missing one last) and their positions."""
-    codes, found = pd.factorize(values, sort=False)
+def _factorised(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
+    """Sorted distinct values (the missing one last) and their positions; `what` they are."""
+    try:
+        codes, found = pd.factorize(values, sort=False)
+    except TypeError:
+        odd = next(v for v in values if not pd.api.types.is_hashable(v))
+        raise ValueError(
+            f"{what} hold {odd!r}, a {type(odd).__name__}, which cannot be told apart from other "
+            f"values: give one number or text for each row."
+        ) from None
     uniques = [v.item() if isinstance(v, np.generic) else v for v in found]
     try:
         order = sorted(range(len(uniques)), key=lambda i: uniques[i])
@@ -315,7 +322,7 @@ class Rows:
                 "groups are made by no column: give sensitive_features, or by=."
             )
         if len(names) == 1:
-            levels, codes = _factorised(self._column(names[0]))
+            levels, codes = _factorised(self._column(names[0]), f"values of column {names[0]!r}")
             levels = tuple((level,) for level in levels)
         else:
             singles = [self.attribute((name,)) for name in names]
@@ -368,7 +375,7 @@ class Rows:
                 ) from None
             decisions = np.concatenate(answers)
         known = {value: i for i, value in enumerate(self.classes.tolist())}
-        levels, codes = _factorised(np.asarray(decisions))
+        levels, codes = _factorised(np.asarray(decisions), "The other model's decisions")
         position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
         decided = position[codes]
         if (decided[: self.n_training] == len(known)).any():

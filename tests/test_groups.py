@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import numpy as np
 import pandas as pd
@@ -190,6 +191,15 @@ def test_missing_values_in_intersections():
 def test_another_number_of_rows_is_refused(given):
     with pytest.raises(ValueError, match=f"but there are {N} rows: give one value per row"):
         columns_of(given, N)
+
+
+@pytest.mark.parametrize("value", [["F"], {"sex": "F"}, ("F", ["M"])])
+def test_values_that_cannot_be_told_apart_are_refused(value):
+    column = np.array([*SEX[1:], None], dtype=object)
+    column[-1] = value
+    expected = f"values of column 'sex' hold {value!r}, a {type(value).__name__}"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        groups_of({"sex": column, "age": AGE})
 
 
 def test_dicts_are_not_split_by_scikit_learn():
