@@ -243,7 +243,18 @@ class ConstrainedFit:
             None if library_weight is None else library_weight.astype(np.float32).astype(float)
         )
         row_weight = _product(self.library_weight, self._factor(objective_factor))
-        self._cells, self._reported = compile_constraints(options.constraints, self._rows)
+        try:
+            self._cells, self._reported = compile_constraints(options.constraints, self._rows)
+        except ValueError as error:
+            if self.certified is None:
+                raise
+            compile_constraints(options.constraints, rows)  # tells what is wrong with all rows
+            raise ValueError(
+                f"guarantee={options.guarantee!r} sets aside calibration_fraction="
+                f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
+                f"that it needs are all among those set aside: give more of them or a smaller "
+                f"calibration_fraction, or leave the guarantee out."
+            ) from None
         trained, factors = self._reported, None
         if options.error_form == "log_loss":
             trained, factors = as_losses(self._reported, self.classes.size)

@@ -703,6 +703,23 @@ def test_rows_that_depend_on_each_other_certify_nothing(library, guarantee, tabl
 
 
 @BOTH
+def test_rules_on_rows_that_are_all_set_aside(library, table):
+    """One row of a rule is either trained on or kept for the certificate."""
+    alone = np.arange(len(table[0])) == 0
+    message = (
+        r"guarantee='high_probability' sets aside calibration_fraction=0\.95 of the rows, and "
+        r"without these error_rate\[mask of 1 rows\] <= 0\.5 is taken over no rows at all.*"
+        r"a smaller calibration_fraction"
+    )
+    with pytest.raises(ValueError, match=message):
+        certified(library, [error_rate(on=alone) <= 0.5], table, calibration_fraction=0.95)
+    with pytest.raises(
+        ValueError, match=r"^error_rate\[mask of 0 rows\] <= 0\.5 is taken over no"
+    ):
+        certified(library, [error_rate(on=alone & ~alone) <= 0.5], table)
+
+
+@BOTH
 @pytest.mark.parametrize("weighted", [False, True])
 def test_too_few_rows_are_refused_before_training(library, weighted, table, monkeypatch):
     """0.99 to the power of the positive rows that are set aside is more than delta."""
