@@ -120,7 +120,10 @@ class ConstraintState:
 
     @cached_property
     def multipliers(self) -> pd.Series[float]:
-        """Multipliers of this iteration, by linear row as in ``multipliers_``."""
+        """Multipliers of this iteration, by linear row as in ``multipliers_``.
+
+        Without the rows of constraints that are always met, such as a rate of at most one.
+        """
         index = list(self.compiled.rows)
         return pd.Series(self.record.multipliers, index=index, name="multiplier")
 

@@ -19,7 +19,7 @@ the sum of those of its cells. Usually one view is enough.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -129,11 +129,16 @@ class Cells:
         What each constraint looks at.
     reduce_sum : callable, default=identity
         Sums a table over machines.
+    idle : collection of int, default=()
+        Elements of `needs` whose constraints are only reported. They add views of their own, so
+        that all others have the partitions that they would have without them.
 
     Attributes
     ----------
     views : tuple of View
         The partitions, one at least.
+    n_binding : int
+        How many of these, the first ones, constraints that are not idle live in; one at least.
     view_of : tuple of int
         The view of each element of `needs`.
     labels : ndarray of shape (n_cells,), intp
@@ -158,17 +163,21 @@ class Cells:
         rows: Rows,
         needs: Sequence[Sequence[Key]] = (),
         reduce_sum: ReduceSum = local_sum,
+        idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
         self.reduce_sum = reduce_sum
         base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         keys_of_views: list[list[Key]] = []
-        view_of: list[int] = []
-        for need in needs or [()]:
+        view_of: dict[int, int] = {}
+        self.n_binding = 1
+        for j in sorted(range(len(needs) or 1), key=lambda j: j in idle):
+            need = needs[j] if needs else ()
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
-                if len(union) == len(keys) or self._size(union) <= VIEW_CELLS:
+                may_grow = j not in idle or v >= self.n_binding
+                if len(union) == len(keys) or (may_grow and self._size(union) <= VIEW_CELLS):
                     keys_of_views[v] = union
                     break
             else:
@@ -180,8 +189,10 @@ class Cells:
                         f"{self._size(keys_of_views[-1])} combinations: split it into several "
                         f"constraints, or combine its masks."
                     )
-            view_of.append(v)
-        self.view_of = tuple(view_of[: len(needs)])
+            view_of[j] = v
+            if j not in idle:
+                self.n_binding = len(keys_of_views)
+        self.view_of = tuple(view_of[j] for j in range(len(needs)))
         self.views = tuple(self._make_views(keys_of_views))
         label_levels = np.concatenate([view.levels["label"] for view in self.views])
         self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
@@ -243,20 +254,20 @@ class Cells:
 
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
         """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
-        if len(self) > MASKED_SUM_CELLS or len(self.views) > 1:
+        first, *others = self.views
+        if len(first) > MASKED_SUM_CELLS or self.n_binding > 1:
             return np.concatenate([view.sum(x, rows) for view in self.views])
         # A product with an indicator beats bincount, which waits on its own last addition. Its
         # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
         # cell with most rows gets what the others leave of the total.
-        (view,) = self.views
-        codes = view.small_codes[rows]
+        codes = first.small_codes[rows]
         total = np.count_nonzero if x.dtype == np.bool_ else np.sum
-        sums = np.zeros(len(self))
-        for c in range(len(self)):
-            if c != view.largest:
+        sums = np.zeros(len(first))
+        for c in range(len(first)):
+            if c != first.largest:
                 sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
-        sums[view.largest] = total(x) - sums.sum()
-        return sums
+        sums[first.largest] = total(x) - sums.sum()
+        return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
         """Cells of a view that all selectors hold, one boolean for each of the view.

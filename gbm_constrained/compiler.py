@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -176,8 +177,9 @@ class CompiledConstraints:
         The rows' coefficients of the functionals.
     b : ndarray of shape (m,)
         Right-hand sides of the rows, with the constants moved there.
-    rows : tuple of str
-        How each row prints, no two alike.
+    rows, all_rows : tuple of str
+        How each row prints, no two alike; `all_rows` with those of idle constraints, which are
+        left out of everything else about rows.
     owner : ndarray of shape (m,), intp
         The constraint that each row belongs to.
     spans : tuple of slice
@@ -203,6 +205,7 @@ class CompiledConstraints:
     R: Any
     b: Float
     rows: tuple[str, ...]
+    all_rows: tuple[str, ...]
     owner: np.ndarray[Any, np.dtype[np.intp]]
     spans: tuple[slice, ...]
     groups: tuple[tuple[Group, ...], ...]
@@ -272,6 +275,21 @@ class CompiledConstraints:
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
         return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
+
+    def without_rows_of(self, idle: Collection[int]) -> CompiledConstraints:
+        """Leave out the rows of some constraints, which are then reported and bind nothing."""
+        kept = ~np.isin(self.owner, list(idle))
+        if kept.all():
+            return self
+        return replace(
+            self,
+            R=self.R[kept],
+            b=self.b[kept],
+            rows=tuple(compress(self.rows, kept)),
+            owner=self.owner[kept],
+            spread=self.spread[kept],
+            rewards_errors=self.rewards_errors[kept],
+        )
 
     @property
     def is_convex(self) -> bool:
@@ -516,6 +534,7 @@ def compile_constraints(
     rows: Rows,
     reduce_sum: ReduceSum = local_sum,
     like: CompiledConstraints | None = None,
+    idle: Collection[int] = (),
 ) -> tuple[Cells, CompiledConstraints]:
     """Partition rows into cells and compile constraints against them.
 
@@ -531,6 +550,9 @@ def compile_constraints(
         The same constraints on training rows, whose groups are taken over. What these rows do not
         have (a mask, a data set, a column, a group) then has the value NaN; without it, that is
         an error.
+    idle : collection of int, default=()
+        Positions of constraints that are only reported, as they are met whatever is decided: they
+        have no rows, and the others are compiled as without them.
 
     Raises
     ------
@@ -546,7 +568,7 @@ def compile_constraints(
             if like is None:
                 raise
             needs.append(None)
-    cells = Cells(rows, [keys or [] for keys in needs], reduce_sum)
+    cells = Cells(rows, [keys or [] for keys in needs], reduce_sum, idle)
     compiler = _Compiler(cells)
     spans, owner, all_groups = [], [], []
     for j, constraint in enumerate(constraints):
@@ -567,7 +589,8 @@ def compile_constraints(
         spans.append(slice(start, len(compiler.constants)))
         owner += [j] * (len(compiler.names) - first_row)
         all_groups.append(tuple(groups))
-    return cells, _assemble(constraints, compiler, spans, owner, all_groups)
+    compiled = _assemble(constraints, compiler, spans, owner, all_groups)
+    return cells, compiled.without_rows_of(idle)
 
 
 def _compile_one(
@@ -639,6 +662,7 @@ def _assemble(
         rewards.append(_rewards_errors(own, cells.labels[view.cells]))
         spread.append(over_classes(np.maximum, combined) - over_classes(np.minimum, combined))
         starts.append(view.cells.start)
+    names = tuple(unique_names(compiler.names))
     return CompiledConstraints(
         tuple(constraints),
         U,
@@ -646,7 +670,8 @@ def _assemble(
         np.array(compiler.constants),
         R,
         np.array(compiler.right),
-        tuple(unique_names(compiler.names)),
+        names,
+        names,
         np.array(owner, dtype=np.intp),
         tuple(spans),
         tuple(groups),

@@ -25,7 +25,12 @@ from gbm_constrained.checks import (
     level_of_the_user,
     own_random_state,
 )
-from gbm_constrained.compiler import as_losses, compile_constraints, needs_of
+from gbm_constrained.compiler import (
+    CompiledConstraints,
+    as_losses,
+    compile_constraints,
+    needs_of,
+)
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import (
     UNKNOWN,
@@ -211,6 +216,11 @@ class ConstrainedFit:
             stack.names,
             stack.sizes,
         )
+        # What no decision can break is reported, and left out of all that makes the model. Mean
+        # losses in its place may bind.
+        met = [j for j, rule in enumerate(options.constraints) if rule.is_always_met]
+        binds = len(met) < len(options.constraints) and options.error_form == "rate"
+        self._idle = frozenset(met if binds else ())
         self._groups = None if groups is None else as_groups(groups, labels.size, len(rows))
         self.kept: Codes | None = None
         self.certified: Codes | None = None
@@ -223,7 +233,8 @@ class ConstrainedFit:
                     f"that those of a group are not: leave the guarantee out, or give one row of "
                     f"each group, without groups."
                 )
-            cells = Cells(rows, [needs_of(constraint, rows) for constraint in options.constraints])
+            needs = [needs_of(constraint, rows) for constraint in options.constraints]
+            cells = Cells(rows, needs, idle=self._idle)
             share = options.calibration_fraction
             self.certified, self.kept = self._parts(np.arange(len(rows)), cells, share)
             self.stack, self._rows = stack.take(self.kept), rows.take(self.kept)
@@ -244,11 +255,11 @@ class ConstrainedFit:
         )
         row_weight = _product(self.library_weight, self._factor(objective_factor))
         try:
-            self._cells, self._reported = compile_constraints(options.constraints, self._rows)
+            self._cells, self._reported = self._compile(self._rows)
         except ValueError as error:
             if self.certified is None:
                 raise
-            compile_constraints(options.constraints, rows)  # tells what is wrong with all rows
+            self._compile(rows)  # tells what is wrong with all rows
             raise ValueError(
                 f"guarantee={options.guarantee!r} sets aside calibration_fraction="
                 f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
@@ -259,12 +270,14 @@ class ConstrainedFit:
         if options.error_form == "log_loss":
             trained, factors = as_losses(self._reported, self.classes.size)
         start = options.initial_multipliers
-        if start is not None and start.shape != (len(trained),):
+        names = trained.all_rows
+        if start is not None and start.shape != (len(names),):
             raise ValueError(
-                f"initial_multipliers must hold one number for each of the {len(trained)} rows "
-                f"that the constraints compile to, got {start.size}: the rows are "
-                f"{list(trained.rows)}."
+                f"initial_multipliers must hold one number for each of the {len(names)} rows "
+                f"that the constraints compile to, got {start.size}: the rows are {list(names)}."
             )
+        if start is not None:
+            start = start[np.isin(names, trained.rows)]
         self._trained, self._row_weight = trained, self.stack.with_mean(row_weight)
         self._kernel = {
             "proxy": options.proxy,
@@ -297,7 +310,7 @@ class ConstrainedFit:
         self.fresh: UnseenRows | None = None
         if self.certified is not None:
             part = rows.take(self.certified)
-            found = compile_constraints(options.constraints, part, like=self._reported)
+            found = self._compile(part, like=self._reported)
             self.fresh = UnseenRows(*found, "certification")
             self._check_certifiable(self.fresh)
         self.choice: Choice | None = None
@@ -305,6 +318,12 @@ class ConstrainedFit:
         self._mixed = np.zeros(len(trained))  # violations by a mixture of prefixes
         self._final: Record
         self.feasibility: Feasibility | None = None
+
+    def _compile(
+        self, rows: Rows, like: CompiledConstraints | None = None
+    ) -> tuple[Cells, CompiledConstraints]:
+        """Compile the constraints, those that are always met without rows."""
+        return compile_constraints(self.options.constraints, rows, like=like, idle=self._idle)
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
@@ -385,8 +404,8 @@ class ConstrainedFit:
         if asked == "auto" and possible:
             taken_over = [
                 self._cells.weighted_count[part.cells].sum()
-                for parts in self._reported.parts
-                for part in parts or ()
+                for k in np.unique(self._reported.R.indices)
+                for part in self._reported.parts[k] or ()
             ]
             return "holdout" if min(taken_over, default=0) >= PLENTY else "crossfit"
         if asked in ("holdout", "crossfit") and not possible:
@@ -590,7 +609,7 @@ class ConstrainedFit:
             [X],
             like=self._rows,
         )
-        found = compile_constraints(self._reported.constraints, rows, like=self._reported)
+        found = self._compile(rows, like=self._reported)
         added = UnseenRows(*found, name)
         self.evaluation_sets.append(added)
         return added
@@ -935,9 +954,8 @@ class ConstrainedFit:
         estimator.history_ = self.history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
-        estimator.multipliers_ = pd.Series(
-            self.multipliers, index=list(self._reported.rows), name="multiplier"
-        )
+        multipliers = pd.Series(self.multipliers, list(self._reported.rows), name="multiplier")
+        estimator.multipliers_ = multipliers.reindex(self._reported.all_rows, fill_value=0.0)
 
     def report(self) -> pd.DataFrame:
         """One row per constraint: its values on training and unseen rows, and its multiplier."""

@@ -120,7 +120,7 @@ class Lagrangian:
         self._tables: tuple[Float, Any] | None = None
         self._row_tables: BinaryRowTables | None = None
         self._proximal: tuple[bytes, Array] | None = None
-        self._several_views = len(cells.views) > 1
+        self._several_views = cells.n_binding > 1
         self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
         self._decided: Array | None = None
@@ -413,7 +413,11 @@ class Lagrangian:
         kind = KernelTables
         if self._several_views and self.n_classes == 2:
             return self._binary_row_tables(convex, cost, loss)
-        if self._several_views:
+        first = self.cells.views[0].cells
+        if not self._several_views:  # what is only reported has views behind it
+            convex, cost, loss, labels = convex[first], cost[first], loss[first], labels[first]
+            in_objective = in_objective[first]
+        else:
             kind = RowTables
             sums = np.empty((self.n_samples, 2 * self.n_classes + 1), dtype=self.dtype)
             for rows, total in self._added_up(np.column_stack([convex, cost, loss])):
@@ -578,7 +582,9 @@ class Point:
         t = lag.tables(multipliers)
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
         is_proximal = bool(proximal.any())
-        if lag._several_views and is_proximal:
+        if not lag._several_views:
+            proximal = proximal[lag.cells.views[0].cells]
+        elif is_proximal:
             proximal = np.ravel(lag.per_row(proximal))
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]

@@ -345,9 +345,8 @@ def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> ND
     of_rows = row_p_values(compiled, counts)
     p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
     for j, span in enumerate(compiled.spans):
-        own = compiled.owner == j
-        if own.any() and not np.isnan(compiled.constant[span]).any():
-            p[..., j] = of_rows[..., own].max(axis=-1)
+        if not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
+            p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
     return p
 
 

@@ -787,6 +787,15 @@ class Constraint:
         return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
 
     @property
+    def is_always_met(self) -> bool:
+        """Whether the bound is the last value of the range, so that no decision is beyond it."""
+        expression = self.expression
+        if isinstance(expression, Quotient) and expression.numerator.range[0] < 0.0:
+            return False
+        low, high, _ = _range(expression)
+        return self.bound >= high if self.sense == "<=" else self.bound <= low
+
+    @property
     def sign(self) -> float:
         """One for ``<=`` and minus one for ``>=``: what turns values so that less is better."""
         return 1.0 if self.sense == "<=" else -1.0
