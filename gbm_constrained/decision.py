@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
-from gbm_constrained.cells import Cells
+from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.certificates import (
     expected_bounds,
     expected_threshold,
@@ -65,6 +65,35 @@ TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, st
 def shifted(margin: Array, shift: Float) -> Array:
     """Scores with a shift added to them."""
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
+
+
+class Scores(NamedTuple):
+    """Scores of rows under a model whose decisions may be shifted.
+
+    Parameters
+    ----------
+    deciding : ndarray
+        Those that ``predict`` decides by.
+    telling : ndarray
+        Those that ``predict_proba`` tells of, and that mean losses are taken of; the same object
+        unless the shift is kept beside the model.
+    """
+
+    deciding: Array
+    telling: Array
+
+    @classmethod
+    def of(cls, margin: Array, shift: Float, *, beside: bool) -> Scores:
+        """Shift scores, or keep the shift beside those that probabilities are of."""
+        deciding = shifted(margin, shift)
+        return cls(deciding, margin if beside and shift.any() else deciding)
+
+    def statistics(self, lagrangian: Lagrangian) -> CellStatistics:
+        """Cell statistics of the decisions, and of the losses of the probabilities."""
+        found = lagrangian.at(self.deciding).statistics()
+        if self.telling is self.deciding:
+            return found
+        return replace(lagrangian.at(self.telling).statistics(), predicted=found.predicted)
 
 
 class Estimate(NamedTuple):
@@ -135,13 +164,18 @@ class UnseenRows:
             return np.full(len(self.compiled.constraints), np.nan)
         return self.compiled.values(self.functionals_in[rounds])
 
-    def functionals(self, margin: Array, counts: CellCounts) -> Float:
-        """Value of each functional: rates as counted, mean losses of the scores themselves."""
+    def functionals(self, telling: Array, counts: CellCounts) -> Float:
+        """Value of each functional: rates as counted, mean losses of the scores given."""
         compiled = self.compiled
         functionals = functionals_of(compiled, counts)
         if compiled.V.nnz:
-            losses = compiled.functionals(self.lagrangian.at(margin).statistics())
-            functionals = np.where(np.diff(compiled.V.indptr) > 0, losses, functionals)
+            total = counts.weight.sum(axis=1, keepdims=True)
+            shares = np.divide(
+                counts.weight, total, out=np.zeros_like(counts.weight), where=total > 0
+            )
+            statistics = replace(self.lagrangian.at(telling).statistics(), predicted=shares)
+            with_loss = np.diff(compiled.V.indptr) > 0
+            functionals = np.where(with_loss, compiled.functionals(statistics), functionals)
         return functionals
 
     def counts(self, decisions: Codes) -> CellCounts:
@@ -206,28 +240,25 @@ class Outcome:
     def of(
         cls,
         rows: UnseenRows,
-        margin: Array,
+        scores: Scores,
         decisions: Codes | None = None,
-        alike: Codes | None = None,
     ) -> Outcome:
-        """Measure scores, or decisions made from them.
+        """Measure the decisions and the mean losses of scores.
 
         Parameters
         ----------
         rows : UnseenRows
             The rows.
-        margin : ndarray
-            Their scores.
+        scores : Scores
+            Of these rows, by one shift on all folds: boosters are compared by it.
         decisions : ndarray of int, default=None
-            Made from these; by default where they are positive, or largest.
-        alike : ndarray of int, default=None
-            Decisions by one shift on all folds, by which boosters are compared; `decisions` by
-            default.
+            What rates are of, if not of decisions by these scores: those of cross-fitted rows by
+            shifts of their own.
         """
-        decisions = rows.decisions(margin) if decisions is None else decisions
+        alike = rows.decisions(scores.deciding)
+        decisions = alike if decisions is None else decisions
         counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
-        functionals = rows.functionals(margin, counts)
-        alike = decisions if alike is None else alike
+        functionals = rows.functionals(scores.telling, counts)
         deviation = deviation_of_boosters(compiled, rows.cells, folds, alike)
         together = constraint_intervals(compiled, counts)
         return cls(

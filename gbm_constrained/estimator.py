@@ -36,6 +36,7 @@ from gbm_constrained.decision import (
     UNKNOWN,
     Choice,
     Outcome,
+    Scores,
     UnseenRows,
     aims,
     certify,
@@ -694,6 +695,10 @@ class ConstrainedFit:
             and rounds == self.solver.rounds
         )
 
+    def _scores(self, margin: Array, shift: Float) -> Scores:
+        """Scores under the model returned: the shift is folded into it, or kept beside it."""
+        return Scores.of(margin, shift, beside=self.options.probabilities == "calibrated")
+
     def _statistics(self, margin: Array) -> CellStatistics:
         """Cell statistics of the training rows."""
         return self.solver.lagrangian.at(margin).statistics()
@@ -767,16 +772,16 @@ class ConstrainedFit:
         R = options.rounds_per_iteration
         after = functools.cache(functools.partial(margins, unseen))
         choice = Choice(rounds, np.zeros(self.columns), np.nan, 0.0)
-        reported, scores = unseen, after(rounds)
-        decisions = unseen.decisions(scores)
-        functionals = unseen.functionals(scores, unseen.counts(decisions))
+        reported, margin = unseen, after(rounds)
+        decisions = unseen.decisions(margin)
+        functionals = unseen.functionals(margin, unseen.counts(decisions))
         excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
         among = options.iterate == "best"
         if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
             choice = choose(unseen, after, rounds, R, among_prefixes=among)
-            scores = after(choice.rounds)
-            decisions = honest_decisions(unseen, scores, choice.shift, choice.bounds)
-        alike, bounds = unseen.decisions(shifted(scores, choice.shift)), None
+            margin = after(choice.rounds)
+            decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
+        scores, bounds = self._scores(margin, choice.shift), None
         if self.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fresh))
             given = unseen, after, self.fresh, fresh, choice
@@ -785,9 +790,9 @@ class ConstrainedFit:
                 bounds = expected(self.fresh.compiled, self.fresh.cells)
             else:
                 choice = certify(*given, rounds, R, options.delta, among_prefixes=among)
-            reported, scores = self.fresh, shifted(fresh(choice.rounds), choice.shift)
-            decisions = alike = self.fresh.decisions(scores)
-        outcome = Outcome.of(reported, scores, decisions, alike)
+            reported, scores = self.fresh, self._scores(fresh(choice.rounds), choice.shift)
+            decisions = self.fresh.decisions(scores.deciding)
+        outcome = Outcome.of(reported, scores, decisions)
         self.feasibility = judge(
             unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
         )
@@ -835,7 +840,7 @@ class ConstrainedFit:
         for held in self.evaluation_sets:
             is_last = held is self.evaluation_sets[-1]
             if is_last or kept not in held.functionals_in or shift.any():
-                self.look_at(held, kept, shifted(held_margin(held, kept), shift), prefixes)
+                self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
         # Scoring all rows again takes as long as a fifth of a fit.
         unknown = shift.any() or prefixes is not None or self._may_be_refuted
         seen = None if unknown else self._seen(kept)
@@ -852,25 +857,25 @@ class ConstrainedFit:
             self._take(seen, seen.functionals)
         else:
             assert margin is not None
-            self.finish(shifted(margin, shift), kept, prefixes)
+            self.finish(self._scores(margin, shift), kept, prefixes)
         self.describe(estimator)
         if self.checkpoint is not None:
             self.checkpoint.finish()
         return prefixes
 
-    def finish(self, margin: Array, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
+    def finish(self, scores: Scores, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
         """Take the scores of all rows under the model that is returned.
 
         Parameters
         ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Scores of the training rows, and of further data sets.
+        scores : Scores
+            Of the training rows, and of further data sets.
         rounds : int
             Boosting rounds in that model; fewer than were trained after early stopping.
         prefixes : DataFrame, default=None
             Those of a randomised classifier, whose expected rates are then reported.
         """
-        statistics = self._statistics(margin)
+        statistics = scores.statistics(self.solver.lagrangian)
         self._take(self._record(statistics, rounds), self._reported.functionals(statistics))
         if prefixes is None:
             self._hold_against_training(statistics)
@@ -911,16 +916,17 @@ class ConstrainedFit:
         self.multipliers = final.multipliers
 
     def look_at(
-        self, held: UnseenRows, rounds: int, margin: Array, prefixes: pd.DataFrame | None
+        self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
     ) -> None:
         """Measure an evaluation set at the scores of the returned model; the last one reports."""
         # Rows that are watched report where nothing was chosen by them.
         untouched = self.fresh is None and (held is not self.unseen or self.choice is None)
         if untouched and prefixes is None and held is self.evaluation_sets[-1]:
-            self.outcome = Outcome.of(held, margin)
+            self.outcome = Outcome.of(held, scores)
             held.functionals_in[rounds] = self.outcome.functionals
         else:
-            held.measure(rounds, margin)
+            statistics = scores.statistics(held.lagrangian)
+            held.functionals_in[rounds] = held.compiled.functionals(statistics)
 
     @property
     def columns(self) -> int:

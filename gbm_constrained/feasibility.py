@@ -18,11 +18,13 @@ not seen. What is said of them rests on sampling error:
   It is also undecided if the boosters of the folds disagree on a rule that they meet together
   (:mod:`.disagreement`): what one of them does is then less certain by far than the sample is.
   And if the model returned breaks a rule beyond chance on its own training rows, which other
-  boosters met on theirs: a rate of errors is at its lowest there.
+  boosters met on theirs: a rate of errors is at its lowest there. And if the shift by which other
+  rules are met breaks one on a mean loss.
 - **feasible**: none of these.
 
-Nothing is said where constraints are measured on training rows, and of mean losses, which have no
-bounded range. That no decision *of this model* meets the rules does not prove that no model does.
+Nothing is said where constraints are measured on training rows, and nothing else of mean losses,
+which have no bounded range. That no decision *of this model* meets the rules does not prove that
+no model does.
 """
 
 from __future__ import annotations
@@ -120,6 +122,8 @@ class RuleReached:
         The best value of decisions that meet the other rules in conflict.
     trained : float, default=NaN
         Its value on training rows, where these refute it.
+    unshifted : float, default=NaN
+        Its value without the shift, of mean losses that the shift breaks.
     """
 
     constraint: Constraint
@@ -130,6 +134,7 @@ class RuleReached:
     alone: float = np.nan
     with_others: float = np.nan
     trained: float = np.nan
+    unshifted: float = np.nan
 
     @property
     def is_met_in_part(self) -> bool:
@@ -319,8 +324,34 @@ class Feasibility:
         status = "undecided" if refuted and self.status == "feasible" else self.status
         return replace(self, status=status, refuted=refuted)
 
+    @property
+    def broken_by_shift(self) -> tuple[RuleReached, ...]:
+        """Rules on mean losses that the scores break, or break more, once they are shifted."""
+        return tuple(rule for rule in self.rules if np.isfinite(rule.unshifted))
+
     def _doubts(self) -> list[str]:
-        return [self._few_message(), self._unsteady_message(), self._refuted_message()]
+        return [
+            self._few_message(),
+            self._unsteady_message(),
+            self._refuted_message(),
+            self._shift_message(),
+        ]
+
+    def _shift_message(self) -> str:
+        if not self.broken_by_shift:
+            return ""
+        return "\n".join(
+            [
+                f"The shift of the scores, by which other rules are met, breaks these rules on "
+                f"mean losses, on {self._rows}:",
+                *(
+                    f"  {rule.constraint}: {rule}, and {rule.unshifted:.4f} without the shift"
+                    for rule in self.broken_by_shift
+                ),
+                "Keep the shift beside the model, and its probabilities as trained, by "
+                "probabilities='calibrated', or relax the bounds.",
+            ]
+        )
 
     def _refuted_message(self) -> str:
         if not self.refuted:
@@ -451,6 +482,7 @@ def judge(
         if bounds is not None and choice.excess > 0.0 and not conflict:
             few += _out_of_reach(reported, counts, outcome, bounds, few)
     values = compiled.values(outcome.functionals)
+    unshifted = _broken_by_shift(rows, margins, choice, values)
     rules = tuple(
         RuleReached(
             constraint,
@@ -459,13 +491,15 @@ def judge(
             float(outcome.intervals[j, 1]),
             _rows_of(reported, j, counts),
             *reached[j],
+            unshifted=float(unshifted[j]),
         )
         for j, constraint in enumerate(compiled.constraints)
     )
     unsteady = [rules[j] for j in np.flatnonzero(outcome.deviation) if rules[j].is_met_in_part]
     if conflict:
         unsteady = []  # what gives way to other rules is no promise
-    status: Status = "undecided" if few or unsteady else "feasible"
+    doubtful = few or unsteady or np.isfinite(unshifted).any()
+    status: Status = "undecided" if doubtful else "feasible"
     status = "infeasible" if conflict else "fragile" if is_fragile else status
     return Feasibility(
         status,
@@ -482,6 +516,23 @@ def judge(
         choice.p_value,
         choice.level,
     )
+
+
+def _broken_by_shift(rows: UnseenRows, margins: Margins, choice: Choice, values: Float) -> Float:
+    """Value of each constraint without the shift, if it is a mean loss that the shift breaks.
+
+    The shift is chosen by what decisions do, and mean losses are of probabilities. NaN for all
+    other constraints.
+    """
+    compiled = rows.compiled
+    is_loss = np.array([constraint.is_loss for constraint in compiled.constraints], dtype=bool)
+    if not (choice.shift.any() and is_loss.any()):
+        return np.full(is_loss.size, np.nan)
+    margin = margins(choice.rounds)
+    before = compiled.values(rows.functionals(margin, rows.counts(rows.decisions(margin))))
+    sign = np.array([constraint.sign for constraint in compiled.constraints])
+    broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
+    return np.where(broken, before, np.nan)
 
 
 def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:

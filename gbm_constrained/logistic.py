@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.decision import Scores
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
 from gbm_constrained.learners.dictionary import Solution
@@ -283,7 +284,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         weights, n_iterations = ends.chosen()
         if not fit.announcer.is_stopped:
             self._check_converged(ends, weights, solution)
-        fit.finish(learner.margin(weights), n_iterations)
+        margin = learner.margin(weights)
+        fit.finish(Scores(margin, margin), n_iterations)
         self.coef_, self.intercept_ = learner.coefficients(weights)
         self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
         fit.describe(self)

@@ -13,8 +13,10 @@ import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
 from scipy import special, stats
 from sklearn.base import clone
+from sklearn.metrics import log_loss as cross_entropy
 
 from gbm_constrained import (
+    FragileConstraintsWarning,
     class_error,
     dataset,
     decision,
@@ -25,6 +27,7 @@ from gbm_constrained import (
     log_loss,
     selection_rate,
 )
+from gbm_constrained.audit import audit
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
@@ -491,6 +494,71 @@ def test_a_mean_loss_has_a_value_and_no_interval(library, table):
     assert report.held_out.notna().all()
     assert report[["low", "high"]].loc[0].notna().all()
     assert report[["low", "high"]].loc[1].isna().all()
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize("probabilities", ["shifted", "calibrated"])
+@pytest.mark.filterwarnings("ignore::gbm_constrained.FragileConstraintsWarning")
+def test_mean_losses_are_those_of_the_probabilities(library, kind, probabilities, table, fits):
+    """On all rows alike: training rows, evaluation sets that report or moved something, folds."""
+    X, y = table[0], table[1][kind]
+    rules = [*DEMANDING[kind], log_loss() <= 0.8]
+    new = slice(0, 200), slice(200, None)
+    for measure_on in ("crossfit", "holdout"):
+        model = make(library, rules, measure_on=measure_on, probabilities=probabilities)
+        sets = [tuple(part[at] for part in (X, y)) for at in new]
+        model.fit(*sets[1], eval_set=[sets[0]], **quiet(library))
+        assert model.shift_.any()
+        report, last = model.constraint_report_.loc[1], model.history_.iloc[-1]
+        of_new, of_train = (cross_entropy(rows[1], model.predict_proba(rows[0])) for rows in sets)
+        assert report.train == pytest.approx(of_train, abs=1e-6)
+        assert report.held_out == pytest.approx(of_new, abs=1e-6)
+        assert report.satisfied == (of_new <= 0.8)
+        assert report.train_satisfied == (of_train <= 0.8)
+        found = audit(model, *sets[0], rules).frame
+        np.testing.assert_allclose(found["value"], model.constraint_report_.held_out, atol=1e-6)
+        assert last[f"value[{rules[1]}]"] == report.train
+        assert last[f"held_out[{rules[1]}]"] == report.held_out
+        assert last["objective"] == pytest.approx(of_train, abs=1e-6)
+    model = make(library, rules, probabilities=probabilities).fit(X, y)
+    margin = fits[-1].scouts.held_margin(fits[-1].choice.rounds)
+    if probabilities == "shifted":
+        margin = margin + (model.shift_ if kind == "several" else model.shift_[0])
+    scores = margin if kind == "several" else np.column_stack([np.zeros(y.size), margin])
+    out_of_fold = cross_entropy(y, special.softmax(scores, axis=1))
+    assert model.constraint_report_.held_out[1] == pytest.approx(out_of_fold, abs=1e-6)
+
+
+@BOTH
+def test_a_mean_loss_that_the_shift_breaks_is_not_met(library, table):
+    X, y = table[0], table[1]["binary"]
+    rules = [*DEMANDING["binary"], log_loss() <= 0.7]
+    model = make(library, rules)
+    with pytest.warns(FragileConstraintsWarning, match=r"shift.*breaks(.|\n)*log_loss <= 0.7: "):
+        model.fit(X, y)
+    rule = model.feasibility_.rules[1]
+    assert model.feasibility_.status == "undecided"
+    assert model.feasibility_.broken_by_shift == (rule,)
+    assert rule.value == model.constraint_report_.held_out[1] > 0.7 > rule.unshifted
+    assert not model.constraint_report_.satisfied[1]
+    beside = make(library, rules, probabilities="calibrated").fit(X, y)
+    assert beside.constraint_report_.held_out[1] == rule.unshifted
+    assert beside.constraint_report_.satisfied[1]
+    assert beside.feasibility_.broken_by_shift == ()
+
+
+def test_rates_and_mean_losses_of_one_rule_are_of_decisions_and_probabilities(table):
+    X, y = table[0], table[1]["binary"]
+    rules = [fnr() <= 0.05, fpr() + log_loss() <= 2.0]
+    model = make("lightgbm", rules, probabilities="calibrated")
+    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])])
+    assert model.shift_.any()
+    for column, rows in (("train", slice(200, None)), ("held_out", slice(0, 200))):
+        alarms = (model.predict(X[rows]) == 1)[y[rows] == 0].mean()
+        loss = cross_entropy(y[rows], model.predict_proba(X[rows]))
+        found = model.constraint_report_[column][1]
+        assert found == pytest.approx(alarms + loss, abs=1e-6)
 
 
 @BOTH
