@@ -245,6 +245,31 @@ def test_scale_is_sensible_for_any_bound(data, bound):
     ax.figure.canvas.draw()
 
 
+@pytest.mark.parametrize(
+    ("values", "bound"),
+    [([0.0, -0.102, -0.083], 0.02), ([-0.5, -0.1], -0.1), ([0.3, -0.2], 0.001), ([0.0], 0.1)],
+)
+def test_differences_below_zero_are_in_sight(values, bound):
+    history = pd.DataFrame(
+        {
+            "rounds": range(len(values)),
+            f"value[a - b <= {bound}]": values,
+            f"bound[a - b <= {bound}]": bound,
+        }
+    )
+    ax = ConstraintHistoryDisplay(history).plot().ax_
+    low, high = ax.get_ylim()
+    assert low < min(values) <= max(values) < high or max(values) <= high == 0.0
+    assert low < min(0.0, bound) <= max(0.0, bound) <= high
+    ticks = ax.get_yticks()
+    assert 0.0 in ticks
+    assert ((ticks >= low) & (ticks <= high)).all()
+    assert (ticks < 0.0).any() == (min(values) < -abs(bound))
+    inside = [t for t in ticks if abs(t) <= min(-low, high)]
+    assert inside == [-t for t in reversed(inside)]
+    ax.figure.canvas.draw()
+
+
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_history_of_nothing(display, data):
     with pytest.raises(TypeError, match="ConstrainedXGBClassifier has no history_"):

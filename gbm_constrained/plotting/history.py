@@ -160,8 +160,9 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
 
         Notes
         -----
-        The vertical axis is linear up to the smallest bound and logarithmic beyond: the first
-        rounds, where a whole class may be misclassified, would otherwise hide the last ones.
+        The vertical axis is linear up to the smallest bound and logarithmic beyond, on both sides
+        of zero: the first rounds, where a whole class may be misclassified, would otherwise hide
+        the last ones.
         """
         ax = one_axes(ax)
         line_2d = matplotlib("lines").Line2D
@@ -197,20 +198,24 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
 
     def _scale(self, ax: Any) -> None:
         """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""
-        bounds = np.array([self._of("bound", c) for c in self.constraints])
-        positive = bounds[bounds > 0]
-        linear = float(positive.min()) if positive.size else 1e-2
+        sizes = np.abs([self._of("bound", c) for c in self.constraints])
+        sizes = sizes[sizes > 0]
+        linear = float(sizes.min()) if sizes.size else 1e-2
+        drawn = np.concatenate([[0.0], *(line.get_ydata() for line in ax.get_lines())])
         ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
-        ax.set_ylim(bottom=-0.05 * linear)  # a line at zero stays in sight
-        top = ax.get_ylim()[1]
-        first, last = int(np.floor(np.log10(linear))), int(np.ceil(np.log10(max(top, linear))))
-        decades = 10.0 ** np.arange(first, last + 1)
+        # A line at zero stays in sight, and so do differences of rates below it.
+        ax.set_ylim(bottom=min(-0.05 * linear, 1.05 * drawn[np.isfinite(drawn)].min()))
+        bottom, top = ax.get_ylim()[0], max(ax.get_ylim()[1], 0.0)
+        furthest = max(top, -bottom, linear)
+        decades = 10.0 ** np.arange(np.floor(np.log10(linear)), np.ceil(np.log10(furthest)) + 1)
         for digits in ([1], [1, 2, 5], range(1, 10)):  # as few as there may be
-            ticks = np.ravel(np.outer(decades, digits))
-            ticks = ticks[(ticks >= linear * (1 - 1e-9)) & (ticks <= top)]
-            if ticks.size >= 3:
+            sizes = np.ravel(np.outer(decades, digits))
+            sizes = sizes[sizes >= linear * (1 - 1e-9)]
+            ticks = np.concatenate([-sizes[::-1], [0.0], sizes])
+            ticks = ticks[(ticks >= bottom) & (ticks <= top)]
+            if ticks.size > 3:
                 break
-        ax.set_yticks([0.0, *ticks])
+        ax.set_yticks(ticks)
         ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))
 
