@@ -41,6 +41,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.cbook import STEP_LOOKUP_MAP  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -291,6 +292,23 @@ def test_threshold_curve_is_the_roc_curve(two_rules, data):
     assert_line(line, 1.0 - hits, false_alarms)
     assert line.get_label() == "plain"
     assert line.get_linestyle() == "--"
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5, 1000])
+def test_threshold_curve_draws_nothing_better_than_a_threshold(levels):
+    """With tied scores, of which one threshold decides all alike: by brute force."""
+    rng = np.random.default_rng(levels)
+    y = rng.random(60) < 0.4
+    score = rng.integers(0, levels, 60) + 0.0
+    (line,) = plot_threshold_curve(y, score).get_lines()
+    steps = STEP_LOOKUP_MAP[line.get_drawstyle()]
+    misses, alarms = steps(line.get_xdata(), line.get_ydata())
+    thresholds = [-np.inf, *np.unique(score)]
+    reached = np.array([[np.mean(score[y] <= t), np.mean(score[~y] > t)] for t in thresholds])
+    for drawn in np.column_stack([misses, alarms]):
+        assert (reached <= drawn + 1e-12).all(axis=1).any()
+    for pair in reached:
+        assert np.abs(np.column_stack([misses, alarms]) - pair).max(axis=1).min() < 1e-12
 
 
 @pytest.fixture

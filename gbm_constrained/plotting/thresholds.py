@@ -22,6 +22,9 @@ def plot_threshold_curve(
 ) -> Any:
     """Plot false alarm rate against miss rate for every threshold on a score, binary.
 
+    The line goes through the rates of every threshold, and between two of them by the rates that
+    are worse: what is above and to the right of it can be had, or better, and nothing below.
+
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
@@ -46,7 +49,9 @@ def plot_threshold_curve(
     """
     ax = one_axes(ax)
     false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
-    style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-post", "zorder": 1.5, **line}
+    # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
+    # corner of more of both errors.
+    style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}
     ax.plot(1.0 - hits, false_alarms, label=label, **style)
     tidy(ax)
     return ax
