@@ -285,6 +285,8 @@ def _training(history: pd.DataFrame) -> list[str]:
     columns = [str(column) for column in history]
     names = [c.removeprefix("value[")[:-1] for c in columns if c.startswith("value[")]
     rounds = history["rounds"].astype(float).tolist()
+    # A linear model has no boosting rounds: it counts its iterations, of one round each.
+    steps = "iterations" if history["rounds"].equals(history["iteration"]) else "boosting rounds"
     values, multipliers, bounds = [], [], []
     for j, name in enumerate(names):
         values.append(svg.Line(name, _floats(history, f"value[{name}]"), j))
@@ -299,7 +301,7 @@ def _training(history: pd.DataFrame) -> list[str]:
         title="Values of the rules while training",
         description=_ends("value", names, history),
         y_label="value (logarithmic beyond the smallest bound)",
-        x_label="boosting rounds",
+        x_label=steps,
         linear_below=min(bounds) if bounds else None,
     )
     duals = svg.line_chart(
@@ -307,12 +309,12 @@ def _training(history: pd.DataFrame) -> list[str]:
         multipliers,
         title="Multipliers while training",
         description=_ends("multiplier", names, history),
-        x_label="boosting rounds",
+        x_label=steps,
         y_label="multiplier",
     )
     caption = "Solid: on the training rows; dotted: the bound"
     held_out = any(c.startswith("held_out[") for c in columns)
-    caption += "; dashed: on the evaluation set." if held_out else "."
+    caption += "; dashed: on rows that the trees had not seen." if held_out else "."
     return [
         "<h2>Training</h2>",
         _figure(paths, caption),

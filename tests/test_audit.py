@@ -22,6 +22,7 @@ from xgboost import XGBClassifier
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
+    ConstrainedLogisticRegression,
     accuracy,
     churn,
     class_error,
@@ -713,6 +714,28 @@ def test_page(full, tmp_path):
         count = (full.frame["verdict"] == verdict).sum()
         assert checker.tags.count(("span", {"class": f"badge {verdict}"})) == count > 0
     assert "prefers-color-scheme:dark" in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted", "dashed"),
+    [("crossfit", "boosting rounds", True), ("train", "boosting rounds", False),
+     ("linear", "iterations", False)],
+)  # fmt: skip
+def test_the_page_says_what_it_draws_of_training(kind, counted, dashed, unseen):
+    X, y, _, _ = unseen
+    if kind == "linear":
+        model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.9], n_iterations=3)
+    else:
+        model = ConstrainedLGBMClassifier(
+            constraints=[fnr() <= 0.9], n_estimators=4, verbose=-1, n_jobs=1, measure_on=kind
+        )
+    of = audit(model.fit(X, y), X, y, model.constraints)
+    for page in (of.to_html(), Audit.from_json(of.to_json()).to_html()):
+        text = "".join(check_page(page).texts)
+        for words in ("boosting rounds", "iterations"):
+            assert (words in text) == (words == counted)
+        assert ("dashed: on rows that the trees had not seen" in text) == dashed
+        assert "evaluation set" not in text
 
 
 def test_notebooks_get_a_part_of_the_page(full):
