@@ -6,7 +6,7 @@ of trees. It sees no label of a test row. Each run is a row of one CSV file; run
 already are skipped, and ``--tables`` prints what the file says. What docs/evidence.md shows is
 in ``results/peers.csv``; a row that is deleted there is run again.
 
-    python benchmarks/peers.py --quick
+    python benchmarks/peers.py --quick  # COMPAS, two splits, ...: what other options leave open
     python benchmarks/peers.py [--data adult compas ...] [--tasks fpr_gap ...]
         [--peers ours_lightgbm ...] [--splits 5] [--bounds 8] [--trees 100] [--jobs 1]
         [--environments DIR] [--results FILE]
@@ -228,29 +228,53 @@ class Runs:
                 yield number, {"error": f"ended: {last}"}
 
 
-def main() -> None:
+# What is run unless options say otherwise.
+WHOLE: dict[str, Any] = {
+    "data": list(DATA),
+    "splits": 5,
+    "bounds": 8,
+    "trees": 100,
+    "results": HERE / "results" / "peers.csv",
+}
+QUICK: dict[str, Any] = {
+    "data": ["compas"],
+    "splits": 2,
+    "bounds": 4,
+    "trees": 30,
+    "results": Path("build/peers.csv"),
+}
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--data", nargs="+", choices=DATA, help="all; compas with --quick")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--bounds", type=int, default=8)
-    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--splits", type=int, help="5; 2 with --quick")
+    parser.add_argument("--bounds", type=int, help="8; 4 with --quick")
+    parser.add_argument("--trees", type=int, help="100; 30 with --quick")
     parser.add_argument("--jobs", type=int, default=1, help="peers at work at the same time")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"))
-    parser.add_argument("--results", type=Path, default=HERE / "results" / "peers.csv")
+    parser.add_argument(
+        "--results", type=Path, help="results/peers.csv beside this script; build/ with --quick"
+    )
     parser.add_argument("--quick", action="store_true", help="COMPAS, two splits, four bounds")
     parser.add_argument("--figure", type=Path, help="draw the frontiers into this file, too")
     parser.add_argument("--tables", action="store_true", help="print what the results say")
     args = parser.parse_args()
-    if args.quick:
-        args.data, args.splits, args.bounds, args.trees = ["compas"], 2, 4, 30
-        args.results = Path("build/peers.csv")
+    for name, value in (QUICK if args.quick else WHOLE).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    if "plain" not in args.peers:  # the tables compare with it
+        args.peers.append("plain")
+    return args
+
+
+def main() -> None:
+    args = arguments()
     if not args.tables:
-        if "plain" not in args.peers:  # the tables compare with it
-            args.peers.append("plain")
         results = ResultFile(args.results, COLUMNS)
         jobs = list(jobs_of(args, known(results)))
         Runs(results, args.environments.resolve(), args.jobs).all(jobs)

@@ -5,10 +5,12 @@ Dry Bean (80/20) with four class errors at once, default parameters. The baselin
 unconstrained model with the threshold on its *test* scores at which it has the same test rate:
 the most that any threshold could do.
 
-    GBM_CONSTRAINED_DATA=... python benchmarks/training.py
+    GBM_CONSTRAINED_DATA=... python benchmarks/training.py [--library lightgbm]
 """
 
 from __future__ import annotations
+
+import argparse
 
 import numpy as np
 import pandas as pd
@@ -86,14 +88,20 @@ def dry_bean(model, seed=0):
 
 
 def main():
-    for name, model in MODELS.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--library", choices=MODELS)
+    args = parser.parse_args()
+    models = {args.library: MODELS[args.library]} if args.library else MODELS
+    for name, model in models.items():
         for rule, bound, train, test, accuracy, best in adult(model):
             print(
                 f"Adult {name:9s} {rule:12s} train {train:.4f} (off {train - bound:+.4f}), test "
                 f"{test:.4f}; test accuracy {accuracy:.4f}, best threshold {best:.4f}, given up "
                 f"{100 * (best - accuracy):+.2f} points"
             )
-    for name, model in MODELS.items():
+    for name, model in models.items():
         train, test, accuracy = dry_bean(model)
         print(
             f"Dry Bean {name:9s} bounds {list(DRY_BEAN_RULES.values())} train "

@@ -1,4 +1,4 @@
-"""Figures of the benchmark of peers on cases made by hand; no peer and no network."""
+"""Figures of the benchmark of peers on cases made by hand, and options; no peer, no network."""
 
 import csv
 import sys
@@ -16,6 +16,7 @@ if not BENCHMARKS.is_dir():
 sys.path.insert(0, str(BENCHMARKS))
 
 import peers  # noqa: E402
+import training  # noqa: E402
 from peer_runs import report, scoring  # noqa: E402
 from peer_runs.catalogue import PEERS  # noqa: E402
 from peer_runs.data import DATA, encoded, split_of  # noqa: E402
@@ -247,6 +248,27 @@ def test_levels_are_among_the_bounds():
     bounds = peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.05}, 8)
     assert bounds == (0.0, 0.0025, 0.005, 0.01, 0.0175, 0.025, 0.035, 0.045)
     assert peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.1}, 2) == (0.0, 0.09)
+
+
+def test_quick_leaves_the_options_that_are_given(monkeypatch):
+    given = ["--data", "adult", "--splits", "1", "--trees", "7", "--results", "mine.csv"]
+    for quick, rest in ((["--quick"], peers.QUICK), ([], peers.WHOLE)):
+        monkeypatch.setattr(sys, "argv", ["peers.py", *quick])
+        assert vars(peers.arguments()).items() >= rest.items()
+        monkeypatch.setattr(sys, "argv", ["peers.py", *quick, *given])
+        args = peers.arguments()
+        assert (args.data, args.splits, args.trees) == (["adult"], 1, 7)
+        assert args.results == Path("mine.csv")
+        assert args.bounds == rest["bounds"]
+
+
+@pytest.mark.parametrize("argument", ["--help", "--unknown"])
+def test_training_starts_nothing_when_asked_for_help(argument, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["training.py", argument])
+    monkeypatch.setattr(training, "load_adult", pytest.fail)
+    with pytest.raises(SystemExit):
+        training.main()
+    assert "usage: training.py" in "".join(capsys.readouterr())
 
 
 def test_codes_and_missing_values():
