@@ -291,7 +291,7 @@ def _training(history: pd.DataFrame) -> list[str]:
     for j, name in enumerate(names):
         values.append(svg.Line(name, _floats(history, f"value[{name}]"), j))
         values.append(svg.Line("", _floats(history, f"bound[{name}]"), j, "dotted"))
-        bounds += [b for b in _floats(history, f"bound[{name}]") if b > 0]
+        bounds += [abs(b) for b in _floats(history, f"bound[{name}]") if abs(b) > 0]
         if f"held_out[{name}]" in columns:
             values.append(svg.Line("", _floats(history, f"held_out[{name}]"), j, "dashed"))
         multipliers.append(svg.Line(name, _floats(history, f"multiplier[{name}]"), j))
@@ -300,7 +300,7 @@ def _training(history: pd.DataFrame) -> list[str]:
         values,
         title="Values of the rules while training",
         description=_ends("value", names, history),
-        y_label="value (logarithmic beyond the smallest bound)",
+        y_label="value (logarithmic beyond the smallest bound)" if bounds else "value",
         x_label=steps,
         linear_below=min(bounds) if bounds else None,
     )

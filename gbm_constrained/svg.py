@@ -98,7 +98,8 @@ class Scale:
     start, stop : float
         The same in pixels.
     linear_below : float, default=None
-        Linear up to here and logarithmic beyond, rather than linear throughout.
+        Linear up to here, on both sides of zero, and logarithmic beyond, rather than linear
+        throughout.
     """
 
     low: float
@@ -122,14 +123,15 @@ class Scale:
 
     def ticks(self, most: int = 6) -> list[float]:
         """Values to write at the axis."""
-        linear = self.linear_below
-        if linear is None or self.high <= linear:
+        linear, furthest = self.linear_below, max(self.high, -self.low)
+        if linear is None or furthest <= linear:
             return nice_ticks(self.low, self.high, most)
-        found = [0.0, linear]
-        for power in range(math.floor(math.log10(linear)), math.ceil(math.log10(self.high)) + 1):
-            candidates = [f * 10.0**power for f in (1, 2, 5)]
-            found += [c for c in candidates if linear * 1.5 < c <= self.high * (1 + 1e-9)]
-        return found
+        sizes = [linear]
+        for power in range(math.floor(math.log10(linear)), math.ceil(math.log10(furthest)) + 1):
+            sizes += [c for f in (1, 2, 5) if (c := f * 10.0**power) > linear * 1.5]
+        near = 1 + 1e-9
+        below = [-size for size in reversed(sizes) if -size >= self.low * near]
+        return [*below, 0.0, *(size for size in sizes if size <= self.high * near)]
 
 
 @dataclass(frozen=True)
@@ -220,11 +222,11 @@ def line_chart(
         As in :class:`Scale`.
     """
     values = [v for line in lines for v in line.y if math.isfinite(v)]
-    high = max([*values, 0.0]) or 1.0
-    low = min([*values, 0.0])
+    low, high = min([*values, 0.0]), max([*values, 0.0])
+    high = 1.0 if high == low else high
     wide = max(max(x, default=1.0), min(x, default=0.0) + 1.0)
     across = Scale(min(x, default=0.0), wide, 64.0, WIDTH - 16.0)
-    up = Scale(low, high * 1.03, 254.0, 34.0, linear_below)
+    up = Scale(low * 1.03, high * 1.03, 254.0, 34.0, linear_below)
     frame = _Frame(across, up, x_label, y_label)
     frame.draw()
     for line in lines:

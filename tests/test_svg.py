@@ -36,6 +36,34 @@ def test_scales_keep_order_and_ends(linear_below):
     assert all(0.0 <= tick <= 1.0 for tick in scale.ticks())
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-0.1, 0.03, [-0.1, -0.05, -0.02, 0.0, 0.02]),
+        (-0.1, 0.01, [-0.1, -0.05, -0.02, 0.0]),
+        (0.0, 0.1, [0.0, 0.02, 0.05, 0.1]),
+    ],
+)
+def test_ticks_stand_on_both_sides_of_zero(low, high, expected):
+    scale = svg.Scale(low, high, 100.0, 20.0, 0.02)
+    assert scale.ticks() == pytest.approx(expected)
+    pixels = [scale(tick) for tick in expected]
+    assert pixels == sorted(pixels, reverse=True)
+
+
+@pytest.mark.parametrize("linear_below", [None, 0.1])
+@pytest.mark.parametrize("values", [[-0.5, -0.3, -0.1], [-0.2, 0.1, 0.3], [0.1, 0.2, 0.5]])
+def test_lines_fill_the_picture_on_either_side_of_zero(values, linear_below):
+    drawn = svg.line_chart(
+        [0, 1, 2], [svg.Line("l", values)], title="t", description="d", x_label="x", y_label="y",
+        linear_below=linear_below,
+    )  # fmt: skip
+    (path,) = (e.get("points") for e in ET.fromstring(drawn).iter() if e.get("points") is not None)
+    heights = [float(point.split(",")[1]) for point in path.split()]
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] - heights[2] > 90.0  # of 220 pixels, some of which are for zero
+
+
 def test_texts_and_attributes_are_escaped():
     drawn = svg.figure(svg.text("a<b>&\"'", 1, 2), 10, "<title>", "<desc>")
     element = ET.fromstring(drawn)
