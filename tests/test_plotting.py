@@ -32,6 +32,7 @@ from gbm_constrained.plotting import (
     GroupRatesDisplay,
     MultipliersDisplay,
     TradeoffDisplay,
+    plot_np_roc,
     plot_requested,
     plot_threshold_curve,
     plot_tradeoff,
@@ -309,6 +310,21 @@ def test_threshold_curve_draws_nothing_better_than_a_threshold(levels):
         assert (reached <= drawn + 1e-12).all(axis=1).any()
     for pair in reached:
         assert np.abs(np.column_stack([misses, alarms]) - pair).max(axis=1).min() < 1e-12
+
+
+@pytest.mark.parametrize("levels", [1, 3, 1000])
+def test_the_empirical_curve_is_of_thresholds(levels):
+    rng = np.random.default_rng(levels)
+    y = rng.random(80) < 0.4
+    score = rng.integers(0, levels, 80) + 0.0
+    curve = plot_np_roc(score, None, y).get_lines()[-1]
+    steps = STEP_LOOKUP_MAP[curve.get_drawstyle()]
+    corners = np.array(steps(curve.get_xdata(), curve.get_ydata()))
+    alarms, hits = np.hstack([corners, (corners[:, 1:] + corners[:, :-1]) / 2])
+    thresholds = [-np.inf, *np.unique(score)]
+    reached = np.array([[np.mean(score[~y] > t), np.mean(score[y] > t)] for t in thresholds])
+    for alarm, hit in zip(alarms, hits, strict=True):
+        assert hit <= reached[reached[:, 0] <= alarm + 1e-12, 1].max() + 1e-12
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def plot_np_roc(
     the true positive rate, that the threshold for this bound has: with probability ``1 - delta``
     the false positive rate is below the bound, and with that probability the true positive rate
     is in the band. The empirical curve (dotted) has its false positive rate on these rows across,
-    which promises nothing.
+    which promises nothing; it too is of thresholds, of which none tells tied scores apart.
 
     Parameters
     ----------
@@ -121,7 +121,8 @@ def plot_np_roc(
     ax.plot(alpha, high, **{**step, "gid": None})
     positive = np.asarray(y) == np.unique(np.asarray(y))[1]
     alarms, hits, _ = roc_curve(positive, scores, drop_intermediate=False)
-    ax.plot(alarms, hits, color=colour, linewidth=1.2, linestyle=":", label=f"{label}, empirical")
+    empirical = {"linewidth": 1.2, "linestyle": ":", "label": f"{label}, empirical"}
+    ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
     ax.set_xlabel("bound of the type I error (false positive rate)")
     ax.set_ylabel("1 - type II error (true positive rate)")
     ax.legend(loc="lower right", framealpha=0.9)
