@@ -475,6 +475,22 @@ def test_requested_draws_a_line_per_rule_and_library():
         assert_line(crosses[i], [10 * i + 1.5], [81])
 
 
+@pytest.mark.parametrize("bound", [0.2, 0.0, -0.1])
+def test_requested_of_one_bound_has_a_diagonal(bound):
+    table = requests()
+    points = table[table["requested"].isna() | (table["requested"] == 2)].replace(
+        {"requested": {2.0: bound}}
+    )
+    left, _ = plot_requested(points)
+    diagonal, *_ = left.get_lines()
+    across, up = diagonal.get_data()
+    np.testing.assert_array_equal(across, up)
+    assert across.mean() == pytest.approx(bound)
+    first, none = left.get_xticks()
+    assert first == bound < across[1] < none
+    assert none - bound >= 0.01
+
+
 def test_requested_labels():
     left, right = plot_requested(requests(), variant="library")
     assert labels(right) == [

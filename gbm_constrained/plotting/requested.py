@@ -72,8 +72,11 @@ def plot_requested(
         for i in range(len(variants))
     ]
     bounds = np.unique(points[requested].dropna())
-    none_at = bounds[-1] + 0.12 * max(bounds[-1] - min(bounds[0], 0.0), 1e-12)
-    left.plot(bounds[[0, -1]], bounds[[0, -1]], color=GREY, linestyle=":", zorder=1)
+    room = 0.12 * (np.ptp([*bounds, 0.0]) or 0.1)
+    none_at = bounds[-1] + room
+    # A line is seen of a single bound, too.
+    ends = bounds[[0, -1]] if bounds.size > 1 else bounds[0] + np.array([-0.5, 0.5]) * room
+    left.plot(ends, ends, color=GREY, linestyle=":", zorder=1)
     cross = dict[str, Any](marker="x", linestyle="", markersize=8, markeredgewidth=2)
     hollow = dict[str, Any](linestyle="", markerfacecolor="none", markersize=8, alpha=0.6)
     for (name, colour), (i, of) in itertools.product(colours.items(), enumerate(variants)):
