@@ -208,7 +208,7 @@ class GroupConfusionDisplay:
         counts = np.zeros((len(attribute.levels), classes.size, classes.size))
         one = np.ones(true.size) if weight is None else weight
         np.add.at(counts, tuple(each[counted] for each in at), one[counted])
-        sizes = np.bincount(attribute.codes, minlength=len(attribute.levels))
+        sizes = np.bincount(attribute.codes[counted], minlength=len(attribute.levels))
         groups = [
             f"{Group(names, frozenset([i]), level)} (n={sizes[i]:,})"
             for i, level in enumerate(attribute.levels)
