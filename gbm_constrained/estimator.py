@@ -335,10 +335,10 @@ class ConstrainedFit:
         options, n = self.options, len(rows.cells.rows)
         remedy = "Give more rows or a larger calibration_fraction, or relax the bound"
         for constraint in options.constraints:
-            if constraint.is_loss:
+            if any(term.event == "log_loss" for term in constraint.terms):
                 raise ValueError(
-                    f"guarantee={options.guarantee!r} cannot be given for {constraint}, a mean "
-                    f"loss, which may be as large as it likes: bound an error rate, or leave the "
+                    f"guarantee={options.guarantee!r} cannot be given for {constraint}: a mean "
+                    f"loss may be as large as it likes. Bound an error rate, or leave the "
                     f"guarantee out."
                 )
         if options.guarantee == "expected":

@@ -803,8 +803,10 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
     )
     with pytest.raises(ValueError, match=message):
         certified(library, [fnr() <= 0.01], table, **weight)
-    with pytest.raises(ValueError, match=r"high_probability.*log_loss.*mean loss"):
-        certified(library, [fnr() <= 0.3, log_loss() <= 0.5], table)
+    for guarantee in ("high_probability", "expected"):
+        for rule in (log_loss() <= 0.5, fpr() + log_loss() <= 0.5):
+            with pytest.raises(ValueError, match=rf"{guarantee}.*log_loss <= 0\.5: a mean loss"):
+                certified(library, [fnr() <= 0.3, rule], table, guarantee=guarantee)
 
 
 @BOTH
