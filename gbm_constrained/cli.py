@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib.util
+import itertools
 import json
 import math
 import re
@@ -519,6 +520,7 @@ def _are_positions(labels: Sequence[Any]) -> bool:
 
 def _check_out(options: argparse.Namespace) -> None:
     """Refuse what could not be written, before anything takes its time."""
+    _check_apart(options)
     for option in ("out", "html", "json"):
         path = getattr(options, option, None)
         if path is None:
@@ -544,6 +546,28 @@ def _check_out(options: argparse.Namespace) -> None:
             "--html and --json write the audit of held-out rows, of which --test-fraction 0 "
             "leaves none."
         )
+
+
+def _check_apart(options: argparse.Namespace) -> None:
+    """Refuse to write a file over one that is read, or over another that is written."""
+    roles = {"data": "DATA", "model": "MODEL", "out": "--out", "html": "--html", "json": "--json"}
+    given = [
+        (role, getattr(options, name))
+        for name, role in roles.items()
+        if getattr(options, name, None) is not None
+    ]
+    for (first, one), (second, other) in itertools.combinations(given, 2):
+        if second.startswith("--") and _is_same_file(one, other):
+            raise ValueError(
+                f"{second} {other} would be written over {first} {one}: name another file."
+            )
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, by links as well, or would if it were written."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
 def _check_writable(option: str, path: Path) -> None:

@@ -457,6 +457,28 @@ def test_nothing_is_written_where_something_does_not_fit(run, files):
     assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("model.json", "old")]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "t.csv", "--out=./t.csv"], "--out t.csv would be written over DATA t.csv"),
+        (["fit", "t.csv", "--out=l.csv"], "--out l.csv would be written over DATA t.csv"),
+        (["fit", "t.csv", "--out=a.json", "--json=a.json"], "--json a.json would be written over"),
+        (["fit", "t.csv", "--out=a.json", "--html=h", "--json=h"], "over --html h: name another"),
+        (["audit", "m.json", "t.csv", "--html=t.csv"], "--html t.csv would be written over DATA"),
+        (["audit", "m.json", "t.csv", "--json=m.json"], "m.json would be written over MODEL"),
+    ],
+)
+def test_no_file_is_written_over_another(arguments, message, run):
+    Path("t.csv").write_text("a,y\n1,0\n2,1\n")
+    Path("l.csv").symlink_to("t.csv")
+    Path("m.json").write_text("{}")
+    before = {path.name: path.read_text() for path in Path().iterdir()}
+    done = run(*arguments, "--target=y", "--constraint=fpr <= 0.1")
+    assert done.code == 2
+    assert message in done.err
+    assert {path.name: path.read_text() for path in Path().iterdir()} == before
+
+
 def test_errors_of_rules_are_marked(run, files):
     done = run(*fit("xgboost", Path("none"), "--constraint=fpr <= 0.1; fprr <= 0.1"))
     assert done.code == 2
