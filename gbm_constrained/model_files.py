@@ -24,6 +24,10 @@ from gbm_constrained.rates import Constraint
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 LABELS_ATTRIBUTE = "class_labels"
+# Objectives of XGBoost under which its own classifier decides for classes.
+OF_CLASSIFIERS = (
+    "binary:logistic", "binary:hinge", "reg:logistic", "multi:softprob", "multi:softmax"
+)  # fmt: skip
 
 Label = str | int | float | bool
 
@@ -193,6 +197,12 @@ class XGBoostModel(ModelFile):
             raise ValueError(f"{path} is no classifier of XGBoost: {error}") from None
         super().__init__(path, classifier)
         self.booster = classifier.get_booster()
+        objective = json.loads(self.booster.save_config())["learner"]["objective"]["name"]
+        if objective not in OF_CLASSIFIERS:  # XGBoost loads any, and cuts its answers at 0.5
+            raise ValueError(
+                f"{path} is no classifier of XGBoost: it was trained with {objective!r}, and not "
+                f"with one of {', '.join(map(repr, OF_CLASSIFIERS))}."
+            )
         if self.booster.feature_names is None:
             raise ValueError(f"{path} names no features: train it on a table with columns.")
         self.features = list(self.booster.feature_names)

@@ -399,6 +399,38 @@ def test_files_that_hold_no_classifier_are_refused(tmp_path, binary):
         model_files.open_model(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("objective", "is_classifier"),
+    [
+        ("binary:logistic", True),
+        ("binary:hinge", True),
+        ("reg:logistic", True),
+        ("multi:softmax", True),
+        ("binary:logitraw", False),
+        ("reg:squarederror", False),
+        ("count:poisson", False),
+        ("rank:pairwise", False),
+    ],
+)
+def test_of_xgboost_only_classifiers_are_audited(objective, is_classifier, binary, tmp_path):
+    """By the objective: the answers of any model could be cut at 0.5."""
+    X, y = pd.DataFrame(binary[0]).add_prefix("x"), binary[1]
+    rows = xgb.DMatrix(X, y, group=[y.size] if objective == "rank:pairwise" else None)
+    settings = {"objective": objective, "nthread": 1}
+    settings |= {"num_class": 3} if objective.startswith("multi") else {}
+    booster = xgb.train(settings, rows, 3)
+    booster.save_model(tmp_path / "m.json")
+    if not is_classifier:
+        with pytest.raises(ValueError, match=f"no classifier .* trained with '{objective}'"):
+            model_files.open_model(tmp_path / "m.json")
+        return
+    model = model_files.open_model(tmp_path / "m.json")
+    scores = booster.predict(rows, output_margin=True)
+    decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0.0).astype(int)
+    predicted = model.named(list(range(model.n_classes))).predict(X)
+    np.testing.assert_array_equal(predicted, decided)
+
+
 # --- what is refused --------------------------------------------------------------------------
 
 
