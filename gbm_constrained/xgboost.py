@@ -754,7 +754,7 @@ class _Trained:
     def cut(self, rounds: int) -> None:
         end = self.grown_before + rounds
         stopped = self.booster.attr("best_iteration") is not None
-        self.booster = self.parent._Booster = self.booster[:end]
+        self.booster = self.parent._Booster = _first_rounds(self.booster, end)
         if stopped:  # predict goes by it
             score = self.score_after(rounds)
             best_score = None if score is None else str(score)
@@ -997,6 +997,23 @@ def _scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
                     tree["split_conditions"][node] *= float(factor)
             tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
     booster.load_model(bytearray(json.dumps(model).encode()))
+
+
+def _first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
+    """Cut a booster, with its categories.
+
+    A slice of XGBoost's has none, and takes the codes of any table for those of the training rows.
+    """
+    kept = booster[:end]
+    if "c" not in (booster.feature_types or ()):
+        return kept
+    config = kept.save_config()
+    model = json.loads(kept.save_raw("json"))
+    whole = json.loads(booster.save_raw("json"))
+    _trees_of(model)[0]["cats"] = _trees_of(whole)[0]["cats"]
+    kept.load_model(bytearray(json.dumps(model).encode()))
+    kept.load_config(config)
+    return kept
 
 
 def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None]:

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from boosters import BOTH, CLASSIFIERS
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
@@ -240,3 +241,27 @@ def test_categories_survive_the_native_file(tmp_path):
     assert config["learner"]["objective"]["name"] == "binary:logistic"
     for model in (clf, xgb_clf):
         assert np.mean(model.predict(frame) == y) > 0.9
+
+
+@BOTH
+@pytest.mark.parametrize("cut", [{"iterate": "best"}, {"early_stopping_rounds": 2}])
+def test_categories_survive_a_cut(library, cut, tmp_path):
+    """Rows are predicted alike in tables whose categories have other codes."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=600), "c": pd.Categorical(rng.choice(list("xyz"), size=600))}
+    )
+    y = ((frame.c == "y") ^ (frame.a > 0.5) ^ (rng.random(600) < 0.2)).to_numpy().astype(int)
+    more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
+    clf = CLASSIFIERS[library](
+        constraints=[fnr() <= 0.3], n_estimators=30, learning_rate=1.0, n_jobs=1, **cut, **more
+    ).fit(frame[:400], y[:400], eval_set=[(frame[400:], y[400:])])
+    booster = clf.get_booster() if library == "xgboost" else clf.booster_
+    rounds = booster.num_boosted_rounds if library == "xgboost" else booster.current_iteration
+    assert rounds() < 30
+    rows = frame[frame.c == "y"]
+    other = rows.assign(c=rows.c.cat.remove_unused_categories())
+    assert other.c.cat.codes.iloc[0] != rows.c.cat.codes.iloc[0]
+    clf.save_model(tmp_path / "model.json")
+    for model in (clf, CLASSIFIERS[library]().load_model(tmp_path / "model.json")):
+        np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(rows))
