@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained
@@ -265,7 +266,8 @@ def _xgboost_ignores(name: str, value: Any) -> bool:
 # --- data -------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read(path: Path, model: ModelFile | None) -> pd.DataFrame:
+    """Read a table; of CSV, what the model was trained on as texts as texts."""
     if path.suffix in (".parquet", ".pq"):
         if importlib.util.find_spec("pyarrow") is None:
             raise ImportError(
@@ -275,6 +277,10 @@ def _read(path: Path) -> pd.DataFrame:
         table = pd.read_parquet(path, engine="pyarrow")
     elif path.suffixes[-1:] == [".csv"] or path.suffixes[-2:] == [".csv", ".gz"]:
         table = pd.read_csv(path)
+        if model is not None:
+            texts = [name for name in model.texts(table) if is_numeric_dtype(table[name])]
+            if texts:  # in which zeros in front are not for nothing
+                table[texts] = pd.read_csv(path, usecols=texts, dtype=str)
     else:
         raise ValueError(f"{path} must be a table that ends in .parquet or .csv.")
     if table.empty:
@@ -331,8 +337,8 @@ class _Data:
     weight: NDArray[Any] | None
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> _Data:
-        table = _read(options.data)
+    def of(cls, options: argparse.Namespace, model: ModelFile | None = None) -> _Data:
+        table = _read(options.data, model)
         _check_columns(options, table)
         weight = None
         if options.weight is not None:
@@ -500,7 +506,7 @@ def _audit(options: argparse.Namespace) -> int:
     if options.positive is not None and not options.constraint:
         raise ValueError("--positive is for --constraint: rules of a model name their labels.")
     model = open_model(options.model)
-    data = _Data.of(options)
+    data = _Data.of(options, model)
     labels = _labels_of(model, data.y, options)
     rules = tuple(_with_groups(rule, options.sensitive) for rule in model.constraints)
     if options.constraint:

@@ -152,28 +152,63 @@ class ModelFile:
         Raises
         ------
         ValueError
-            If a feature is not there, or holds none of its categories.
+            If a feature is not there, holds none of its categories, or texts for numbers.
         """
+        X = self._features_in(table)
+        categories = self.categories(X)
+        for name in self.features:
+            values = X[name].astype(object)
+            if name in categories:
+                X[name] = self._as_category(values, categories[name])
+            elif isinstance(X[name].dtype, pd.CategoricalDtype):
+                X[name] = self._as_number(values)
+        return X
+
+    def texts(self, table: pd.DataFrame) -> list[str]:
+        """Columns of a table that held texts when the model was trained."""
+        categories = self.categories(self._features_in(table))
+        columns = zip(self._columns_in(table), self.features, strict=True)
+        return [column for column, name in columns if _are_texts(categories.get(name, []))]
+
+    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Categories that the model knows, by feature."""
+        raise NotImplementedError
+
+    def _features_in(self, table: pd.DataFrame) -> pd.DataFrame:
+        columns = self._columns_in(table)
+        return with_categories(table[columns].set_axis(self.features, axis=1))[0]
+
+    def _columns_in(self, table: pd.DataFrame) -> list[str]:
+        """Columns of a table that are the features, in their order."""
         missing = [name for name in self.features if name not in table]
         if missing:
             raise ValueError(
                 f"the data have no column {missing[0]!r}, which {self.path} was trained on "
                 f"({len(missing)} such columns)."
             )
-        X, _ = with_categories(table[self.features])
-        for name, known in self.categories(X).items():
-            values = X[name].astype(object)
-            X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
-            if X[name].isna().all() and not values.isna().all():
-                raise ValueError(
-                    f"column {name!r} holds none of the values that {self.path} was trained on: "
-                    f"{known[:10]}."
-                )
-        return X
+        return self.features
 
-    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
-        """Categories that the model knows, by feature."""
-        raise NotImplementedError
+    def _as_category(self, values: pd.Series, known: list[Any]) -> pd.Categorical:
+        if _are_texts(known):  # of which these may all look like numbers
+            values = values.map(_text_of, na_action="ignore")
+        of_model = pd.Categorical(values.where(values.isin(known)), categories=known)
+        if of_model.isna().all() and not values.isna().all():
+            raise ValueError(
+                f"column {values.name!r} holds none of the values that {self.path} was trained "
+                f"on: {known[:10]}."
+            )
+        return of_model
+
+    def _as_number(self, values: pd.Series) -> pd.Series:
+        """Nothing but missing values; a booster would take the codes of others for numbers."""
+        there = values.dropna()
+        if len(there):
+            kind = "texts" if isinstance(there.iloc[0], str) else "categories"
+            raise ValueError(
+                f"column {values.name!r} holds {kind} such as {there.iloc[0]!r}, and {self.path} "
+                f"was trained on numbers there."
+            )
+        return values.astype(float)
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict labels."""
@@ -184,6 +219,15 @@ class ModelFile:
     def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict probabilities of shape (n_samples, n_classes)."""
         return np.asarray(self.classifier.predict_proba(X))
+
+
+def _are_texts(categories: Sequence[Any]) -> bool:
+    return bool(categories) and all(isinstance(category, str) for category in categories)
+
+
+def _text_of(value: Any) -> str:
+    """Write a value as in a table of texts; whole numbers are floats where others are missing."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 class XGBoostModel(ModelFile):
@@ -223,6 +267,14 @@ class XGBoostModel(ModelFile):
                 f"{self.path} has categories, and reading these from XGBoost needs pyarrow: pip "
                 f"install 'gbm_constrained[datasets]'."
             ) from None
+        for name, type_ in zip(self.features, self.booster.feature_types, strict=True):
+            # Those of slices of XGBoost's boosters; of numbers, they are the codes.
+            is_lost = type_ == "c" and dict(found)[name] is None
+            if is_lost and isinstance(X[name].dtype, pd.CategoricalDtype):
+                raise ValueError(
+                    f"{self.path} does not say which categories column {name!r} had in training: "
+                    f"save the whole model, by XGBoost 3.1 or newer."
+                )
         return {name: known.to_pylist() for name, known in found if known is not None}
 
 
@@ -244,15 +296,30 @@ class LightGBMModel(ModelFile):
         return super().take(table.set_axis(table.columns.str.replace(" ", "_"), axis=1))
 
     def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
-        """Categories that the model knows, by feature; it knows these in their order only."""
-        known = self.classifier.booster_.pandas_categorical or []
-        names = list(map(str, X.select_dtypes("category")))
-        if len(names) != len(known):
-            raise ValueError(
-                f"{self.path} was trained on {len(known)} columns of texts, and the data have "
-                f"{len(names)} in their place: {names}. Columns must be of the same kind."
-            )
-        return dict(zip(names, known, strict=True))
+        """Categories that the model knows, by feature; the file has them without their names."""
+        booster = self.classifier.booster_
+        known = booster.pandas_categorical or []
+        if not known:
+            return {}
+        # Features that no tree can use are not among these, and may be of either kind.
+        infos = booster.dump_model(num_iteration=1)["feature_infos"]
+        is_category = {n: bool(infos[n]["values"]) if n in infos else None for n in self.features}
+        is_text = {n: isinstance(X[n].dtype, pd.CategoricalDtype) for n in self.features}
+        guesses = (
+            [n for n, told in is_category.items() if told],
+            [n for n, told in is_category.items() if told is not False],
+            [n for n, told in is_category.items() if told or (told is None and is_text[n])],
+            # Numbers, too, are categories where a parameter of LightGBM named them so.
+            [n for n, told in is_category.items() if told is not False and is_text[n]],
+        )
+        for names in guesses:
+            if len(names) == len(known):
+                return dict(zip(names, known, strict=True))
+        raise ValueError(
+            f"{self.path} was trained on {len(known)} columns of texts and does not say on "
+            f"which, and the data have {len(guesses[-1])} that these may be: {guesses[-1]}. "
+            f"Columns must be of the same kind."
+        )
 
 
 def stored_constraints(
