@@ -496,7 +496,9 @@ def _fit(options: argparse.Namespace) -> int:
         return _report(options, classifier, rules)
     model = open_model(options.out).named(labels)
     model.history_ = getattr(classifier, "history_", None)
-    return _measured(options, model, data.rows(held_out), rules)
+    # The very features: among all columns, others may have their names.
+    seen_as = X.iloc[held_out].set_axis(model.features, axis=1)
+    return _measured(options, model, seen_as, data.rows(held_out), rules)
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -516,7 +518,7 @@ def _audit(options: argparse.Namespace) -> int:
             f"{options.model} has no rules with it: give at least one --constraint RULE."
         )
     _check_rules(rules, options, data.table, labels)
-    return _measured(options, model.named(labels), data, rules)
+    return _measured(options, model.named(labels), model.take(data.table), data, rules)
 
 
 def _are_positions(labels: Sequence[Any]) -> bool:
@@ -653,14 +655,18 @@ def _labels_of(model: ModelFile, y: NDArray[Any], options: argparse.Namespace) -
 
 
 def _measured(
-    options: argparse.Namespace, model: ModelFile, data: _Data, rules: tuple[Constraint, ...]
+    options: argparse.Namespace,
+    model: ModelFile,
+    X: pd.DataFrame,
+    data: _Data,
+    rules: tuple[Constraint, ...],
 ) -> int:
     """Audit a model, and write and print what was found."""
     named = [*options.sensitive, *_columns_named(rules)[0]]
     sensitive = _sensitive(data.table, named)
     report: Audit = audit(
         model,
-        model.take(data.table),
+        X,
         data.y,
         rules,
         sensitive_features=sensitive if len(sensitive.columns) else None,

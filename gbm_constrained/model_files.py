@@ -174,19 +174,33 @@ class ModelFile:
         """Categories that the model knows, by feature."""
         raise NotImplementedError
 
+    def name_of(self, column: str) -> str:
+        """Say what the model calls a column of a table."""
+        return column
+
     def _features_in(self, table: pd.DataFrame) -> pd.DataFrame:
         columns = self._columns_in(table)
         return with_categories(table[columns].set_axis(self.features, axis=1))[0]
 
     def _columns_in(self, table: pd.DataFrame) -> list[str]:
         """Columns of a table that are the features, in their order."""
-        missing = [name for name in self.features if name not in table]
+        columns: dict[str, list[str]] = {}
+        for column in map(str, table):
+            columns.setdefault(self.name_of(column), []).append(column)
+        missing = [name for name in self.features if name not in columns]
         if missing:
             raise ValueError(
                 f"the data have no column {missing[0]!r}, which {self.path} was trained on "
                 f"({len(missing)} such columns)."
             )
-        return self.features
+        for name in self.features:
+            if len(columns[name]) > 1:
+                raise ValueError(
+                    f"columns {' and '.join(map(repr, columns[name]))} of the data have one name "
+                    f"in {self.path}, {name!r}: rename or leave out those that it was not "
+                    f"trained on."
+                )
+        return [columns[name][0] for name in self.features]
 
     def _as_category(self, values: pd.Series, known: list[Any]) -> pd.Categorical:
         if _are_texts(known):  # of which these may all look like numbers
@@ -286,14 +300,15 @@ class LightGBMModel(ModelFile):
         super().__init__(path, classifier)
         self.features = list(classifier.booster_.feature_name())
         self.n_classes = int(classifier.n_classes_)
-        # LightGBM's own file numbers the classes.
-        is_named = not np.array_equal(classifier.classes_, np.arange(self.n_classes))
+        # LightGBM's own file numbers the classes; False and True equal 0 and 1.
+        is_numbered = np.array_equal(classifier.classes_, np.arange(self.n_classes))
+        is_named = classifier.classes_.dtype == bool or not is_numbered
         self.labels = classifier.classes_.tolist() if is_named else None
         self.constraints = stored_constraints(classifier)
 
-    def take(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Take the features out of a table, whose columns may have spaces in their names."""
-        return super().take(table.set_axis(table.columns.str.replace(" ", "_"), axis=1))
+    def name_of(self, column: str) -> str:
+        """Say what the model calls a column of a table."""
+        return column.replace(" ", "_")
 
     def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
         """Categories that the model knows, by feature; the file has them without their names."""
