@@ -256,7 +256,8 @@ def audit(
     model : fitted classifier
         Anything with ``predict`` that returns labels: constrained or not, of any library, a
         Pipeline or a search. Rules about ``log_loss`` need ``predict_proba`` as well. A
-        classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``.
+        classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``, in a
+        Pipeline or a search as well.
     X : array-like of shape (n_samples, n_features)
         Features, as the model takes them. It must not have been trained on these rows, nor its
         threshold or parameters chosen on them: otherwise the intervals mean nothing.
@@ -397,9 +398,7 @@ def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
             f"model must be a fitted classifier with predict, got {model!r}: wrap what it is in "
             f"an object whose predict(X) returns labels."
         )
-    # Drawn decisions must not change from one audit to the next.
-    drawn = hasattr(model, "prefixes_")
-    decided = np.asarray(model.predict(X, random_state=0) if drawn else model.predict(X))
+    decided = np.asarray(repeatable_decisions(model, X))
     if decided.ndim == 2 and decided.shape[1] == 1:
         decided = decided[:, 0]
     if decided.shape != (n,):
@@ -674,14 +673,42 @@ def _model_frame(
     return pd.DataFrame(records, columns=columns)
 
 
-def _history(model: Any) -> pd.DataFrame | None:
-    """Find the history of a constrained fit, also inside a search or a Pipeline."""
+def repeatable_decisions(model: Any, X: Any) -> Any:
+    """Let a fitted classifier decide, the same way each time.
+
+    One that draws its decisions (``iterate="randomized"``) gets ``random_state=0``, also inside a
+    search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it on.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Anything with ``predict``.
+    X : array-like of shape (n_samples, n_features)
+        Features.
+    """
+    if hasattr(model, "prefixes_"):
+        return model.predict(X, random_state=0)
+    if not hasattr(_innermost(model), "prefixes_"):
+        return model.predict(X)
+    if hasattr(model, "best_estimator_"):
+        return repeatable_decisions(model.best_estimator_, X)
+    before = model[:-1]
+    return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
+
+
+def _innermost(model: Any) -> Any:
+    """Find the classifier inside searches and Pipelines."""
     for _ in range(4):
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
         elif isinstance(getattr(model, "steps", None), list) and model.steps:
             model = model.steps[-1][1]
-    history = getattr(model, "history_", None)
+    return model
+
+
+def _history(model: Any) -> pd.DataFrame | None:
+    """Find the history of a constrained fit."""
+    history = getattr(_innermost(model), "history_", None)
     if not isinstance(history, pd.DataFrame) or "rounds" not in history:
         return None  # other libraries have a history of their own
     has_multipliers = any(str(name).startswith("multiplier[") for name in history)

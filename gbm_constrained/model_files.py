@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.language import format_constraint, parse_constraint
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.options import check_constraints
@@ -226,7 +227,7 @@ class ModelFile:
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict labels."""
-        decided = np.asarray(self.classifier.predict(X))
+        decided = np.asarray(repeatable_decisions(self.classifier, X))
         codes = np.searchsorted(self.classifier.classes_, decided)
         return np.asarray(self.classes_[codes])
 

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pandas as pd
 import pytest
+from boosters import BOTH, CLASSIFIERS
 from browsers import browser
 from lightgbm import LGBMClassifier
 from scipy import stats
@@ -15,8 +16,8 @@ from sklearn import metrics
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from xgboost import XGBClassifier
 
@@ -46,6 +47,7 @@ from gbm_constrained import (
     wins,
 )
 from gbm_constrained.audit import Audit, audit
+from gbm_constrained.model_files import open_model, save_classifier
 from gbm_constrained.presets import DemographicParity, EqualizedOdds, NeymanPearson
 from gbm_constrained.rates import Ratio
 
@@ -463,13 +465,24 @@ def test_history_is_taken_along(constrained, unseen, binary):
     assert audit(search, X, y, fnr() <= 0.2).history is None
 
 
-def test_drawn_decisions_are_drawn_alike(unseen, binary):
-    X, y, _, _ = unseen
-    model = ConstrainedLGBMClassifier(
-        constraints=[fnr() <= 0.1], iterate="randomized", n_estimators=20, verbose=-1, n_jobs=1
-    ).fit(binary[0][:500], binary[1][:500])
-    first, second = (audit(model, X, y, fnr() <= 0.1).frame for _ in range(2))
-    pd.testing.assert_frame_equal(first, second)
+@BOTH
+def test_drawn_decisions_are_drawn_alike(library, unseen, binary, tmp_path):
+    """Wherever the classifier that draws them is: by itself, wrapped, in a file."""
+    X, y = pd.DataFrame(unseen[0]).add_prefix("x"), unseen[1]
+    model = CLASSIFIERS[library](
+        constraints=[fnr() <= 0.1], iterate="randomized", n_estimators=20, n_jobs=1,
+        **({"verbose": -1} if library == "lightgbm" else {}),
+    ).fit(pd.DataFrame(binary[0][:500]).add_prefix("x"), binary[1][:500])  # fmt: skip
+    model.prefixes_ = pd.DataFrame({"rounds": [1, 20], "probability": [0.5, 0.5]})
+    assert (model.predict(X, random_state=0) != model.predict(X, random_state=1)).any()
+    piped = make_pipeline(FunctionTransformer().fit(X), model)
+    search = GridSearchCV(piped, {})
+    search.best_estimator_ = piped
+    save_classifier(model, tmp_path / "model.json", [0, 1])
+    file = open_model(tmp_path / "model.json").named([0, 1])
+    for way in (model, piped, Pipeline([("only", model)]), search, file):
+        first, second = (audit(way, X, y, fnr() <= 0.1).frame for _ in range(2))
+        pd.testing.assert_frame_equal(first, second)
 
 
 def test_other_models_are_compared(constrained, unseen, binary):

@@ -710,6 +710,22 @@ def test_confusion_of_each_group_is_scikit_learns(decided, normalize, weighted):
     assert display.ax_.get_xlabel() == "predicted class"
 
 
+def test_confusion_of_drawn_decisions_is_drawn_alike(data):
+    X, y, *_ = data
+    model = ConstrainedXGBClassifier(
+        constraints=[fnr() <= 0.1], iterate="randomized", n_estimators=20, n_jobs=1
+    ).fit(X, y)
+    model.prefixes_ = pd.DataFrame({"rounds": [1, 20], "probability": [0.5, 0.5]})
+    assert (model.predict(X, random_state=0) != model.predict(X, random_state=1)).any()
+    group = {"g": X[:, 0] > 0.0}
+    shown = [
+        GroupConfusionDisplay.from_estimator(model, X, y, sensitive_features=group)
+        for _ in range(3)
+    ]
+    for display in shown[1:]:
+        np.testing.assert_array_equal(display.confusion_matrix, shown[0].confusion_matrix)
+
+
 def test_confusion_of_an_estimator(decided):
     y, predicted, columns, _ = decided
     X = pd.DataFrame({"g": columns["g"], "x": 0.0})

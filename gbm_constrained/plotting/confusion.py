@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
+from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.compiler import Group
 from gbm_constrained.plotting.style import matplotlib, one_axes
@@ -99,7 +100,8 @@ class GroupConfusionDisplay:
         Parameters
         ----------
         estimator : fitted classifier
-            Anything with ``predict``.
+            Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
+            ``random_state=0``.
         X : array-like of shape (n_samples, n_features)
             Features of rows that it was not trained on.
         y : array-like of shape (n_samples,)
@@ -129,7 +131,7 @@ class GroupConfusionDisplay:
         """
         matplotlib("axes")
         return cls._counted(
-            y, estimator.predict(X), by, sensitive_features, sample_weight, labels,
+            y, repeatable_decisions(estimator, X), by, sensitive_features, sample_weight, labels,
             display_labels, X,
         ).plot(ax, **options)  # fmt: skip
 
