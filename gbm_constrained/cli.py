@@ -36,6 +36,7 @@ from sklearn.model_selection import train_test_split
 
 import gbm_constrained
 from gbm_constrained.audit import Audit, audit
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.decision import GUARANTEES
 from gbm_constrained.language import format_constraint, parse_constraints
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
@@ -48,6 +49,7 @@ from gbm_constrained.model_files import (
 )
 from gbm_constrained.options import check_integer
 from gbm_constrained.rates import Column, Constraint, DataSet, Differs, Grouped, Judged
+from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
@@ -285,7 +287,9 @@ def _read(path: Path, model: ModelFile | None) -> pd.DataFrame:
         raise ValueError(f"{path} must be a table that ends in .parquet or .csv.")
     if table.empty:
         raise ValueError(f"{path} has no rows.")
-    return table.rename(columns=str).reset_index(drop=True)
+    # Parquet keeps an index: with names, its levels are columns like others.
+    named = [name for name in table.index.names if name is not None]
+    return table.reset_index(level=named).reset_index(drop=True).rename(columns=str)
 
 
 def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
@@ -449,6 +453,36 @@ def _check_rules(
                 )
 
 
+def _check_measurable(
+    rules: Sequence[Constraint],
+    data: _Data,
+    rows: NDArray[np.intp],
+    held_out: NDArray[np.intp],
+    labels: Sequence[Label],
+) -> None:
+    """Refuse rules that one part of the rows has no value of, before the fit."""
+    if not held_out.size:
+        return
+    for part, purpose in ((held_out, "held out"), (rows, "trained on")):
+        try:
+            _compile(rules, data.rows(part), labels)
+        except ValueError as error:
+            _compile(rules, data, labels)  # what is wrong on all rows is said as it is
+            raise ValueError(
+                f"{error} This is about the {part.size:,} rows that are {purpose}: give another "
+                f"--seed or --test-fraction, such as 0."
+            ) from None
+
+
+def _compile(rules: Sequence[Constraint], data: _Data, labels: Sequence[Label]) -> None:
+    """Find out whether rules can be measured on rows; what they warn of, the fit says too."""
+    codes = np.searchsorted(labels, data.y)
+    columns = columns_of(_sensitive(data.table, _columns_named(rules)[0]), codes.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile_constraints(rules, Rows(codes, np.array(labels), data.weight, columns, []))
+
+
 # --- commands ---------------------------------------------------------------------------------
 
 
@@ -481,6 +515,7 @@ def _fit(options: argparse.Namespace) -> int:
         y = np.searchsorted(labels, y)
         for name in decisions:
             sensitive[name] = sensitive[name].astype(object).map(codes)
+    _check_measurable(rules, data, rows, held_out, labels)
     classifier = _classifier(options.library, asked, parameters)
     classifier.fit(
         X.iloc[rows],

@@ -189,6 +189,19 @@ def test_parquet_is_read_as_csv_is(library, run, files, adult_rows):
     assert model_of_file(library) == first
 
 
+def test_named_indices_of_parquet_are_columns(run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100)})
+    table["y"] = (table["a"] > 0.0).astype(int)
+    table.set_index("a").to_parquet("one.parquet")
+    table.set_index(["a", table.index]).to_parquet("two.parquet")
+    table[table["b"] > -9.0].to_parquet("none.parquet")
+    for name in ("one", "two", "none"):
+        run(*fit("xgboost", Path().absolute(), table=f"{name}.parquet", target="y"), "--quiet")
+        assert model_files.open_model("model.json").features == ["a", "b"]
+
+
 # --- exit codes -------------------------------------------------------------------------------
 
 
@@ -616,6 +629,35 @@ def test_no_file_is_written_over_another(arguments, message, run):
     assert done.code == 2
     assert message in done.err
     assert {path.name: path.read_text() for path in Path().iterdir()} == before
+
+
+@BOTH
+def test_rules_that_a_part_of_the_rows_cannot_judge_are_refused_before_the_fit(library, run):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=300), "city": "a", "y": np.arange(300) % 2})
+    table.loc[:1, "city"] = "rare"
+    table.to_csv("t.csv", index=False)
+    here = Path().absolute()
+    rule = "--constraint=selection_rate(on={city: rare}) <= 1"
+    given = fit(library, here, rule, table="t.csv", target="y")
+    seeds = [f"--seed={seed}" for seed in range(6)]
+    codes = []
+    for seed in seeds:
+        done = run(*given, seed)
+        codes.append(done.code)
+        assert Path(MODEL[library]).exists() == (done.code != 2)
+        Path(MODEL[library]).unlink(missing_ok=True)
+        if done.code == 2:
+            assert "This is about the 60 rows that are held out" in done.err or (
+                "This is about the 240 rows that are trained on" in done.err
+            )
+            assert "give another --seed or --test-fraction, such as 0." in done.err
+    assert 2 in codes
+    assert set(codes) != {2}  # the remedy is one
+    assert run(*given, "--test-fraction=0").code == 0
+    done = run(*given[:-1], "--constraint=selection_rate(on={city: none}) <= 1")
+    assert done.code == 2
+    assert "another --seed" not in done.err
 
 
 def test_errors_of_rules_are_marked(run, files):
