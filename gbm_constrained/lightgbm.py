@@ -531,7 +531,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         """Load a model, with its parameters, constraints and reports where the file has them.
 
         The file of another program holds none: parameters stay as they are, classes are numbered
-        from 0, and what is known of an earlier model is forgotten.
+        from 0, and what is known of an earlier model is forgotten, with the rules of an earlier
+        file.
 
         Parameters
         ----------
@@ -568,6 +569,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         )
         with saving.unchanged_on_error(self):
             ConstrainedFit.forget(self)
+            saving.forget_rules(self)
             own = {
                 "_objective": objective,
                 "_fitted_with_feature_names": booster.feature_name()

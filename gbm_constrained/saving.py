@@ -63,6 +63,14 @@ class Note:
         )  # where XGBoost keeps parameters that it has no name for
         vars(estimator).update(vars(anew))
         vars(estimator).update(self.fitted)
+        estimator._rules_of_file = estimator.constraints
+
+
+def forget_rules(estimator: Any) -> None:
+    """Forget the rules of a file that was loaded before; those that a user gave stay."""
+    of_file = vars(estimator).pop("_rules_of_file", None)
+    if of_file is not None and estimator.constraints is of_file:
+        estimator.constraints = None
 
 
 def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: bool = True) -> str:

@@ -372,7 +372,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         """Load a model, with its parameters, constraints and reports where the file has them.
 
         The file of another program holds none: parameters stay as they are, apart from those that
-        the parent reads from it, and what is known of an earlier model is forgotten.
+        the parent reads from it, and what is known of an earlier model is forgotten, with the
+        rules of an earlier file.
 
         Parameters
         ----------
@@ -406,6 +407,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             )
             self._forget()
             self.__dict__.pop("evals_result_", None)
+            saving.forget_rules(self)
             if note is not None:
                 note.restore(self)
                 self.__dict__.update(note.library)

@@ -462,6 +462,8 @@ def test_a_plain_file_is_loaded_and_all_else_forgotten(library, kind, tmp_path):
     model = make(library, [fnr() <= 0.1], probabilities="calibrated")
     binary = table_of("binary", np.random.default_rng(5))
     model.fit(*binary, eval_set=[binary], **quiet(library))
+    ours = tmp_path / f"ours-{FILES[library]}"
+    make(library, [fpr() <= 0.2]).fit(*binary, **quiet(library)).save_model(ours)
     booster = model._Booster
     margins = margins_of(model, binary[0])
     assert model.load_model(path) is model
@@ -473,6 +475,10 @@ def test_a_plain_file_is_loaded_and_all_else_forgotten(library, kind, tmp_path):
     np.testing.assert_array_equal(model.feature_names_in_, plain.feature_names_in_)
     assert model.n_features_in_ == 4
     assert not getattr(model, "evals_result_", None)
+    model.load_model(ours)
+    assert model.constraints == [fpr() <= 0.2]
+    model.load_model(path)
+    assert not model.constraints  # those of a file are not the next one's
     model._Booster = booster  # the booster itself was not loaded into
     if kind == "binary":
         np.testing.assert_array_equal(margins_of(model, binary[0]), margins)
