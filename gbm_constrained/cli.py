@@ -435,6 +435,12 @@ def _check_rules(
                 f"can give."
             )
         named, decisions = _columns_named([rule])
+        if None in decisions:
+            raise ValueError(
+                f"the rule {_text_of(rule)} of {options.model} speaks of another model, which the "
+                f"file does not hold: give the rules anew by --constraint, and a column of that "
+                f"model's decisions, as in churn(to=COLUMN)."
+            )
         for name in named:
             if name not in table:
                 missing = _no_column(options.data, table, name)

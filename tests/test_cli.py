@@ -19,7 +19,7 @@ import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS
 from sklearn.model_selection import train_test_split
 
-from gbm_constrained import cli, fpr, gap, model_files, parse_constraint, tpr
+from gbm_constrained import churn, cli, fpr, gap, model_files, parse_constraint, tpr
 from gbm_constrained.audit import Audit
 from gbm_constrained.datasets import load_adult
 
@@ -482,6 +482,19 @@ def test_rules_in_a_model_file_are_the_default(library, run, files):
     assert "--positive is for --constraint" in run(*new, "--positive=>50K").err
     done = run(*new, "--constraint=fpr <= 0.8")
     assert "precision" not in done.out
+
+
+def test_rules_about_a_model_that_a_file_does_not_hold_are_refused(run, binary):
+    X, y = pd.DataFrame(binary[0]).add_prefix("x"), binary[1]
+    old = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, y)
+    model = CLASSIFIERS["lightgbm"](constraints=[churn(to=old) <= 0.5], n_estimators=2, verbose=-1)
+    model.fit(X, y).save_model("model.txt")
+    X.assign(y=y, old=old.predict(X)).to_csv("t.csv", index=False)
+    done = run("audit", "model.txt", "t.csv", "--target=y")
+    assert done.code == 2
+    assert "the rule churn <= 0.5 of model.txt speaks of another model, which the file" in done.err
+    again = "--constraint=churn(to=old) <= 0.5"
+    assert run("audit", "model.txt", "t.csv", "--target=y", "--sensitive=old", again).code == 0
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
