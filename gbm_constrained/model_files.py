@@ -218,10 +218,12 @@ class ModelFile:
         """Nothing but missing values; a booster would take the codes of others for numbers."""
         there = values.dropna()
         if len(there):
-            kind = "texts" if isinstance(there.iloc[0], str) else "categories"
+            strange = there[pd.to_numeric(there, errors="coerce").isna()]
+            example = there.iloc[0] if strange.empty else strange.iloc[0]
+            kind = "texts" if isinstance(example, str) else "categories"
             raise ValueError(
-                f"column {values.name!r} holds {kind} such as {there.iloc[0]!r}, and {self.path} "
-                f"was trained on numbers there."
+                f"column {values.name!r} holds {kind} such as {example!r}, and {self.path} was "
+                f"trained on numbers there."
             )
         return values.astype(float)
 

@@ -362,7 +362,7 @@ def test_columns_are_of_the_kind_they_were_trained_on(library, run, files):
     rows.assign(age=rows["age"].astype(str).mask(rows.index == 7, "?")).to_csv("t.csv")
     done = run(*new)
     assert done.code == 2
-    assert "column 'age' holds texts such as '" in done.err
+    assert "column 'age' holds texts such as '?', " in done.err
     assert f"and {MODEL[library]} was trained on numbers there." in done.err
     rows.assign(age=np.nan, race=np.nan).to_csv("t.csv")
     assert run(*new).code == 0
