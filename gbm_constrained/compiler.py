@@ -42,7 +42,7 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
-from gbm_constrained.rows import Columns, Float, Key, Rows, UnavailableError, key_of
+from gbm_constrained.rows import Bool, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
@@ -193,6 +193,10 @@ class CompiledConstraints:
         selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
         furthest from the decision, and a weight above that of their label flips them all. To
         decide as another model does (churn) is no such wish: its decisions can be learned.
+    rewards_all_errors : ndarray of shape (m,), bool
+        Whether a row would rather have rows of several labels wrong that differ in nothing else
+        that it looks at, and no one decision does that, as in a gap of error rates: which of them
+        are wrong is then learned by heart.
     parts : tuple
         The fractions that each functional adds up, next to its constant; None where it has a mean
         loss, which is none, or is undefined.
@@ -211,6 +215,7 @@ class CompiledConstraints:
     groups: tuple[tuple[Group, ...], ...]
     spread: Any
     rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
     parts: tuple[tuple[Part, ...] | None, ...]
 
     def __len__(self) -> int:
@@ -650,7 +655,7 @@ def _assemble(
         (np.array(values), np.array(columns, dtype=np.intp), np.cumsum([0, *counts])),
         shape=(m, n),
     )
-    spread, rewards, starts = [], [], []
+    spread, rewards, rewards_all, starts = [], [], [], []
     for entries in compiler.entries:
         view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
         combined = np.zeros((len(view), n_classes))
@@ -659,7 +664,13 @@ def _assemble(
             combined += a * compiler.hard[k]
             imitation += a * compiler.imitation[k]
         own = combined - imitation if (imitation >= 0).all() else combined
-        rewards.append(_rewards_errors(own, cells.labels[view.cells]))
+        labels = cells.labels[view.cells]
+        rewarded = _rewarded(own, labels)
+        rewards.append(rewarded.any())
+        # The label is the first attribute of every view.
+        suits = (own <= own.min(axis=1, keepdims=True)) | ~rewarded[:, None]
+        by_label = suits.reshape(view.levels["label"][-1] + 1, -1, n_classes)
+        rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
         spread.append(over_classes(np.maximum, combined) - over_classes(np.minimum, combined))
         starts.append(view.cells.start)
     names = tuple(unique_names(compiler.names))
@@ -677,6 +688,7 @@ def _assemble(
         tuple(groups),
         _stacked(spread, starts, n_cells),
         np.array(rewards, dtype=bool),
+        np.array(rewards_all, dtype=bool),
         tuple(compiler.parts),
     )
 
@@ -695,12 +707,11 @@ def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
     )
 
 
-def _rewards_errors(cost: Float, labels: Any) -> bool:
-    """Whether a row of constraints asks for errors, or does not know what an error is."""
+def _rewarded(cost: Float, labels: Any) -> Bool:
+    """Cells whose errors a row of constraints asks for, or of which no error is known."""
     own = cost[np.arange(labels.size), np.maximum(labels, 0)]
     largest, least = over_classes(np.maximum, cost), over_classes(np.minimum, cost)
-    rewarded = (largest > least) & ((labels < 0) | (own >= largest))
-    return bool(rewarded.any())
+    return np.asarray((largest > least) & ((labels < 0) | (own >= largest)))
 
 
 def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledConstraints, Float]:
@@ -740,6 +751,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         R=sparse.eye_array(m, format="csr"),
         spread=sparse.csr_array(compiled.spread.shape),
         rewards_errors=np.zeros(m, dtype=bool),
+        rewards_all_errors=np.zeros(m, dtype=bool),
         parts=(None,) * m,
         b=bounds,
     )

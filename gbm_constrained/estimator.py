@@ -466,6 +466,8 @@ class ConstrainedFit:
         ]
         assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
+        if self._trained.rewards_all_errors.any():
+            self.solver.optimism = self.scouts.optimism
         self.announcer.n_scouts = len(members)
         if self.checkpoint is not None and self.checkpoint.state is not None:
             self.scouts.restore(self.checkpoint.state)

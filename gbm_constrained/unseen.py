@@ -115,7 +115,15 @@ def parts_by_group(
 
 
 class Scout(Protocol):
-    """A booster grown on part of the rows, to see what the constraints do on the others."""
+    """A booster grown on part of the rows, to see what the constraints do on the others.
+
+    Parameters
+    ----------
+    solver : ABPP
+        What it is trained for. Its history has the rates on the rows that it is grown on.
+    """
+
+    solver: ABPP
 
     def grow(self) -> None:
         """Grow one boosting round."""
@@ -218,6 +226,18 @@ class Scouts:
             self.rounds += 1
             if checkpoint is not None:
                 checkpoint.offer(self.state)
+
+    def optimism(self, iteration: int) -> tuple[Float, Float]:
+        """How much higher rates are on unseen rows than on those that a booster is grown on.
+
+        For each row of constraints in an outer iteration, with the bounds that were aimed at; the
+        last ones hold beyond the end. Efron, "Estimating the error rate of a prediction rule"
+        (1983), adds the same to the training error of a model of all rows.
+        """
+        history = self.measurement.solver.history
+        k = min(iteration, len(history) - 1)
+        seen = np.mean([member.solver.history[k].rates for member in self.members], axis=0)
+        return history[k].rates - seen, history[k].bounds
 
     def state(self) -> State:
         """State of the measurement and of all boosters, between two rounds."""

@@ -8,9 +8,18 @@ import pytest
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import rate_lipschitz
-from gbm_constrained.rates import accuracy, class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import (
+    accuracy,
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+)
 from gbm_constrained.rows import Rows
-from gbm_constrained.solvers import ABPP
+from gbm_constrained.solvers import ABPP, abpp
 
 Y = np.repeat([0, 1], 4)
 # Four positives, of which 2, 1 and 0 are missed; all negatives are recognised.
@@ -316,6 +325,44 @@ def test_shrinkage_counts_as_proximal(progress, schedule):
     exact = ABPP(lag, progress=progress)  # an exact learner has no such rate
     exact(HALF)
     assert exact.proximal_weight == 0.25
+
+
+# Three rows: two of the gap.
+GAP = [gap(error_rate(), by="g", min_group_size=1) <= 0.1, fnr() <= 0.1]
+
+
+def with_groups(**options):
+    groups = np.tile([0, 1], 4)
+    cells, compiled = compile_constraints(GAP, Rows(Y, np.array([0, 1]), None, {"g": groups}))
+    return ABPP(Lagrangian(Y, cells, compiled), lazy=True, **options)
+
+
+def path_of(solver):
+    """Multipliers along scores that miss two positives of one group, or four of both."""
+    for scores in (HALF, HALF, -HALF, HALF, NONE, HALF):
+        margin = scores.copy()
+        margin[4::2] = 1.0  # the first group is never missed
+        solver(margin)
+    return np.array([record.multipliers for record in solver.history])
+
+
+@pytest.mark.parametrize("higher", [0.0, 0.05, -0.2])
+def test_rows_that_reward_all_errors_take_steps_of_their_own(higher, monkeypatch):
+    """Those of rates that are so much higher, near to the schedule; others follow it."""
+    bounds = np.array([0.02, 0.03, 0.1])
+    schedule = [np.array([0.1, 0.3, 0.2]) * k for k in range(1, 5)]
+    optimism = lambda k: (np.full(3, higher), bounds)  # noqa: E731
+    found = path_of(with_groups(schedule=schedule, optimism=optimism))
+    given = np.array([schedule[min(k, 3)] for k in range(6)])
+    np.testing.assert_array_equal(found[:, 2], given[:, 2])
+    distance = np.abs(found - given)[:, :2].max(axis=1)
+    assert (distance <= abpp.TRUST * given[:, 1] * (1 + 1e-12)).all()
+    assert distance.max() > 0.0
+    monkeypatch.setattr(abpp, "TRUST", np.inf)
+    own = path_of(with_groups(schedule=schedule, optimism=optimism))
+    free = with_groups()
+    free.bounds = bounds - higher
+    np.testing.assert_allclose(own[:, :2], path_of(free)[:, :2], rtol=1e-12)
 
 
 def test_dual_steps_grow_while_a_constraint_does_not_move():

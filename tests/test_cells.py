@@ -11,7 +11,20 @@ from gbm_constrained import cells as cells_module
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import Mask, class_error, error_rate, fnr, fpr, label, log_loss
+from gbm_constrained.rates import (
+    Mask,
+    accuracy,
+    churn,
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    recall,
+    selection_rate,
+)
 from gbm_constrained.rows import Rows
 
 N = 120
@@ -355,3 +368,29 @@ def test_a_mask_of_another_length():
     constraint = error_rate(on=np.ones(4, bool)) <= 0.1
     with pytest.raises(ValueError, match="a mask of 4 rows, but the training data have 3 rows"):
         compile_constraints([constraint], Rows(np.array([0, 1, 1]), np.arange(2)))
+
+
+def test_rows_that_reward_errors_of_all_labels():
+    """Gaps of error rates do; those that one decision for a whole group meets do not."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    columns = {"g": rng.integers(0, 2, 300), "deployed": rng.integers(0, 3, 300)}
+    cases = {
+        gap(error_rate(), by="g") <= 0.1: True,
+        gap(accuracy(), by="g") <= 0.1: True,
+        error_rate(on={"g": 0}) >= 0.3: True,
+        error_rate(on=label(1)) >= 0.3: False,
+        gap(class_error(0), by="g") <= 0.1: False,
+        gap(class_error(0) + class_error(1), by="g") <= 0.1: False,
+        gap(class_error(0) + class_error(1) + class_error(2), by="g") <= 0.1: True,
+        gap(selection_rate(label=1), by="g") <= 0.1: False,
+        gap(recall(label=1), by="g") <= 0.1: False,
+        gap(log_loss(), by="g") <= 0.1: False,
+        error_rate() <= 0.1: False,
+        selection_rate(label=2) <= 0.1: False,
+        churn(to="deployed") <= 0.1: False,
+    }
+    for rule, expected in cases.items():
+        _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
+        assert (compiled.rewards_all_errors == expected).all(), rule
+        assert (compiled.rewards_errors >= compiled.rewards_all_errors).all()

@@ -377,6 +377,68 @@ def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch)
 
 
 @BOTH
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_optimism_is_what_boosters_lose_on_unseen_rows(library, measure_on, table, fits):
+    """Gaps of error rates out of fold, less the mean of those that each booster grows on."""
+    X, y = table[0], table[1]["binary"]
+    group = np.random.default_rng(2).integers(0, 2, y.size)
+
+    def margins(member, rows, rounds):
+        if library == "xgboost":
+            return scored(library, member, X[rows], rounds)
+        raw = member.booster.predict(X[rows], raw_score=True, num_iteration=rounds)
+        return raw + np.unique(member.held_start)  # one value
+
+    def difference(margin, rows):
+        wrong = (margin > 0) != (y[rows] == np.unique(y)[1])
+        return wrong[group[rows] == 0].mean() - wrong[group[rows] == 1].mean()
+
+    rules = [gap(error_rate(), by="g") <= 0.01]
+    model = make(library, rules, measure_on=measure_on)
+    model.fit(X, y, sensitive_features={"g": group})
+    scouts = fits[0].scouts
+    rows = scouts.measurement.rows
+    history = scouts.measurement.solver.history
+    for k in range(1, len(history)):
+        seen = [
+            difference(margins(member, fold.training, 2 * k), fold.training)
+            for member, fold in zip(scouts.members, scouts.folds, strict=True)
+        ]
+        lost = difference(scouts.held_margin(2 * k), rows) - np.mean(seen)
+        higher, bounds = scouts.optimism(k)
+        # Shares of cells are those of all rows: parts that are a row off differ by that.
+        np.testing.assert_allclose(higher, [lost, -lost], atol=0.01)
+        np.testing.assert_array_equal(bounds, history[k].bounds)
+    np.testing.assert_array_equal(scouts.optimism(99)[0], higher)
+
+
+def population(rng, n):
+    """Labels that the second group's features say less of."""
+    group, X = rng.integers(0, 2, n), rng.normal(size=(n, 6))
+    score = 2.5 * X[:, 0] * np.where(group == 1, 0.4, 1.6) - 0.8 * X[:, 1] + 0.3
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-score))).astype(int)
+    return np.column_stack([X, group]), y, group
+
+
+@BOTH
+def test_gaps_of_error_rates_hold_in_the_population(library):
+    """By multipliers alone, a model of all rows makes fewer of the errors that are asked for."""
+    gaps = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X, y, group = population(rng, 10_000)
+        model = CLASSIFIERS[library](
+            constraints=[gap(error_rate(), by="g") <= 0.02], n_estimators=100, learning_rate=0.1,
+            measure_on="crossfit", n_jobs=1,
+        )  # fmt: skip
+        model.fit(X, y, sensitive_features={"g": group})
+        X, y, group = population(rng, 100_000)
+        wrong = model.predict(X) != y
+        gaps.append(wrong[group == 0].mean() - wrong[group == 1].mean())
+    assert np.abs(gaps).mean() <= 0.02
+
+
+@BOTH
 def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, fits):
     """With a rate that falls to nothing, later rounds of the boosters on parts add nothing."""
     X, y = table[0], table[1]["binary"]

@@ -101,6 +101,7 @@ SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
 GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproblem.
 LONGEST = 50.0  # Most that a dual step grows.
+TRUST = 0.25  # How far multipliers may leave their schedule, as a share of it.
 # Violation up to which a constraint at rest stays there: weighted rates are summed in single
 # precision, and one that is 1 may come out above it.
 ROUNDING = 1e-6
@@ -205,6 +206,12 @@ class ABPP:
         Multipliers of each outer iteration, taken instead of dual steps: those of another solver,
         which measures the constraints elsewhere. It may grow as that solver goes on; the last
         ones hold beyond its end.
+    optimism : callable, default=None
+        Given the number of an outer iteration, how much higher each row of constraints is taken
+        to be where it is measured than at the scores given, and the bounds to aim at there, both
+        (m,). Beside a `schedule`: rows that reward all errors then take dual steps of their own,
+        and leave the schedule by :data:`TRUST` times their constraint's largest multiplier there
+        at most.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -232,6 +239,7 @@ class ABPP:
     level_update: int | None = None
     level_factors: Float | None = None
     schedule: Sequence[Float] | None = None
+    optimism: Callable[[int], tuple[Float, Float]] | None = None
     callback: Callable[[Record], object] | None = None
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
@@ -324,6 +332,9 @@ class ABPP:
             levels = self.level_factors * rates
             self.bounds = np.where(np.isnan(levels), self.bounds, levels)
         values = rates + offset
+        if self.optimism is not None:
+            higher, self.bounds = self.optimism(k)
+            values = values + higher
         before = values if self._previous_values is None else self._previous_values
         g = values - self.bounds
         # With no multiplier at work, nor one that is about to be, no slope matters.
@@ -352,8 +363,11 @@ class ABPP:
 
     def _ascend(self, g: Float, z: Float) -> Float:
         """Multipliers after a dual step along z, the extrapolated constraints g."""
+        scheduled = None
         if self.schedule is not None:
-            return self.schedule[min(len(self.history), len(self.schedule) - 1)]
+            scheduled = self.schedule[min(len(self.history), len(self.schedule) - 1)]
+            if self.optimism is None:
+                return scheduled
         if self._observes and self.multipliers.any():
             self.lipschitz = self._observed_lipschitz()
         assert self.lipschitz is not None
@@ -363,7 +377,18 @@ class ABPP:
         # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self._sigma * self._stride * inverse**2
-        return np.asarray(np.maximum(self.multipliers + step * z, 0.0))
+        ahead = np.maximum(self.multipliers + step * z, 0.0)
+        return np.asarray(ahead) if scheduled is None else self._corrected(scheduled, ahead)
+
+    def _corrected(self, scheduled: Float, ahead: Float) -> Float:
+        """Scheduled multipliers, and of rows that reward all errors own ones near to them."""
+        constraints = self.lagrangian.constraints
+        owner = constraints.owner
+        largest = np.zeros(owner.max(initial=-1) + 1)
+        np.maximum.at(largest, owner, scheduled)
+        reach = TRUST * largest[owner]
+        near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
+        return np.where(constraints.rewards_all_errors, near, scheduled)
 
     def _lengthen(self, g: Float) -> None:
         """Adapt dual steps to whether the constraints moved; see the module."""
