@@ -294,6 +294,7 @@ class CompiledConstraints:
             owner=self.owner[kept],
             spread=self.spread[kept],
             rewards_errors=self.rewards_errors[kept],
+            rewards_all_errors=self.rewards_all_errors[kept],
         )
 
     @property
