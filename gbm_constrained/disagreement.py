@@ -13,12 +13,14 @@ DerSimonian and Laird, "Meta-analysis in clinical trials", 1986).
 
 The model returned may also be of another kind than they are: where leaves need so many rows that
 boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
-its own training rows errors are at their fewest (:func:`broken_in_training`).
+its own training rows errors are at their fewest (:func:`broken_in_training`). Of gaps of error
+rates that is not so: there what the folds' boosters lost on unseen rows is added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy import stats
@@ -27,7 +29,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.p_values import rows_beyond
-from gbm_constrained.rates import Ratio
+from gbm_constrained.rates import Gap, Ratio
 from gbm_constrained.rows import Bool, Codes, Float
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
@@ -118,8 +120,10 @@ def _sampling_variance(
     return np.asarray(variance)
 
 
-def broken_in_training(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
-    """Whether a model breaks rules on the rows that it was trained on, beyond chance.
+def broken_in_training(
+    compiled: CompiledConstraints, counts: CellCounts, optimism: Float | None = None
+) -> Bool:
+    """Whether a model breaks rules by the rows that it was trained on, beyond chance.
 
     Parameters
     ----------
@@ -127,16 +131,53 @@ def broken_in_training(compiled: CompiledConstraints, counts: CellCounts) -> Boo
         The constraints.
     counts : CellCounts
         Its decisions on the training rows.
+    optimism : ndarray of shape (m,), default=None
+        How much higher rows of constraints are taken to be on unseen rows, for those that reward
+        all errors.
 
     Returns
     -------
     ndarray of shape (n_constraints,), bool
-        False for rules that may ask for errors, such as gaps: these are not at their best there.
+        False for other rules that may ask for errors, such as gaps: these are not at their best
+        on training rows.
     """
+    told, b = ~compiled.rewards_errors, compiled.b
+    if optimism is not None:
+        told = told | compiled.rewards_all_errors
+        b = np.where(compiled.rewards_all_errors, b - optimism, b)
     broken = np.zeros(len(compiled.constraints), dtype=bool)
-    beyond = rows_beyond(compiled, counts, (1.0 - LEVEL) / 2.0)
-    broken[compiled.owner[beyond & ~compiled.rewards_errors]] = True
+    beyond = rows_beyond(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
+    broken[compiled.owner[beyond & told]] = True
     return broken
+
+
+def values_by_training(
+    compiled: CompiledConstraints, functionals: Float, optimism: Float | None
+) -> Float:
+    """Value of each constraint on the training rows, of gaps of error rates that of unseen ones.
+
+    Parameters
+    ----------
+    compiled, optimism
+        As in :func:`broken_in_training`.
+    functionals : ndarray of shape (n_functionals,)
+        Values on the training rows.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,)
+    """
+    values = compiled.values(functionals)
+    if optimism is None:
+        return values
+    rows = compiled.rows_of(functionals) + optimism
+    for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
+        own, constraint = compiled.owner == j, compiled.constraints[j]
+        if isinstance(constraint.expression, Gap) and not isinstance(constraint.expression, Ratio):
+            values[j] = rows[own].max()
+        elif own.sum() == 1:
+            values[j] += constraint.sign * optimism[own][0]
+    return values
 
 
 def of_one_booster(intervals: Float, values: Float, deviation: Float, n_boosters: int) -> Float:

@@ -49,7 +49,7 @@ from gbm_constrained.decision import (
     sequences_of,
     shifted,
 )
-from gbm_constrained.disagreement import broken_in_training
+from gbm_constrained.disagreement import broken_in_training, values_by_training
 from gbm_constrained.feasibility import (
     Feasibility,
     InfeasibleConstraintsWarning,
@@ -907,9 +907,13 @@ class ConstrainedFit:
         assert self.unseen is not None
         assert self.feasibility is not None
         counts = CellCounts.of_shares(self._cells, statistics.predicted)
-        values = self._reported.values(self._functionals)
-        held = self._reported.satisfied(self.unseen.values(self._final.rounds))
-        broken = held & broken_in_training(self._reported, counts)
+        compiled, rounds = self._reported, self._final.rounds
+        optimism = None
+        if self.solver.optimism is not None:
+            optimism = self.solver.optimism(rounds // self.options.rounds_per_iteration)[0]
+        held = compiled.satisfied(self.unseen.values(rounds))
+        broken = held & broken_in_training(compiled, counts, optimism)
+        values = values_by_training(compiled, self._functionals, optimism)
         self.feasibility = self.feasibility.refuted_by(values, broken)
 
     def _take(self, final: Record, functionals: Float) -> None:

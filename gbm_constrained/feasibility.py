@@ -314,7 +314,7 @@ class Feasibility:
         Parameters
         ----------
         values : ndarray of shape (n_constraints,)
-            Value of each rule on the training rows.
+            Value of each rule by the training rows.
         broken : ndarray of shape (n_constraints,), bool
             Rules that are broken there.
         """
@@ -359,9 +359,9 @@ class Feasibility:
         return "\n".join(
             [
                 f"These rules hold on {self._rows}, by boosters of parts of the rows. The model "
-                f"returned, trained on all of them, breaks them on its own training rows:",
+                f"returned, trained on all of them, breaks them by its own training rows:",
                 *(
-                    f"  {rule.constraint}: {rule}, and {rule.trained:.4f} on training rows"
+                    f"  {rule.constraint}: {rule}, and {rule.trained:.4f} by training rows"
                     for rule in self.refuted
                 ),
                 "Boosters of fewer rows are other models here. Give more rows, let leaves be "

@@ -101,7 +101,8 @@ SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
 STUCK = 0.9  # Share of its distance to the bound above which a constraint has not moved.
 GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproblem.
 LONGEST = 50.0  # Most that a dual step grows.
-TRUST = 0.25  # How far multipliers may leave their schedule, as a share of it.
+TRUST = 0.1  # How far multipliers may leave their schedule, as a share of it.
+SETTLED = 0.5  # Share of the schedule after which they may: before, they swing on their way.
 # Violation up to which a constraint at rest stays there: weighted rates are summed in single
 # precision, and one that is 1 may come out above it.
 ROUNDING = 1e-6
@@ -209,9 +210,9 @@ class ABPP:
     optimism : callable, default=None
         Given the number of an outer iteration, how much higher each row of constraints is taken
         to be where it is measured than at the scores given, and the bounds to aim at there, both
-        (m,). Beside a `schedule`: rows that reward all errors then take dual steps of their own,
-        and leave the schedule by :data:`TRUST` times their constraint's largest multiplier there
-        at most.
+        (m,). Beside a `schedule`, and from the middle of it: rows that reward all errors then
+        take dual steps of their own, and leave the schedule by :data:`TRUST` times their
+        constraint's largest multiplier there at most.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -366,7 +367,7 @@ class ABPP:
         scheduled = None
         if self.schedule is not None:
             scheduled = self.schedule[min(len(self.history), len(self.schedule) - 1)]
-            if self.optimism is None:
+            if self.optimism is None or len(self.history) < SETTLED * len(self.schedule):
                 return scheduled
         if self._observes and self.multipliers.any():
             self.lipschitz = self._observed_lipschitz()
