@@ -666,7 +666,7 @@ def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int)
         ]
     curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
     # By how many standard errors of the fresh rows each rule holds, at the worst of them.
-    spread = np.maximum(_standard_errors(fresh.compiled, fresh.cells), 1e-9)
+    spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min(-curve.violations / spread, axis=1, initial=np.inf)
     order = np.argsort(-safety, kind="stable")
@@ -678,7 +678,7 @@ def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int)
     ]
 
 
-def _standard_errors(
+def standard_errors(
     compiled: CompiledConstraints, cells: Cells, functionals: Float | None = None
 ) -> Float:
     """Rough standard error of each row of constraints on these rows, groups being disjoint.
@@ -717,12 +717,12 @@ def aims(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Flo
     for span in compiled.spans:
         equal[span] = filled[span].mean()
     room = np.maximum(right - compiled.rows_of(equal), 0.0)
-    margin = np.minimum(_standard_errors(compiled, cells, functionals), 0.5 * room)
+    margin = np.minimum(standard_errors(compiled, cells, functionals), 0.5 * room)
     return np.asarray(right - np.where(compares[compiled.owner], margin, 0.0))
 
 
 def _tightened(chosen: UnseenRows, margin: Array, fresh: UnseenRows) -> list[Shift]:
-    spread = _standard_errors(fresh.compiled, fresh.cells)
+    spread = standard_errors(fresh.compiled, fresh.cells)
     return [
         best_shift(margin, chosen.cells, chosen.compiled, bounds=chosen.compiled.b - t * spread)
         for t in TIGHTENINGS

@@ -48,6 +48,7 @@ from gbm_constrained.decision import (
     least_values,
     sequences_of,
     shifted,
+    standard_errors,
 )
 from gbm_constrained.disagreement import broken_in_training, values_by_training
 from gbm_constrained.feasibility import (
@@ -70,6 +71,7 @@ from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.tables import is_same, take_rows
 from gbm_constrained.unseen import (
     PLENTY,
+    TELLING,
     Aim,
     Fold,
     MakeScout,
@@ -466,8 +468,6 @@ class ConstrainedFit:
         ]
         assert self.measurement is not None
         self.scouts = Scouts(self.measurement, folds, members)
-        if self._trained.rewards_all_errors.any():
-            self.solver.optimism = self.scouts.optimism
         self.announcer.n_scouts = len(members)
         if self.checkpoint is not None and self.checkpoint.state is not None:
             self.scouts.restore(self.checkpoint.state)
@@ -480,9 +480,21 @@ class ConstrainedFit:
             )
         finally:
             self.hide_progress()
+        self._correct(leader)
         self.unseen = UnseenRows(lagrangian.cells, self._reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+
+    def _correct(self, leader: ABPP) -> None:
+        """Let the model of all rows be driven by what the boosters of the folds lose."""
+        compiled = self._trained
+        if not leader.history or not compiled.rewards_all_errors.any():
+            return
+        assert self.scouts is not None
+        functionals = leader.history[-1].functionals
+        spread = standard_errors(compiled, leader.lagrangian.cells, functionals)
+        self.solver.optimism = self.scouts.optimism
+        self.solver.corrected = compiled.rewards_all_errors & (spread <= TELLING)
 
     def watch(self, rows: UnseenRows) -> None:
         """Measure the constraints on an evaluation set while the library's own fit goes on."""

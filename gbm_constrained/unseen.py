@@ -39,6 +39,8 @@ Aim: TypeAlias = Callable[[Float], Float]
 
 # A quarter of these measure a rate of 0.05 with a standard error of 0.002.
 PLENTY = 50_000
+# Standard error of what a rule bounds up to which the model of all rows is corrected by it.
+TELLING = 0.01
 
 
 @dataclass(frozen=True)

@@ -347,21 +347,26 @@ def path_of(solver):
 
 
 @pytest.mark.parametrize("higher", [0.0, 0.05, -0.2])
-def test_rows_that_reward_all_errors_take_steps_of_their_own(higher, monkeypatch):
+def test_corrected_rows_take_steps_of_their_own(higher, monkeypatch):
     """Those of rates that are so much higher, near to the schedule; others follow it."""
     bounds = np.array([0.02, 0.03, 0.1])
     schedule = [np.array([0.1, 0.3, 0.2]) * k for k in range(1, 5)]
     optimism = lambda k: (np.full(3, higher), bounds)  # noqa: E731
-    found = path_of(with_groups(schedule=schedule, optimism=optimism))
+    corrected = np.array([True, True, False])
+    options = {"schedule": schedule, "optimism": optimism, "corrected": corrected}
+    found = path_of(with_groups(**options))
     given = np.array([schedule[min(k, 3)] for k in range(6)])
     np.testing.assert_array_equal(found[:, 2], given[:, 2])
     distance = np.abs(found - given)[:, :2].max(axis=1)
     assert (distance <= abpp.TRUST * given[:, 1] * (1 + 1e-12)).all()
     assert distance.max() > 0.0
     np.testing.assert_array_equal(found[:2], given[:2])  # half of the schedule
+    options["corrected"] = False
+    np.testing.assert_array_equal(path_of(with_groups(**options)), given)
+    options["corrected"] = corrected
     monkeypatch.setattr(abpp, "SETTLED", 0.0)
     monkeypatch.setattr(abpp, "TRUST", np.inf)
-    own = path_of(with_groups(schedule=schedule, optimism=optimism))
+    own = path_of(with_groups(**options))
     free = with_groups()
     free.bounds = bounds - higher
     np.testing.assert_allclose(own[:, :2], path_of(free)[:, :2], rtol=1e-12)

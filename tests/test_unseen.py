@@ -438,6 +438,15 @@ def test_gaps_of_error_rates_hold_in_the_population(library):
     assert np.abs(gaps).mean() <= 0.02
 
 
+@pytest.mark.parametrize(("n", "corrected"), [(2000, [False] * 3), (12_000, [True, True, False])])
+def test_rates_that_few_rows_tell_correct_nothing(n, corrected, fits):
+    """Of those that reward all errors, which two of the rows do."""
+    X, y, group = population(np.random.default_rng(0), n)
+    rules = [gap(error_rate(), by="g") <= 0.02, fpr() <= 0.4]
+    make("lightgbm", rules, measure_on="crossfit").fit(X, y, sensitive_features={"g": group})
+    assert fits[0].solver.corrected.tolist() == corrected
+
+
 @BOTH
 def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, fits):
     """With a rate that falls to nothing, later rounds of the boosters on parts add nothing."""

@@ -94,7 +94,7 @@ import numpy as np
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.lagrangian import Lagrangian, Point
 from gbm_constrained.losses import Array, rate_lipschitz
-from gbm_constrained.rows import Float
+from gbm_constrained.rows import Bool, Float
 
 STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
 SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
@@ -210,9 +210,11 @@ class ABPP:
     optimism : callable, default=None
         Given the number of an outer iteration, how much higher each row of constraints is taken
         to be where it is measured than at the scores given, and the bounds to aim at there, both
-        (m,). Beside a `schedule`, and from the middle of it: rows that reward all errors then
-        take dual steps of their own, and leave the schedule by :data:`TRUST` times their
-        constraint's largest multiplier there at most.
+        (m,). Beside a `schedule`, and from the middle of it: rows in `corrected` then take dual
+        steps of their own, and leave the schedule by :data:`TRUST` times their constraint's
+        largest multiplier there at most.
+    corrected : ndarray of shape (m,), bool, default=False
+        Those rows.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
 
@@ -241,6 +243,7 @@ class ABPP:
     level_factors: Float | None = None
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
+    corrected: Bool | bool = False
     callback: Callable[[Record], object] | None = None
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
@@ -382,14 +385,13 @@ class ABPP:
         return np.asarray(ahead) if scheduled is None else self._corrected(scheduled, ahead)
 
     def _corrected(self, scheduled: Float, ahead: Float) -> Float:
-        """Scheduled multipliers, and of rows that reward all errors own ones near to them."""
-        constraints = self.lagrangian.constraints
-        owner = constraints.owner
+        """Scheduled multipliers, and of some rows own ones near to them."""
+        owner = self.lagrangian.constraints.owner
         largest = np.zeros(owner.max(initial=-1) + 1)
         np.maximum.at(largest, owner, scheduled)
         reach = TRUST * largest[owner]
         near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
-        return np.where(constraints.rewards_all_errors, near, scheduled)
+        return np.where(self.corrected, near, scheduled)
 
     def _lengthen(self, g: Float) -> None:
         """Adapt dual steps to whether the constraints moved; see the module."""
