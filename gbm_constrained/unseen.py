@@ -230,16 +230,18 @@ class Scouts:
                 checkpoint.offer(self.state)
 
     def optimism(self, iteration: int) -> tuple[Float, Float]:
-        """How much higher rates are on unseen rows than on those that a booster is grown on.
+        """How much higher rates of a model of all rows are on unseen rows than on its own.
 
         For each row of constraints in an outer iteration, with the bounds that were aimed at; the
         last ones hold beyond the end. Efron, "Estimating the error rate of a prediction rule"
-        (1983), adds the same to the training error of a model of all rows.
+        (1983), adds such a difference to the training error. It falls with one over the number of
+        rows (Akaike, 1974), so that of what the boosters lose their share of all rows is left.
         """
         history = self.measurement.solver.history
         k = min(iteration, len(history) - 1)
         seen = np.mean([member.solver.history[k].rates for member in self.members], axis=0)
-        return history[k].rates - seen, history[k].bounds
+        share = np.mean([f.training.size / (f.training.size + f.held.size) for f in self.folds])
+        return share * (history[k].rates - seen), history[k].bounds
 
     def state(self) -> State:
         """State of the measurement and of all boosters, between two rounds."""
