@@ -103,8 +103,8 @@ GROWTH = 1.0  # Of its dual step then, in an iteration that solves its subproble
 LONGEST = 50.0  # Most that a dual step grows.
 TRUST = 0.1  # How far multipliers may leave their schedule, as a share of it.
 SETTLED = 0.5  # Share of the schedule after which they may: before, they swing on their way.
-# Violation up to which a constraint at rest stays there: weighted rates are summed in single
-# precision, and one that is 1 may come out above it.
+# Violation up to which a constraint at rest stays there: mean losses are summed in single
+# precision, and a weighted rate that is 1 may come out above it.
 ROUNDING = 1e-6
 # Exact iterations at which the proximal term begins to come back, and is whole.
 COMES_BACK = (10.0, 30.0)
@@ -370,7 +370,7 @@ class ABPP:
         scheduled = None
         if self.schedule is not None:
             scheduled = self.schedule[min(len(self.history), len(self.schedule) - 1)]
-            if self.optimism is None or len(self.history) < SETTLED * len(self.schedule):
+            if not np.any(self.corrected) or len(self.history) < SETTLED * len(self.schedule):
                 return scheduled
         if self._observes and self.multipliers.any():
             self.lipschitz = self._observed_lipschitz()
