@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 from sklearn import metrics
 
 from gbm_constrained import cells as cells_module
@@ -189,6 +189,31 @@ def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
     convex = kind in ("none", "loss") or proxy == "logistic"
     if convex or (proxy == "auto" and kind != "mixed"):
         np.testing.assert_allclose(hess, second, rtol=1e-9)
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize("clip", [None, CLIP])
+def test_parabolas_are_taken_of_convex_problems_with_a_binary_margin(n_classes, kind, proxy, clip):
+    """Everywhere else the Hessian stays; the gradient does so, too, and the proximal term."""
+    y, margin, weight, masks = draw(n_classes)
+    constraints = kinds(n_classes, masks)[kind]
+    lag = build(y, constraints, weight=weight, proxy=proxy, outlier_clip=clip)
+    multipliers = np.random.default_rng(2).gamma(1.0, size=len(constraints))
+    point = lag.at(margin)
+    grad, own = (x.copy() for x in point.gradient(multipliers, None, 0.3))
+    found, bound = point.gradient(multipliers, None, 0.3, majorised=True)
+    np.testing.assert_array_equal(found, grad)
+    _, has_cost, has_clipped = lag.tables(multipliers).parts
+    if n_classes > 2 or has_cost or has_clipped:
+        np.testing.assert_array_equal(bound, own)
+        return
+    w = weight * 0.3
+    p = expit(margin)
+    expected = (own - w) * (p - 0.5) / margin / (p * (1 - p)) + w
+    np.testing.assert_allclose(bound, expected, rtol=1e-9, atol=1e-12)
+    assert (bound[weight > 0] > own[weight > 0]).any()
 
 
 @pytest.mark.parametrize("n_classes", [3, 7])

@@ -541,4 +541,6 @@ class ABPP:
         centre, weight = self.proximal
         if centre is self._anchor and (self._rounds - 1) % self.rounds_per_iteration == 0:
             centre = None  # in the first round of an iteration that is the point itself
-        return point.gradient(self.multipliers, centre, weight)
+        # With no multiplier at work a booster's fit is the library's own.
+        majorised = self.lazy and bool(self.multipliers.any())
+        return point.gradient(self.multipliers, centre, weight, majorised=majorised)
