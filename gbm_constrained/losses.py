@@ -461,7 +461,8 @@ class BinaryKernel:
         """Write the curvature of a parabola above each row's convex kernel; see the module."""
         z = np.multiply(labels, margin, out=hess)
         middle = np.abs(z) < FLAT
-        np.divide(0.5 - a, z, out=z, where=~middle)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.divide(0.5 - a, z, out=z)
         z[middle] = 0.25
         hess *= cls.look_up(t, t.curvature, codes, labels)
 
