@@ -356,6 +356,18 @@ def test_trade_off_draws_one_line_per_series(points):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("misses", "alarms")
 
 
+@pytest.mark.parametrize("axes", [("value", "accuracy"), ("accuracy", "value")])
+def test_bounds_are_drawn_across_the_axis_of_what_they_bound(axes):
+    ax = plot_tradeoff(curve(), x=axes[0], y=axes[1])
+    ends = [
+        np.column_stack(line.get_data()) for line in ax.get_lines() if len(line.get_xdata()) == 2
+    ]
+    dotted = [
+        e for e, line in zip(ends, ax.get_lines(), strict=False) if line.get_linestyle() == ":"
+    ]
+    assert [set(e[:, axes.index("value")]) for e in dotted] == [{0.1}, {0.2}]
+
+
 def test_trade_off_of_one_series_needs_no_legend(points):
     ax = plot_tradeoff(points, x="misses", y="alarms", bound=None)
     assert_line(ax.get_lines()[0], points["misses"], points["alarms"])

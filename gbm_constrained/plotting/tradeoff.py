@@ -112,7 +112,8 @@ class TradeoffDisplay:
             Columns for the axes. Where a column has its interval in two others, such as
             ``value_low`` and ``value_high``, that is drawn as a bar.
         bound : str, default="bound"
-            Column with the bounds of `x`, each a dotted line; None for no lines.
+            Column with the bounds of `x` (of `y`, where that is ``"value"``), each a dotted line;
+            None for no lines.
         series : str, default=None
             Column that tells which points belong to one line. By default these are the points of
             one rule, where the curve tells its rules.
@@ -139,7 +140,8 @@ class TradeoffDisplay:
         outline = [effects.withStroke(linewidth=2.5, foreground="white")]  # on top of lines
         for i, value in enumerate(() if bound is None else np.unique(curve[bound].dropna())):
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
-            ax.axvline(value, label="bounds" if i == 0 else None, **dotted)
+            line = ax.axhline if y == "value" else ax.axvline
+            line(value, label="bounds" if i == 0 else None, **dotted)
         for i, (name, group) in enumerate(self._series(series)):
             style = {
                 "color": COLOURS[i % len(COLOURS)],
