@@ -42,10 +42,10 @@ p)`` thus becomes ``S c(z)`` as long as the kernel is convex (no expected cost, 
 the curvature of the parabola that touches ``log(1 + exp(z))`` here and is nowhere below it
 (Jaakkola and Jordan, "Bayesian parameter estimation via variational methods", 2000, eq. 7).
 Measured on Credit (284,807 rows, the source paper's first six sets, learning rates .02 to .90,
-both libraries): false alarms out of fold where 12 % of frauds are missed are between .004 and .019,
-and were between .005 and .80, with little change at rates below .1. For softmax scores a bound for
-all of them at once is several times too steep; that of each alone cost Dry Bean one to three points
-of accuracy.
+both libraries): false alarms out of fold where 12 % of frauds are missed are between .004 and
+.019, and were between .005 and .80, with little change at rates below .1. For softmax scores a
+bound for all of them at once is several times too steep; that of each alone cost Dry Bean one to
+three points of accuracy.
 
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
