@@ -565,7 +565,7 @@ class Point:
         anchor: Array | None = None,
         inverse_tau: float | Float = 0.0,
         *,
-        majorised: bool = False,
+        learning_rate: float = 0.0,
     ) -> tuple[Array, Array]:
         """Gradient and Hessian majoriser of each row, multiplied by W.
 
@@ -577,9 +577,9 @@ class Point:
             Centre of the proximal term; the margin itself by default.
         inverse_tau : float or ndarray of shape (n_cells,), default=0
             1 / tau, of all rows or of the rows of each cell.
-        majorised : bool, default=False
-            Whether the Hessian of a convex kernel of a binary margin is that of a parabola above,
-            which no step overshoots, rather than its own; see :mod:`gbm_constrained.losses`.
+        learning_rate : float, default=0
+            Share of a Newton step that is taken: the Hessian of a convex kernel of a binary margin
+            is then large enough for that not to overshoot, see :mod:`gbm_constrained.losses`.
 
         Returns
         -------
@@ -589,7 +589,7 @@ class Point:
         lag = self.lagrangian
         t = lag.tables(multipliers)
         _, has_cost, has_clipped = t.parts
-        is_parabola = majorised and not has_cost and not has_clipped
+        is_bounded = learning_rate > 0 and not has_cost and not has_clipped
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
         is_proximal = bool(proximal.any())
         if not lag._several_views:
@@ -604,10 +604,10 @@ class Point:
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
                 lag.codes(rows), t, lag.cap, grad, hess,
             )  # fmt: skip
-            if is_parabola and isinstance(lag.kernel, BinaryKernel):
-                lag.kernel.parabola(
+            if is_bounded and isinstance(lag.kernel, BinaryKernel):
+                lag.kernel.bounded_hessian(
                     lag._probability[rows], self.margin[rows], lag._labels[rows],
-                    lag.codes(rows), t, hess,
+                    lag.codes(rows), t, learning_rate, hess,
                 )  # fmt: skip
             if is_proximal:
                 pull = lag.kernel.look_up(t, proximal, lag.codes(rows), lag._labels[rows])

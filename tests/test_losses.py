@@ -266,37 +266,40 @@ def test_the_softmax_hessian_bounds_each_second_derivative(n_classes, parts):
 @settings(max_examples=300, deadline=None)
 @given(
     margin=st.floats(-30, 30), step=st.floats(-60, 60), y=st.integers(0, 1),
-    target=st.lists(st.floats(0, 50), min_size=2, max_size=2), narrow=st.booleans(),
+    target=st.lists(st.floats(0.01, 50), min_size=2, max_size=2), rate=st.floats(0.01, 1),
+    narrow=st.booleans(),
 )  # fmt: skip
-def test_a_parabola_is_above_the_convex_kernel(margin, step, y, target, narrow):
-    """It touches the kernel where it is taken, and no other score is better than it says."""
+def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rate, narrow):
+    """A shrunken step is never worse than none; at rate one a parabola is above the kernel."""
     dtype = np.dtype(np.float32 if narrow else np.float64)
     t = KernelTables(
         np.array([target, target]), np.zeros((2, 2)), np.zeros(2), np.arange(2), dtype
     )
     codes, labels = np.array([y]), BinaryKernel.encode(np.array([y]), dtype)
 
-    def at(score):
+    def at(score, rate=1.0):
         scores = np.array([score], dtype=dtype)
-        a, grad, hess = (np.empty(1, dtype=dtype) for _ in range(3))
+        a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
         BinaryKernel.link(scores, labels, a)
         value = BinaryKernel.value(a, scores, labels, codes, t, np.inf)
-        BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, hess)
-        own = hess.copy()
-        BinaryKernel.parabola(a, scores, labels, codes, t, hess)
+        BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, own)
+        BinaryKernel.bounded_hessian(a, scores, labels, codes, t, rate, hess)
         return float(value[0]), float(grad[0]), float(own[0]), float(hess[0])
 
     value, slope, own, curvature = at(margin)
-    there = at(margin + step)[0]
-    rounding = 200 * np.finfo(dtype).eps * (1.0 + sum(target)) * (1.0 + abs(margin) + step**2)
-    assert there <= value + slope * step + curvature * step**2 / 2 + rounding
-    assert own * (1 - 1e-3) - rounding <= curvature <= sum(target) / 4 * (1 + 1e-3)
-    # The least such curvature: at the mirrored score both are equal.
-    mirrored = at(-margin)[0]
-    assert mirrored == pytest.approx(
-        value - 2 * margin * slope + 2 * curvature * margin**2,
-        abs=1e-2 * (1 + abs(margin)) if narrow else 1e-3,
-    ) or target == [0.0, 0.0]
+    rounding = (
+        200 * float(np.finfo(dtype).eps) * (1.0 + sum(target)) * (1.0 + abs(margin) + step**2)
+    )
+    assert at(margin + step)[0] <= value + slope * step + curvature * step**2 / 2 + rounding
+    # No smaller curvature would do: the parabola touches at the mirrored score again.
+    there = value - 2 * margin * slope + 2 * curvature * margin**2
+    assert at(-margin)[0] == pytest.approx(there, rel=1e-3, abs=1e-2 + rounding)
+    shrunken = at(margin, rate)[3]
+    assert shrunken >= own * (1 - 1e-3)
+    assert shrunken >= rate * curvature * (1 - 1e-3)
+    assert shrunken <= max(own, rate * curvature) * (1 + 1e-3)
+    if shrunken > 0:
+        assert at(margin - rate * slope / shrunken)[0] <= value + rounding * (1 + value)
 
 
 def gap(rows):

@@ -542,5 +542,6 @@ class ABPP:
         if centre is self._anchor and (self._rounds - 1) % self.rounds_per_iteration == 0:
             centre = None  # in the first round of an iteration that is the point itself
         # With no multiplier at work a booster's fit is the library's own.
-        majorised = self.lazy and bool(self.multipliers.any())
-        return point.gradient(self.multipliers, centre, weight, majorised=majorised)
+        own = not self.lazy or not self.multipliers.any()
+        rate = 0.0 if own else 1.0 - (1.0 - self.progress) ** (1.0 / self.rounds_per_iteration)
+        return point.gradient(self.multipliers, centre, weight, learning_rate=rate)
