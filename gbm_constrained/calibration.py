@@ -371,8 +371,9 @@ class _Linear:
         decisions, cells = self.decisions, self.decisions.cells
         counts = cells.in_objective & (cells.labels >= 0)
         counts[cells.views[0].cells.stop :] = False
-        total = decisions.mass[counts].sum()
-        share = np.where(counts, 1.0 / total if total > 0 else 0.0, 0.0)
+        cost = np.where(counts, cells.class_weight[cells.labels], 0.0)
+        total = cost @ decisions.mass
+        share = cost / total if total > 0 else np.zeros_like(cost)
         wrong = np.arange(decisions.n_classes) != cells.labels[:, None]
         return sparse.csr_array((share[:, None] * wrong).reshape(1, -1))
 

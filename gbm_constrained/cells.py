@@ -151,6 +151,9 @@ class Cells:
         Number of those with a positive weight: a weight of zero leaves a row out.
     in_objective : ndarray of shape (n_cells,), bool
         Whether a cell holds training rows, rather than those of a further data set.
+    class_weight : ndarray of shape (n_classes,)
+        How much an error on each class counts where decisions are chosen; ones, unless set to what
+        the objective gives to the classes. Rates know nothing of it.
 
     Raises
     ------
@@ -167,6 +170,7 @@ class Cells:
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
+        self.class_weight = np.ones(rows.classes.size)
         self.reduce_sum = reduce_sum
         base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         keys_of_views: list[list[Key]] = []

@@ -99,6 +99,11 @@ def _product(a: Float | None, b: Float | None) -> Float | None:
     return a * b
 
 
+def _of_rows(factors: Float, y: Codes) -> Float | None:
+    """Each row's factor, or None if all are one."""
+    return None if (factors == 1.0).all() else factors[y]
+
+
 class Trained(Protocol):
     """A booster that the library has trained, as far as its constrained fit looks into it.
 
@@ -252,11 +257,13 @@ class ConstrainedFit:
             )
         self.weight = weight if self.kept is None or weight is None else weight[self.kept[:n]]
         # As the library holds them, in single precision: gradients are then equal to its own.
-        library_weight = _product(self.weight, self._factor(library_factor))
+        of_library, of_objective = map(self._factors, (library_factor, objective_factor))
+        self._class_weight = of_library * of_objective
+        library_weight = _product(self.weight, _of_rows(of_library, self.y))
         self.library_weight = (
             None if library_weight is None else library_weight.astype(np.float32).astype(float)
         )
-        row_weight = _product(self.library_weight, self._factor(objective_factor))
+        row_weight = _product(self.library_weight, _of_rows(of_objective, self.y))
         try:
             self._cells, self._reported = self._compile(self._rows)
         except ValueError as error:
@@ -326,7 +333,9 @@ class ConstrainedFit:
         self, rows: Rows, like: CompiledConstraints | None = None
     ) -> tuple[Cells, CompiledConstraints]:
         """Compile the constraints, those that are always met without rows."""
-        return compile_constraints(self.options.constraints, rows, like=like, idle=self._idle)
+        found = compile_constraints(self.options.constraints, rows, like=like, idle=self._idle)
+        found[0].class_weight = self._class_weight
+        return found
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
@@ -598,10 +607,10 @@ class ConstrainedFit:
         shares = [share] * n if n else [share, 1.0 - share]
         return parts_by_cell(rows, cells, shares, self._random)
 
-    def _factor(self, factor: FactorOfClass | None) -> Float | None:
-        """Each row's factor, or None if all are one."""
+    def _factors(self, factor: FactorOfClass | None) -> Float:
+        """Each class's factor in the objective, (n_classes,)."""
         if factor is None:
-            return None
+            return np.ones(self.classes.size)
         values = np.asarray(factor(self.classes, self.y), dtype=np.float64)
         if not (np.isfinite(values) & (values > 0)).all():
             raise ValueError(
@@ -609,7 +618,7 @@ class ConstrainedFit:
                 f"the factors {values.tolist()}: under constraints they must be positive. Use "
                 f"sample_weight=0 to leave rows out."
             )
-        return None if (values == 1.0).all() else values[self.y]
+        return values
 
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
@@ -791,7 +800,9 @@ class ConstrainedFit:
         functionals = unseen.functionals(margin, unseen.counts(decisions))
         excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
         among = options.iterate == "best"
-        if not (self.is_idle and excess.max(initial=0.0) <= 0.0):
+        # Errors decide about a threshold only where a rule stands in the way of the model's own.
+        at_rest = self.is_idle or not (among or self.solver.multipliers.any())
+        if not at_rest or excess.max(initial=0.0) > 0.0:
             choice = choose(unseen, after, rounds, R, among_prefixes=among)
             margin = after(choice.rounds)
             decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)

@@ -120,8 +120,12 @@ def measured(problem, cells, compiled, shift, bounds=None):
     if bounds is not None:
         violations = compiled.rates(statistics) - bounds
     excess = max(0.0, violations.max(initial=0.0))
+    labelled = problem.y >= 0
+    weight = cells.class_weight[problem.y] * labelled
+    weight = weight if problem.weight is None else weight * problem.weight
+    wrong = lagrangian.kernel.predicted(problem.margin + shift) != problem.y
     return (
-        lagrangian.error(statistics),
+        weight @ wrong / weight.sum(),
         excess if excess > 1e-12 else 0.0,
         compiled.functionals(statistics),
     )
@@ -142,11 +146,18 @@ def every_threshold(problem, cells, compiled, bounds=None):
 
 
 @random(60)
-@given(seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans())
-def test_threshold_by_trying_all(seed, weighted, many, monitor):
-    """Any rules, in several views, with rows of another data set that have no labels."""
+@given(
+    seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
+    class_weight=st.sampled_from([1.0, 0.2, 30.0]),
+)  # fmt: skip
+def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight):
+    """Any rules, in several views, with rows of another data set that have no labels.
+
+    Errors on the classes may count differently, as they do in the objective.
+    """
     problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
+    cells.class_weight[1] = class_weight
     assert len(cells.views) > many
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     error, excess, functionals = measured(problem, cells, compiled, found.value)

@@ -185,7 +185,7 @@ def test_true_ends_training_with_the_iteration(library, measure_on, phase, round
 @pytest.mark.parametrize("answer", [None, 0, 1, "yes", np.float64(1.0), False, np.False_, [True]])
 def test_only_true_ends_training(library, answer, binary):
     model = fit_at(
-        library, binary, [fnr() <= 0.3], "train", constraint_callbacks=[lambda state: answer]
+        library, binary, [fnr() <= 0.2], "train", constraint_callbacks=[lambda state: answer]
     )
     assert model.history_["rounds"].iloc[-1] == ROUNDS
 

@@ -413,6 +413,38 @@ def test_optimism_is_what_boosters_lose_and_more_rows_leave(library, measure_on,
     np.testing.assert_array_equal(scouts.optimism(99)[0], higher)
 
 
+def rare(rng, n):
+    """Two per cent of positives."""
+    X = rng.normal(size=(n, 5))
+    return X, (X[:, 0] + 0.7 * X[:, 1] + 0.8 * rng.normal(size=n) > 3.0).astype(int)
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", [None, "high_probability"])
+def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, guarantee):
+    """Where frauds count forty times, no threshold undoes it as far as the rule leaves room."""
+    X, y = rare(np.random.default_rng(0), 6000)
+    X_new, y_new = rare(np.random.default_rng(1), 60_000)
+    model = CLASSIFIERS[library](
+        constraints=[fpr() <= 0.05], n_estimators=40, scale_pos_weight=(y == 0).sum() / y.sum(),
+        measure_on="crossfit", guarantee=guarantee, max_depth=3, n_jobs=1,
+    )  # fmt: skip
+    decided = model.fit(X, y).predict(X_new)
+    assert decided[y_new == 0].mean() <= 0.06
+    assert decided[y_new == 1].mean() >= 0.6  # .29 where all errors count alike
+
+
+@BOTH
+def test_thresholds_stay_where_the_rule_is_met_with_room(library, table):
+    """The constant model that a fit begins with misses all: the rule has been at work."""
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [fnr() <= 0.95], measure_on="crossfit")
+    model.fit(X, y)
+    assert model.history_["multiplier[fnr <= 0.95]"].any()
+    assert not model.history_["multiplier[fnr <= 0.95]"].iloc[-1]
+    assert not model.shift_.any()
+
+
 def population(rng, n):
     """Labels that the second group's features say less of."""
     group, X = rng.integers(0, 2, n), rng.normal(size=(n, 6))
