@@ -692,15 +692,26 @@ class ConstrainedFit:
         best = self.options.iterate == "best"
         return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
 
-    def mixture(self, margin: Array, rounds: int) -> pd.DataFrame:
-        """Choose the prefixes that a randomised classifier draws from: rounds and probability."""
-        records = self._prefixes(self._statistics(margin), rounds)
-        if self.measurement is not None:
-            seen = self.measurement.solver.history
-            seen = [r for r in seen if 0 < r.rounds <= rounds]
-            if not seen and self.unseen is not None and self.scouts is not None:
-                self.unseen.measure(rounds, self.scouts.held_margin(rounds))
-            records = seen or records
+    def mixture(
+        self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
+    ) -> pd.DataFrame:
+        """Choose the prefixes that a randomised classifier draws from: rounds and probability.
+
+        Parameters
+        ----------
+        margin : ndarray
+            Scores of the training rows under the whole ensemble.
+        rounds : int
+            Its boosting rounds.
+        margins : callable
+            Scores of unseen rows after some rounds. What is measured on such rows is chosen by
+            them.
+        """
+        if self.measurement is None:
+            records = self._prefixes(self._statistics(margin), rounds)
+        else:
+            assert self.unseen is not None
+            records = self._unseen_prefixes(margins(self.unseen, rounds), rounds)
         errors, violations = _outcomes(records)
         chosen, probability = prefix_mixture(errors, violations)
         self._mixed = probability @ violations[chosen]
@@ -726,10 +737,30 @@ class ConstrainedFit:
         """Cell statistics of the training rows."""
         return self.solver.lagrangian.at(margin).statistics()
 
-    def _prefixes(self, statistics: CellStatistics, rounds: int) -> list[Record]:
-        """List the records of all prefixes of one round or more, up to `rounds`."""
-        before = [r for r in self.solver.history if 0 < r.rounds < rounds]
-        return [*before, self._record(statistics, rounds)]
+    def _prefixes(
+        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+    ) -> list[Record]:
+        """List the records of all prefixes of one round or more, up to `rounds`.
+
+        The statistics are those after `rounds`, of the rows of `solver`: by default the one of
+        this fit.
+        """
+        solver = solver or self.solver
+        before = [r for r in solver.history if 0 < r.rounds < rounds]
+        return [*before, self._record(statistics, rounds, solver)]
+
+    def _unseen_prefixes(self, margin: Array, rounds: int) -> list[Record]:
+        """List the records of all prefixes on the unseen rows, whose last scores are given."""
+        assert self.measurement is not None
+        assert self.unseen is not None
+        leader = self.measurement.solver
+        statistics = leader.lagrangian.at(margin).statistics()
+        *before, whole = self._prefixes(statistics, rounds, leader)
+        # The others were to meet the bounds that the iteration before them had aimed at.
+        start = before[-1] if before else leader.history[0]
+        whole = replace(whole, bounds=self.measurement.bounds_after(start))
+        self.unseen.functionals_in[rounds] = whole.functionals
+        return [*before, whole]
 
     def _seen(self, rounds: int) -> Record | None:
         """Record of a model that an outer iteration began with, before the dual step.
@@ -749,9 +780,12 @@ class ConstrainedFit:
                 )
         return None
 
-    def _record(self, statistics: CellStatistics, rounds: int) -> Record:
-        """State of the solver after some rounds, which end no outer iteration."""
-        solver, lagrangian = self.solver, self.solver.lagrangian
+    def _record(
+        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+    ) -> Record:
+        """State of a solver after some rounds, which begin no outer iteration."""
+        solver = solver or self.solver
+        lagrangian = solver.lagrangian
         trained_in = [r for r in solver.history if r.rounds < rounds]
         last = trained_in[-1] if trained_in else solver.history[-1]
         functionals = lagrangian.constraints.functionals(statistics)
@@ -859,7 +893,7 @@ class ConstrainedFit:
         elif self.options.iterate in ("best", "randomized") or self._swings(rounds):
             margin = trained.margin(rounds) if margin is None else margin
             if self.options.iterate == "randomized":
-                prefixes = self.mixture(margin, rounds)
+                prefixes = self.mixture(margin, rounds, held_margin)
             else:
                 kept = self.prefix_rounds(margin, rounds)
         for held in self.evaluation_sets:
@@ -910,7 +944,8 @@ class ConstrainedFit:
         errors = np.array([records[t].error for t in prefixes["rounds"]])
         error = float(prefixes["probability"].to_numpy() @ errors)
         self._final = replace(self._final, functionals=self._functionals, error=error)
-        for held in (*self.evaluation_sets, *([self.unseen] if self.unseen else [])):
+        # Each once, also one that is watched: the mean takes the place of a value it is made of.
+        for held in {*self.evaluation_sets, *([self.unseen] if self.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
         last = self.evaluation_sets[-1:] or ([self.unseen] if self.unseen else [])
         for held in last:  # of a mean over models there are no intervals here

@@ -31,6 +31,7 @@ from gbm_constrained.checkpointing import CheckpointFile, State
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.solvers import ABPP
+from gbm_constrained.solvers.abpp import Record
 
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
@@ -168,8 +169,11 @@ class Measurement:
         """Begin an outer iteration: a dual step at the scores that the unseen rows now have."""
         self.solver.begin_iteration(self.solver.lagrangian.at(margin))
         self.schedule.append(self.solver.multipliers)
-        if self.aim is not None:
-            self.solver.bounds = self.aim(self.solver.history[-1].functionals)
+        self.solver.bounds = self.bounds_after(self.solver.history[-1])
+
+    def bounds_after(self, record: Record) -> Float:
+        """Bounds that the outer iteration of a record aims at, which the next one finds."""
+        return self.solver.bounds if self.aim is None else self.aim(record.functionals)
 
     def restore(self, state: State) -> None:
         """Take over the state of the solver, and with it the schedule."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import lightgbm as lgb
 import numpy as np
@@ -25,6 +26,7 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
+from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 
 # --- the choice by itself -----------------------------------------------------------------------
@@ -432,6 +434,57 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     excess = (fitted.constraint_report_.train - fitted.constraint_report_.bound).max()
     assert excess == pytest.approx(max(0.0, interior(None, violations, slack=True)), abs=1e-6)
     assert f"by {excess:.3g}." in str(told[0].message)
+
+
+@BOTH
+@pytest.mark.parametrize("measured", ["crossfit", "holdout", "watched"])
+@pytest.mark.parametrize(
+    ("n", "bounds", "draws"), [(6, (1.0, 0.9), 1), (6, (0.25, 0.1), 2), (7, (0.25, 0.1), 2)]
+)
+def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
+    library, measured, n, bounds, draws, problem, monkeypatch
+):
+    """It begins no iteration of the boosters; an evaluation set has seen it where it ends one.
+
+    The mixture and its rates are those of decisions that are counted here.
+    """
+    X, y, _, held, given = split(problem)
+    watched = measured == "watched"
+    given = {"eval_set": given["eval_set"]} if watched else {}
+    fits = []
+    conclude = ConstrainedFit.conclude
+
+    def remember(self, *arguments):
+        fits.append(self)
+        return conclude(self, *arguments)
+
+    monkeypatch.setattr(ConstrainedFit, "conclude", remember)
+    options = {"n_estimators": n, "rounds_per_iteration": 3, "learning_rate": 0.1}
+    options["measure_on"] = "holdout" if watched else measured
+    lengths = sorted({3, 6, n})
+    rules = [fnr() <= bounds[0], fpr() <= bounds[1]]
+    fitted = make(library, rules, iterate="randomized", random_state=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleConstraintsWarning)
+        fitted.fit(X, y, **given, **quiet(library))
+    if watched:
+        labels = held[1]
+        decided = [fitted.predict(held[0], **first(library, r)) for r in lengths]
+    else:
+        scouts = fits[-1].scouts
+        labels = y[scouts.measurement.rows]
+        decided = [(scouts.held_margin(r) > 0).astype(int) for r in lengths]
+    rates = np.array([[np.mean(d[labels == 1] == 0), d[labels == 0].mean()] for d in decided])
+    errors = np.array([np.mean(d != labels) for d in decided])
+    chosen, probability = prefix_mixture(errors, rates - bounds)
+    assert chosen.size == draws
+    assert lengths[chosen[-1]] == n, "another prefix is better, so that nothing is proved"
+    assert fitted.prefixes_["rounds"].tolist() == [lengths[t] for t in chosen]
+    np.testing.assert_allclose(fitted.prefixes_["probability"], probability, atol=1e-6)
+    expected = probability @ rates[chosen]
+    np.testing.assert_allclose(fitted.constraint_report_.held_out, expected, atol=1e-6)
+    last = fitted.history_.iloc[-1]
+    np.testing.assert_allclose([last[f"held_out[{r}]"] for r in rules], expected, atol=1e-6)
 
 
 @BOTH
