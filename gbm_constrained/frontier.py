@@ -25,6 +25,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from gbm_constrained.audit import Audit, audit
+from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.decision import Estimate
 from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
@@ -49,6 +50,7 @@ def tradeoff_curve(
     X_test: Any = None,
     y_test: Any = None,
     sensitive_features_test: Any = None,
+    sample_weight_test: Any = None,
     level: float = 0.95,
     **fit_params: Any,
 ) -> pd.DataFrame:
@@ -68,13 +70,14 @@ def tradeoff_curve(
         Bounds, in any order.
     constraint : callable, default=None
         Maps a bound to a constraint or several, such as ``lambda b: fnr() <= b``. By default the
-        estimator's own constraint, which must be one, with its bound replaced.
+        estimator's own constraint, which must be one, with its bound replaced. Of several, the
+        first one whose bound changes tells what is loose and what is tight.
     sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
         As in the estimator's ``fit``.
-    X_test, y_test, sensitive_features_test : default=None
-        Rows held out, that the models are measured on. By default these are the rows that the fit
-        itself holds out: those of its certificates, an ``eval_set`` in `fit_params`, or those its
-        multipliers were moved by, out of fold.
+    X_test, y_test, sensitive_features_test, sample_weight_test : default=None
+        Rows held out, that the models are measured on, and their weights in all rates. By default
+        these are the rows that the fit itself holds out: those of its certificates, an
+        ``eval_set`` in `fit_params`, or those its multipliers were moved by, out of fold.
     level : float, default=0.95
         Level of the intervals on test rows; those of a fit's own rows are at 0.95.
     **fit_params
@@ -101,7 +104,8 @@ def tradeoff_curve(
     Raises
     ------
     TypeError, ValueError
-        If there is no constraint to bound, or something that ``fit`` refuses.
+        If there is no constraint to bound, if arguments of test rows lack the rows, or something
+        that ``fit`` refuses.
 
     See Also
     --------
@@ -114,23 +118,34 @@ def tradeoff_curve(
     bound by this table, and then report the model's rate, needs rows used for neither.
     """
     rule = _rule_of(estimator, constraint)
-    values = [float(bound) for bound in bounds]
-    if not values:
-        raise ValueError("bounds is empty: give at least one.")
+    values = _sorted_bounds(bounds)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together: give both, or neither.")
+    of_test = {
+        "sensitive_features": sensitive_features_test,
+        "sample_weight": sample_weight_test,
+    }
+    for name, given in of_test.items():
+        if X_test is None and given is not None:
+            raise ValueError(
+                f"{name}_test is of test rows, and there are none: give X_test and y_test as "
+                f"well, or leave it out."
+            )
+    if X_test is not None:  # before anything is trained
+        check_weight(sample_weight_test, as_labels(y_test, "y_test").size, "sample_weight_test")
     if sensitive_features is not None:
         fit_params["sensitive_features"] = sensitive_features
-    values.sort(reverse=rule(values[0])[0].sense == "<=")
-    tables: list[pd.DataFrame] = []
-    start = None
-    if len({len(rule(bound)) for bound in values}) > 1:
+    made = [rule(value) for value in values]
+    if len({len(rules) for rules in made}) > 1:
         raise ValueError(
             "constraint makes different numbers of rules of these bounds: let it return the same "
             "rules for each, with other bounds."
         )
-    for bound in values:
-        rules = rule(bound)
+    if _loosens(made[0], made[-1]):
+        made.reverse()
+    tables: list[pd.DataFrame] = []
+    start = None
+    for rules in made:
         model = clone(estimator).set_params(constraints=list(rules))
         if start is not None:
             model.set_params(initial_multipliers=start)
@@ -142,8 +157,7 @@ def tradeoff_curve(
         if X_test is None:
             unseen = _measured_by_fit(report, model.unseen_accuracy_)
         else:
-            test = X_test, y_test, rules
-            found = audit(model, *test, sensitive_features=sensitive_features_test, level=level)
+            found = audit(model, X_test, y_test, rules, level=level, **of_test)
             unseen = _measured_by_audit(found)
         shift = getattr(model, "shift_", np.zeros(1))
         own = {
@@ -157,6 +171,33 @@ def tradeoff_curve(
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
         tables.append(pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
     return pd.concat(tables, ignore_index=True)
+
+
+def _sorted_bounds(bounds: Sequence[float]) -> list[float]:
+    """Bounds as numbers, from the smallest to the largest."""
+    try:
+        values = sorted(float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds must be a sequence of numbers, got {bounds!r}: give a list of them, such as "
+            f"[0.1, 0.05], also of a single one."
+        ) from None
+    if not values:
+        raise ValueError("bounds is empty: give at least one.")
+    return values
+
+
+def _loosens(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
+    """Whether rules allow more at the largest value than at the smallest.
+
+    The first rule whose bound changes tells, for a rule may be bounded by the value or by one
+    minus it, and others may stay as they are. Where none changes, the sense of the first rule
+    does.
+    """
+    for before, after in zip(first, last, strict=True):
+        if before.bound != after.bound:
+            return after.sign * (after.bound - before.bound) > 0.0
+    return first[0].sense == "<="
 
 
 def _rule_of(

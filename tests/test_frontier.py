@@ -9,7 +9,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from sklearn.svm import LinearSVC
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr, fpr
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    fnr,
+    fpr,
+    recall,
+)
 from gbm_constrained.audit import audit
 from gbm_constrained.certificates import minimum_rows, umbrella_threshold
 from gbm_constrained.frontier import CURVE_COLUMNS, np_roc_band, tradeoff_curve
@@ -207,6 +213,27 @@ def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data
         assert row.rounds == 12
 
 
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [
+        (lambda b: [fpr() <= 0.9, recall() >= b], [0.5, 0.7, 0.9]),
+        (lambda b: [recall() >= 0.1, fpr() <= b], [0.9, 0.7, 0.5]),
+        (lambda b: fpr() <= 1 - b, [0.5, 0.7, 0.9]),
+        (lambda b: recall() >= 1 - b, [0.9, 0.7, 0.5]),
+        (lambda b: [recall() >= b, fpr() <= b], [0.5, 0.7, 0.9]),  # the first one tells
+        (lambda b: b * fpr() <= 0.1, [0.9, 0.7, 0.5]),  # no bound changes: the sense tells
+        (lambda b: b * recall() >= 0.1, [0.5, 0.7, 0.9]),
+    ],
+)
+def test_the_rule_that_changes_tells_which_bounds_are_loose(data, constraint, values):
+    """Whichever of several it is, and whether its bound grows or falls with the value."""
+    model = booster(measure_on="train").set_params(n_estimators=2)
+    curve = tradeoff_curve(model, *data[:2], [0.9, 0.5, 0.7], constraint=constraint)
+    made = [constraint(value) for value in values]
+    rules = [rule for each in made for rule in (each if isinstance(each, list) else [each])]
+    assert curve["constraint"].tolist() == [str(rule) for rule in rules]
+
+
 def test_the_accuracy_of_a_fit_is_that_on_its_unseen_rows(data):
     X, y, X_held, y_held = data
     model = booster(constraints=[fnr() <= 0.1, fpr() <= 0.5])
@@ -240,6 +267,35 @@ def test_rows_held_out_are_audited(data, library):
     )
 
 
+def test_rows_held_out_count_by_their_weights(data):
+    X, y, X_test, y_test = data
+    model = booster(constraints=fnr() <= 0.2, measure_on="train")
+    weight = np.random.default_rng(0).integers(0, 4, y_test.size)
+    test = {"X_test": X_test, "y_test": y_test}
+    curve = tradeoff_curve(model, X, y, [0.2], **test, sample_weight_test=weight)
+    missed = model.fit(X, y, verbose=False).predict(X_test) == 0
+    positive = y_test == 1
+    by_hand = weight[missed & positive].sum() / weight[positive].sum()
+    assert curve["value"][0] == pytest.approx(by_hand)
+    right = np.average(missed != positive, weights=weight)
+    assert curve["accuracy"][0] == pytest.approx(right)
+    assert tradeoff_curve(model, X, y, [0.2], **test)["value"][0] != pytest.approx(by_hand)
+
+
+def test_weights_of_rows_held_out_are_checked_before_training(data, monkeypatch):
+    X, y, X_test, y_test = data
+    model = booster(constraints=fnr() <= 0.2)
+    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    for weight, match in ((np.ones(3), "each of the 200 rows"), (-np.ones(200), "non-negative")):
+        with pytest.raises(ValueError, match=rf"sample_weight_test must.*{match}"):
+            tradeoff_curve(
+                model, X, y, [0.2], X_test=X_test, y_test=y_test, sample_weight_test=weight
+            )
+    for name in ("sample_weight_test", "sensitive_features_test"):
+        with pytest.raises(ValueError, match=f"{name} is of test rows.*give X_test and y_test"):
+            tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
+
+
 def test_what_a_curve_refuses(data):
     X, y = data[:2]
     with pytest.raises(ValueError, match="has 2 constraints"):
@@ -247,6 +303,9 @@ def test_what_a_curve_refuses(data):
     model = booster(constraints=fnr() <= 0.1)
     with pytest.raises(ValueError, match="bounds is empty"):
         tradeoff_curve(model, X, y, [])
+    for bounds, shown in ((0.1, "0.1"), (None, "None"), (["low"], r"\['low'\]")):
+        with pytest.raises(ValueError, match=f"bounds must be a sequence.*got {shown}: give a"):
+            tradeoff_curve(model, X, y, bounds)
     with pytest.raises(ValueError, match="belong together"):
         tradeoff_curve(model, X, y, BOUNDS, X_test=X)
     with pytest.raises(TypeError, match="lambda b"):
