@@ -24,8 +24,8 @@ from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_
 from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
+    ABOUT_LABELS,
     MISSING,
-    ClassPosition,
     Column,
     Constraint,
     DataSet,
@@ -34,7 +34,6 @@ from gbm_constrained.rates import (
     Gap,
     Grouped,
     Judged,
-    Label,
     Overall,
     Predicted,
     Quotient,
@@ -395,7 +394,7 @@ class _Compiler:
         cells = self.cells
         count, labels = cells.count[view.cells], cells.labels[view.cells]
         taken = (*term.rows, *term.on)
-        about_labels = [s for s in taken if isinstance(s, (Label, ClassPosition, Judged))]
+        about_labels = [s for s in taken if isinstance(s, ABOUT_LABELS)]
         inside = cells.select(view, [s for s in taken if s not in about_labels])
         if cells.rows.sources and not any(isinstance(s, DataSet) for s in term.on):
             inside &= cells.in_objective[view.cells]

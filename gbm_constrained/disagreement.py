@@ -14,7 +14,8 @@ DerSimonian and Laird, "Meta-analysis in clinical trials", 1986).
 The model returned may also be of another kind than they are: where leaves need so many rows that
 boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
 its own training rows errors are at their fewest (:func:`broken_in_training`). Of gaps of error
-rates that is not so: there what the folds' boosters lost on unseen rows is added.
+rates that is not so: there what the folds' boosters lost on unseen rows is added. Nor is it of
+shares of predictions, which trees that learn labels by heart move either way.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def broken_in_training(
         Its decisions on the training rows.
     optimism : ndarray of shape (m,), default=None
         How much higher rows of constraints are taken to be on unseen rows, for those that reward
-        all errors.
+        all errors and those that look at no label; NaN where it is not known, and None if nowhere.
 
     Returns
     -------
@@ -143,12 +144,56 @@ def broken_in_training(
     """
     told, b = ~compiled.rewards_errors, compiled.b
     if optimism is not None:
-        told = told | compiled.rewards_all_errors
-        b = np.where(compiled.rewards_all_errors, b - optimism, b)
+        moved = compiled.rewards_all_errors | of_predictions(compiled)
+        moved &= compiled.rewards_errors & np.isfinite(optimism)
+        told = told | moved
+        b = np.where(moved, b - optimism, b)
     broken = np.zeros(len(compiled.constraints), dtype=bool)
     beyond = rows_beyond(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
     broken[compiled.owner[beyond & told]] = True
     return broken
+
+
+def of_predictions(compiled: CompiledConstraints) -> Bool:
+    """Whether rows of constraints look at predictions alone, such as those on selection rates."""
+    rules = np.array([c.is_of_predictions for c in compiled.constraints], dtype=bool)
+    return np.asarray(rules[compiled.owner])
+
+
+def optimism_of_boosters(
+    compiled: CompiledConstraints,
+    cells: Cells,
+    training: Sequence[Codes],
+    decisions: Sequence[Codes],
+    unseen: Float,
+) -> Float:
+    """How much higher rows of constraints are on unseen rows than on those of the boosters.
+
+    Trees that know labels by heart select another share of their own rows than of others, at one
+    threshold. All of the difference is taken, though a model of more rows loses less: a rule that
+    holds is not to be doubted.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of all rows.
+    training, decisions : sequence of ndarray of int
+        Positions of the rows that each booster was grown on, and the classes it decides for them.
+    unseen : ndarray of shape (n_functionals,)
+        Values on the rows that they have not seen.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        NaN where a value is not defined.
+    """
+    seen = [
+        compiled.rows_of(functionals_of(compiled, CellCounts.of(cells.take(rows), decided)))
+        for rows, decided in zip(training, decisions, strict=True)
+    ]
+    return np.asarray(compiled.rows_of(unseen) - np.mean(seen, axis=0))
 
 
 def values_by_training(
@@ -158,10 +203,12 @@ def values_by_training(
 
     Parameters
     ----------
-    compiled, optimism
-        As in :func:`broken_in_training`.
+    compiled : CompiledConstraints
+        The constraints.
     functionals : ndarray of shape (n_functionals,)
         Values on the training rows.
+    optimism : ndarray of shape (m,) or None
+        As in :func:`broken_in_training`, of rows that reward all errors.
 
     Returns
     -------

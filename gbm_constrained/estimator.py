@@ -31,7 +31,7 @@ from gbm_constrained.compiler import (
     compile_constraints,
     needs_of,
 )
-from gbm_constrained.counts import CellCounts
+from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
     UNKNOWN,
     Choice,
@@ -50,7 +50,12 @@ from gbm_constrained.decision import (
     shifted,
     standard_errors,
 )
-from gbm_constrained.disagreement import broken_in_training, values_by_training
+from gbm_constrained.disagreement import (
+    broken_in_training,
+    of_predictions,
+    optimism_of_boosters,
+    values_by_training,
+)
 from gbm_constrained.feasibility import (
     Feasibility,
     InfeasibleConstraintsWarning,
@@ -959,7 +964,7 @@ class ConstrainedFit:
         return self.scouts is not None and self.fresh is None and self.feasibility is not None
 
     def _hold_against_training(self, statistics: CellStatistics) -> None:
-        """Doubt rules that boosters of parts of the rows meet, and the model returned does not."""
+        """Doubt rules that the model returned breaks, by its training rows."""
         if not self._may_be_refuted:
             return
         assert self.unseen is not None
@@ -969,10 +974,44 @@ class ConstrainedFit:
         optimism = None
         if self.solver.optimism is not None:
             optimism = self.solver.optimism(rounds // self.options.rounds_per_iteration)[0]
-        held = compiled.satisfied(self.unseen.values(rounds))
-        broken = held & broken_in_training(compiled, counts, optimism)
+        of_shares = of_predictions(compiled)
+        known = np.full(len(compiled), np.nan) if optimism is None else optimism
+        broken = broken_in_training(compiled, counts, np.where(of_shares, 0.0, known))
+        if broken[compiled.owner[of_shares]].any():
+            # Only now: scoring the rows of all boosters takes long.
+            known = np.where(of_shares, np.minimum(self._lost_by_scouts(), 0.0), known)
+            broken = broken_in_training(compiled, counts, known)
         values = values_by_training(compiled, self._functionals, optimism)
-        self.feasibility = self.feasibility.refuted_by(values, broken)
+        self.feasibility = self.feasibility.refuted_by(values, broken & self._may_be_doubted())
+
+    def _may_be_doubted(self) -> Bool:
+        """Rules with a value on unseen rows, but for those missed for the sake of a conflict."""
+        assert self.unseen is not None
+        assert self.feasibility is not None
+        found = self.unseen.values(self._final.rounds)
+        if self.feasibility.status != "infeasible":
+            return np.isfinite(found)
+        return np.asarray(self._reported.satisfied(found), dtype=bool)
+
+    def _lost_by_scouts(self) -> Float:
+        """How much higher rows of constraints are on unseen rows, by the boosters of the folds."""
+        assert self.scouts is not None
+        assert self.unseen is not None
+        assert self.choice is not None
+        unseen, choice = self.unseen, self.choice
+
+        def decisions(margin: Array) -> Codes:
+            return unseen.decisions(shifted(margin, choice.shift))
+
+        # At the shift of the model returned: reported are decisions at one for each fold.
+        held = unseen.counts(decisions(self.scouts.held_margin(choice.rounds)))
+        return optimism_of_boosters(
+            self._reported,
+            self._cells,
+            [fold.training for fold in self.scouts.folds],
+            [decisions(member.own_margin(choice.rounds)) for member in self.scouts.members],
+            functionals_of(unseen.compiled, held),
+        )
 
     def _take(self, final: Record, functionals: Float) -> None:
         """Take the record of the model that is returned, and the rates to report."""

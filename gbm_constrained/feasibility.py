@@ -15,11 +15,11 @@ not seen. What is said of them rests on sampling error:
   interval of the rule's value has the bound inside it, and there are fewer than 20 rows; or the
   interval of the rate reaches further than 0.15 to either side; or, for the bound of one rate, not
   even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
-  It is also undecided if the boosters of the folds disagree on a rule that they meet together
-  (:mod:`.disagreement`): what one of them does is then less certain by far than the sample is.
-  And if the model returned breaks a rule beyond chance on its own training rows, which other
-  boosters met on theirs: a rate of errors is at its lowest there. And if the shift by which other
-  rules are met breaks one on a mean loss.
+  It is also undecided if the boosters of the folds disagree on a rule, whether they meet it
+  together or miss it (:mod:`.disagreement`): what one of them does is then less certain by far
+  than the sample is. And if the model returned breaks a rule beyond chance on its own training
+  rows: a rate of errors is at its lowest there, and a share of predictions asks for no label. And
+  if the shift by which other rules are met breaks one on a mean loss.
 - **feasible**: none of these.
 
 Nothing is said where constraints are measured on training rows, and nothing else of mean losses,
@@ -137,11 +137,19 @@ class RuleReached:
     unshifted: float = np.nan
 
     @property
-    def is_met_in_part(self) -> bool:
-        """Whether its value is within the bound, and part of the interval beyond it."""
+    def is_met(self) -> bool:
+        """Whether its value is within the bound."""
+        return self._is_within(self.value)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether part of the interval is beyond the bound."""
+        far = self.high if self.constraint.sign > 0 else self.low
+        return bool(np.isfinite(far)) and not self._is_within(far)
+
+    def _is_within(self, value: float) -> bool:
         sign, bound = self.constraint.sign, self.constraint.bound
-        far = self.high if sign > 0 else self.low
-        return sign * self.value <= sign * bound + MET and sign * far > sign * bound + MET
+        return sign * value <= sign * bound + MET
 
     @property
     def is_vacuous(self) -> bool:
@@ -201,7 +209,8 @@ class Feasibility:
     too_few_rows : tuple of TooFewRows
         Rates that cannot be judged.
     unsteady : tuple of RuleReached
-        Rules that the boosters of the folds meet together, and disagree on.
+        Rules that the boosters of the folds disagree on, whether they meet them together or not,
+        and that part of the interval breaks.
     error : float
         0-1 error of the model returned, on unseen rows.
     constant_class : object
@@ -218,8 +227,8 @@ class Feasibility:
         With ``guarantee="high_probability"``: the p-value of the rules, and what it had to be at
         most.
     refuted : tuple of RuleReached, default=()
-        Rules that the boosters of the folds meet, and the model returned does not, on its own
-        training rows.
+        Rules that the model returned breaks on its own training rows, whether the boosters of the
+        folds meet them or not.
     """
 
     status: Status
@@ -309,7 +318,7 @@ class Feasibility:
         return "\n".join([*lines, f"{remedy}."])
 
     def refuted_by(self, values: Float, broken: Bool) -> Feasibility:
-        """Add what the training rows of the model returned say against rules that seemed to hold.
+        """Add what the training rows of the model returned say against rules.
 
         Parameters
         ----------
@@ -354,33 +363,43 @@ class Feasibility:
         )
 
     def _refuted_message(self) -> str:
-        if not self.refuted:
-            return ""
-        return "\n".join(
-            [
-                f"These rules hold on {self._rows}, by boosters of parts of the rows. The model "
-                f"returned, trained on all of them, breaks them by its own training rows:",
-                *(
-                    f"  {rule.constraint}: {rule}, and {rule.trained:.4f} by training rows"
-                    for rule in self.refuted
-                ),
+        lines = []
+        for verb, met in (("hold", True), ("are missed", False)):
+            rules = [rule for rule in self.refuted if rule.is_met == met]
+            if rules:
+                lines += [
+                    f"These rules {verb} on {self._rows}, by boosters of parts of the rows. The "
+                    f"model returned, trained on all of them, breaks them by its own training "
+                    f"rows:",
+                    *(
+                        f"  {rule.constraint}: {rule}, and {rule.trained:.4f} by training rows"
+                        for rule in rules
+                    ),
+                ]
+        if lines:
+            lines.append(
                 "Boosters of fewer rows are other models here. Give more rows, let leaves be "
-                "smaller, or have the model itself measured: by guarantee= or an eval_set.",
-            ]
-        )
+                "smaller, or have the model itself measured: by guarantee= or an eval_set."
+            )
+        return "\n".join(lines)
 
     def _unsteady_message(self) -> str:
-        if not self.unsteady:
-            return ""
-        return "\n".join(
-            [
-                "The boosters of the folds meet these rules together, but what each does on its "
-                "fold differs by more than chance, and the model returned is one more of them:",
-                *(f"  {rule.constraint}: {rule}" for rule in self.unsteady),
+        lines = []
+        for verb, link, met in (("meet", "but", True), ("miss", "and", False)):
+            rules = [rule for rule in self.unsteady if rule.is_met == met]
+            if rules:
+                lines += [
+                    f"The boosters of the folds {verb} these rules together, {link} what each "
+                    f"does on its fold differs by more than chance, and the model returned is "
+                    f"one more of them:",
+                    *(f"  {rule.constraint}: {rule}" for rule in rules),
+                ]
+        if lines:
+            lines.append(
                 "More boosting rounds, a smaller learning_rate, or more rows and columns for each "
-                "tree may bring them together.",
-            ]
-        )
+                "tree may bring them together."
+            )
+        return "\n".join(lines)
 
     def _few_message(self) -> str:
         if not self.too_few_rows:
@@ -495,7 +514,7 @@ def judge(
         )
         for j, constraint in enumerate(compiled.constraints)
     )
-    unsteady = [rules[j] for j in np.flatnonzero(outcome.deviation) if rules[j].is_met_in_part]
+    unsteady = [rules[j] for j in np.flatnonzero(outcome.deviation) if rules[j].is_open]
     if conflict:
         unsteady = []  # what gives way to other rules is no promise
     doubtful = few or unsteady or np.isfinite(unshifted).any()

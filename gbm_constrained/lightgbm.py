@@ -75,6 +75,7 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
+from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.tables import foreign_categories, is_polars, take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
@@ -992,19 +993,27 @@ class _Scout:
             self._schedule(rounds)
 
     def held_margin(self, rounds: int | None = None) -> Array:
+        return self._margin(self.booster.eval_valid, self.fold.held, self.held_start, rounds)
+
+    def own_margin(self, rounds: int) -> Array:
+        return self._margin(self.booster.eval_train, self.fold.training, self.start, rounds)
+
+    def _margin(
+        self, evaluate: Callable[..., Any], rows: Codes, start: Array, rounds: int | None
+    ) -> Array:
+        """Scores of rows that the booster has, which it hands out after all rounds only."""
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            X = take_rows(self.X, self.fold.held)
             of_prefix = self.booster.predict(
-                X, raw_score=True, num_iteration=self.trees_after[rounds]
+                take_rows(self.X, rows), raw_score=True, num_iteration=self.trees_after[rounds]
             )
-            return np.asarray(of_prefix) + self.held_start
+            return np.asarray(of_prefix) + start
         kept: list[Array] = []
 
         def keep(margin: Array, _: Any) -> list[Any]:
-            kept.append(margin + self.held_start)
+            kept.append(margin + start)
             return []
 
-        self.booster.eval_valid(feval=keep)
+        evaluate(feval=keep)
         return kept[0]
 
 

@@ -296,6 +296,7 @@ class Judged:
 
 
 Selector: TypeAlias = Label | ClassPosition | Column | DataSet | Mask | Judged
+ABOUT_LABELS = (Label, ClassPosition, Judged)  # Selectors that ask for the labels of rows.
 
 
 def label(value: Hashable) -> Label:
@@ -785,6 +786,15 @@ class Constraint:
     def is_loss(self) -> bool:
         """Whether it bounds nothing but mean cross-entropies."""
         return bool(self.terms) and all(term.event == "log_loss" for term in self.terms)
+
+    @property
+    def is_of_predictions(self) -> bool:
+        """Whether it bounds shares of predictions, of rows that no label selects."""
+        return bool(self.terms) and all(
+            isinstance(term.event, Predicted)
+            and not any(isinstance(s, ABOUT_LABELS) for s in (*term.rows, *term.on, *term.where))
+            for term in self.terms
+        )
 
     @property
     def is_always_met(self) -> bool:

@@ -134,6 +134,9 @@ class Scout(Protocol):
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of the rows it is measured on, after all rounds or after some."""
 
+    def own_margin(self, rounds: int) -> Array:
+        """Scores of the rows it is grown on, after some rounds."""
+
     def state(self) -> State:
         """Trees, scores and solver: :meth:`restore` takes them over."""
 

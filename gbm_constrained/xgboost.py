@@ -839,16 +839,21 @@ class _Scout:
             scheduler.after_iteration(self.booster, rounds, {})
 
     def held_margin(self, rounds: int | None = None) -> Array:
-        span = (0, rounds or 0)
+        return self._predict(self.held, rounds or 0)
+
+    def own_margin(self, rounds: int) -> Array:
+        return self._predict(self.matrix, rounds)
+
+    def _predict(self, matrix: Any, rounds: int = 0) -> Array:
+        span = (0, rounds)
         return np.asarray(
             self.booster.predict(
-                self.held, output_margin=True, iteration_range=span, validate_features=False
+                matrix, output_margin=True, iteration_range=span, validate_features=False
             )
         )
 
     def _margins(self) -> list[Array]:
-        given = {"output_margin": True, "validate_features": False}
-        return [np.asarray(self.booster.predict(m, **given)) for m in (self.matrix, self.held)]
+        return [self._predict(matrix) for matrix in (self.matrix, self.held)]
 
     def state(self) -> State:
         return {"solver": self.solver.state(), **state_of(self.booster, self._margins())}
