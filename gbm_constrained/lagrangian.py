@@ -11,6 +11,9 @@ meaning:
     grad_i = w_i [ l'(F_i) + coef_c k'(F_i) + (F_i - anchor_i) / tau ],  coef = (W / W_c) (A' y)_c
     hess_i = w_i [ l''(F_i) + |coef_c| k''(F_i) + 1 / tau ]
 
+The second derivatives of convex kernels are bounded from below for boosters, so that their steps
+do not overshoot; see :mod:`gbm_constrained.losses`.
+
 Rows are visited in blocks that stay in cache; nothing of size n x m is ever made.
 """
 
