@@ -369,9 +369,7 @@ class _Linear:
     def _error(self) -> Any:
         """Coefficients of the error, which is read off the first view."""
         decisions, cells = self.decisions, self.decisions.cells
-        counts = cells.in_objective & (cells.labels >= 0)
-        counts[cells.views[0].cells.stop :] = False
-        cost = np.where(counts, cells.class_weight[cells.labels], 0.0)
+        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
         total = cost @ decisions.mass
         share = cost / total if total > 0 else np.zeros_like(cost)
         wrong = np.arange(decisions.n_classes) != cells.labels[:, None]

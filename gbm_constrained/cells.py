@@ -209,6 +209,13 @@ class Cells:
             self.weight = reduce_sum(self.total(rows.weight))
             self.weighted_count = reduce_sum(self.total(rows.weight > 0))
 
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Cells of labelled rows of the objective, in the first view: others hold them again."""
+        inside = self.in_objective & (self.labels >= 0)
+        inside[self.views[0].cells.stop :] = False
+        return inside
+
     def _size(self, keys: Sequence[Key]) -> int:
         return prod(self.rows.attribute(key).size for key in keys)
 

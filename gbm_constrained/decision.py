@@ -43,7 +43,7 @@ from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.p_values import p_value_of_blocks, rows_beyond, rule_p_value
 from gbm_constrained.rates import Gap
-from gbm_constrained.rows import Bool, Codes, Float
+from gbm_constrained.rows import Codes, Float
 from gbm_constrained.selection import MET
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
@@ -191,18 +191,12 @@ class UnseenRows:
 
         By the weights of rows and of classes: what decisions are chosen by.
         """
-        inside, labels = self._labelled, self.cells.labels[self._labelled]
+        inside = self.cells.labelled
+        labels = self.cells.labels[inside]
         weight = self.counts(decisions).weight[inside] * self.cells.class_weight[labels][:, None]
         total = weight.sum()
         right = weight[np.arange(len(weight)), labels].sum()
         return float(1.0 - right / total) if total > 0 else np.nan
-
-    @property
-    def _labelled(self) -> Bool:
-        """Cells of labelled rows of the objective, in the first view: others hold them again."""
-        inside = self.cells.in_objective & (self.cells.labels >= 0)
-        inside[self.cells.views[0].cells.stop :] = False
-        return inside
 
     def accuracy(self, counts: CellCounts) -> Estimate:
         """Weighted fraction of the labelled rows of the objective that is decided rightly.
@@ -210,7 +204,7 @@ class UnseenRows:
         Clopper and Pearson's interval at level 0.95; unequal weights count as their effective
         number of rows.
         """
-        inside = self._labelled
+        inside = self.cells.labelled
         weight, square = counts.weight[inside], counts.square[inside].sum()
         total = weight.sum()
         if not total > 0:

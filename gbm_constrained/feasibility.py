@@ -30,7 +30,7 @@ no model does.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
@@ -191,6 +191,21 @@ class TooFewRows:
         if np.isfinite(self.low):
             text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
         return text
+
+
+def _met_and_missed(
+    rules: Sequence[RuleReached],
+    leads: tuple[str, str],
+    described: Callable[[RuleReached], str],
+    remedy: str,
+) -> str:
+    """List rules that are met, and rules that are missed, each under its lead; then the remedy."""
+    lines: list[str] = []
+    for lead, is_met in zip(leads, (True, False), strict=True):
+        found = [rule for rule in rules if rule.is_met == is_met]
+        if found:
+            lines += [lead, *(f"  {rule.constraint}: {described(rule)}" for rule in found)]
+    return "\n".join([*lines, remedy]) if lines else ""
 
 
 @dataclass(frozen=True)
@@ -363,43 +378,33 @@ class Feasibility:
         )
 
     def _refuted_message(self) -> str:
-        lines = []
-        for verb, met in (("hold", True), ("are missed", False)):
-            rules = [rule for rule in self.refuted if rule.is_met == met]
-            if rules:
-                lines += [
-                    f"These rules {verb} on {self._rows}, by boosters of parts of the rows. The "
-                    f"model returned, trained on all of them, breaks them by its own training "
-                    f"rows:",
-                    *(
-                        f"  {rule.constraint}: {rule}, and {rule.trained:.4f} by training rows"
-                        for rule in rules
-                    ),
-                ]
-        if lines:
-            lines.append(
-                "Boosters of fewer rows are other models here. Give more rows, let leaves be "
-                "smaller, or have the model itself measured: by guarantee= or an eval_set."
-            )
-        return "\n".join(lines)
+        lead = (
+            f"on {self._rows}, by boosters of parts of the rows. The model returned, trained on "
+            f"all of them, breaks them by its own training rows:"
+        )
+        return _met_and_missed(
+            self.refuted,
+            (f"These rules hold {lead}", f"These rules are missed {lead}"),
+            lambda rule: f"{rule}, and {rule.trained:.4f} by training rows",
+            "Boosters of fewer rows are other models here. Give more rows, let leaves be "
+            "smaller, or have the model itself measured: by guarantee= or an eval_set.",
+        )
 
     def _unsteady_message(self) -> str:
-        lines = []
-        for verb, link, met in (("meet", "but", True), ("miss", "and", False)):
-            rules = [rule for rule in self.unsteady if rule.is_met == met]
-            if rules:
-                lines += [
-                    f"The boosters of the folds {verb} these rules together, {link} what each "
-                    f"does on its fold differs by more than chance, and the model returned is "
-                    f"one more of them:",
-                    *(f"  {rule.constraint}: {rule}" for rule in rules),
-                ]
-        if lines:
-            lines.append(
-                "More boosting rounds, a smaller learning_rate, or more rows and columns for each "
-                "tree may bring them together."
-            )
-        return "\n".join(lines)
+        lead = (
+            "what each does on its fold differs by more than chance, and the model returned is "
+            "one more of them:"
+        )
+        return _met_and_missed(
+            self.unsteady,
+            (
+                f"The boosters of the folds meet these rules together, but {lead}",
+                f"The boosters of the folds miss these rules together, and {lead}",
+            ),
+            str,
+            "More boosting rounds, a smaller learning_rate, or more rows and columns for each "
+            "tree may bring them together.",
+        )
 
     def _few_message(self) -> str:
         if not self.too_few_rows:

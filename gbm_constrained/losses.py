@@ -468,15 +468,15 @@ class BinaryKernel:
         learning_rate: float,
         hess: Array,
     ) -> None:
-        """Write the Hessian of convex kernels whose shrunken step does not overshoot."""
-        z = np.multiply(labels, margin, out=hess)
+        """Raise the Hessian of a convex kernel until its shrunken step does not overshoot."""
+        z = labels * margin
         middle = np.abs(z) < FLAT
         with np.errstate(divide="ignore", invalid="ignore"):
             np.divide(0.5 - a, z, out=z)
         z[middle] = 0.25
         z *= learning_rate
-        np.maximum(z, a - a * a, out=z)
-        hess *= cls.look_up(t, t.curvature, codes, labels)
+        z *= cls.look_up(t, t.curvature, codes, labels)
+        np.maximum(hess, z, out=hess)
 
     @staticmethod
     def _slope(variance: Array) -> Array:
