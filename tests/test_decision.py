@@ -131,6 +131,20 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     assert chosen.loss == pytest.approx(tried[least].loss)
 
 
+def test_rows_in_several_views_are_counted_once():
+    """The accuracy is that of the rows, and its interval that of so many."""
+    rng = np.random.default_rng(0)
+    y, decided = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+    rules = [selection_rate(on=rng.random(300) < 0.7) <= 0.9 for _ in range(14)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    assert len(cells.views) > 1
+    rows = UnseenRows(cells, compiled, "test")
+    right = (decided == y).sum()
+    expected = (right / 300, *clopper_pearson(right, 300))
+    np.testing.assert_allclose(rows.accuracy(rows.counts(decided)), expected, rtol=1e-12)
+    assert rows.error(decided) == pytest.approx(1.0 - right / 300)
+
+
 def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
     """More than two points of errors for the shift that it needs; and the later of equals."""
     rng = np.random.default_rng(0)
