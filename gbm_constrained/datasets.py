@@ -255,6 +255,10 @@ def _read(table: _Table, path: Path, origin: str, remedy: str) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else table.parse(path)
         frame = _typed(frame, table.dtypes)
+    except ImportError as error:
+        raise ImportError(
+            f'reading {origin} needs pyarrow: pip install "gbm_constrained[datasets]".'
+        ) from error
     except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{origin} cannot be read as {table.file}: {error}. {remedy}") from error
     found = _digest(frame)

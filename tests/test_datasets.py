@@ -457,3 +457,12 @@ def test_readme_gives_the_checksums():
         assert hashlib.sha256((FILES / table.file).read_bytes()).hexdigest() in readme
         assert table.url in readme
     assert not (FILES / "dry_bean.parquet").exists()
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    def read_parquet(path):
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setattr(pd, "read_parquet", read_parquet)
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install .gbm_constrained.datasets"):
+        datasets.load_credit(download=False)
