@@ -235,6 +235,18 @@ class CompiledConstraints:
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
 
+    @cached_property
+    def _transposed(self) -> tuple[Any, Any]:
+        return self.A.T, self.B.T
+
+    def costs(self, multipliers: Float) -> Float:
+        """Rows of A weighed by multipliers and added up, (n_cells * n_classes,)."""
+        return np.asarray(self._transposed[0] @ multipliers)
+
+    def loss_costs(self, multipliers: Float) -> Float:
+        """Rows of B weighed by multipliers and added up, (n_cells,)."""
+        return np.asarray(self._transposed[1] @ multipliers)
+
     def functionals(self, statistics: CellStatistics) -> Float:
         """Value of each functional."""
         hard = self.U @ statistics.predicted.ravel()

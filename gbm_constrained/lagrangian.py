@@ -357,7 +357,7 @@ class Lagrangian:
         """
         several = int(self.n_classes > 2)
         constraints = self.constraints
-        total = (0.25, 0.5)[several] * np.maximum(-(multipliers @ constraints.B), 0.0)
+        total = (0.25, 0.5)[several] * np.maximum(-constraints.loss_costs(multipliers), 0.0)
         bounded = np.where(self.is_sigmoid, multipliers, 0.0)
         total = total + SIGMOID_CONCAVITY[several] * (bounded @ constraints.spread)
         return np.asarray(total * self._density)
@@ -405,13 +405,13 @@ class Lagrangian:
     def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
         density = self._density
         shape = (len(self.cells), self.n_classes)
-        convex = np.where(self.is_sigmoid, 0.0, multipliers) @ self.constraints.A
+        convex = self.constraints.costs(np.where(self.is_sigmoid, 0.0, multipliers))
         convex = density[:, None] * convex.reshape(shape)
         cost = np.zeros(shape)
         if self.is_sigmoid.any():
-            bounded = np.where(self.is_sigmoid, multipliers, 0.0) @ self.constraints.A
+            bounded = self.constraints.costs(np.where(self.is_sigmoid, multipliers, 0.0))
             cost = density[:, None] * bounded.reshape(shape)
-        loss = density * (multipliers @ self.constraints.B)
+        loss = density * self.constraints.loss_costs(multipliers)
         labels, in_objective = np.maximum(self.cells.labels, 0), self.cells.in_objective
         kind = KernelTables
         if self._several_views and self.n_classes == 2:

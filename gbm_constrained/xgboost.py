@@ -49,7 +49,6 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
-from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.tables import take_rows
 from gbm_constrained.ubjson import check_complete, is_ubjson
@@ -674,20 +673,23 @@ def _of_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence
     return values
 
 
-def _matrix(
-    parent: xgb.XGBClassifier, ref: Any, X: Any, rows: Any, base_margin: Any, **more: Any
-) -> Any:
-    """Matrix of some rows, as the parent's own ``fit`` makes it."""
-    return xgb.XGBClassifier._create_dmatrix(
-        parent,
-        ref,
-        data=take_rows(X, rows),
-        base_margin=None if base_margin is None else take_rows(base_margin, rows),
-        missing=parent.missing,
-        enable_categorical=parent.enable_categorical,
-        feature_types=parent.feature_types,
-        **more,
-    )
+def _rows_for_matrix(
+    parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any
+) -> dict[str, Any]:
+    """Arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
+    return {
+        "data": take_rows(X, rows),
+        "base_margin": None if base_margin is None else take_rows(base_margin, rows),
+        "missing": parent.missing,
+        "enable_categorical": parent.enable_categorical,
+        "feature_types": parent.feature_types,
+    }
+
+
+def _held_matrix(parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any) -> Any:
+    """Matrix of some rows that no tree is grown on: values, which are scored faster than bins."""
+    given = _rows_for_matrix(parent, X, rows, base_margin)
+    return xgb.DMatrix(**given, nthread=parent.n_jobs)
 
 
 def _check_complete(fname: Any) -> None:
@@ -744,8 +746,8 @@ class _Trained:
 
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.matrices:  # those of certificates
-            self.matrices[rows] = _matrix(
-                self.parent, self.training, self.fit.whole.X, self.fit.certified, self.base_margin
+            self.matrices[rows] = _held_matrix(
+                self.parent, self.fit.whole.X, self.fit.certified, self.base_margin
             )
         return self._predict(self.matrices[rows], rounds)
 
@@ -784,23 +786,20 @@ def _scout_maker(
     native.pop("eval_metric", None)  # which may be a function, and is about the returned model
     bins = None
 
-    def matrix(rows: Codes, ref: Any, feature_weights: Any = None) -> Any:
-        return _matrix(
+    def make(fold: Fold, solver: ABPP) -> _Scout:
+        nonlocal bins
+        rows = fold.training
+        training = xgb.XGBClassifier._create_dmatrix(
             parent,
-            ref,
-            stack.X,
-            rows,
-            base_margin,
+            bins,
+            **_rows_for_matrix(parent, stack.X, rows, base_margin),
             label=label[rows],
             weight=None if weight is None else weight[rows],
             feature_weights=feature_weights,
         )
-
-    def make(fold: Fold, solver: ABPP) -> _Scout:
-        nonlocal bins
-        training = matrix(fold.training, bins, feature_weights)
         bins = training if bins is None else bins
-        return _Scout(parent, native, training, matrix(fold.held, bins), solver)
+        held = _held_matrix(parent, stack.X, fold.held, base_margin)
+        return _Scout(parent, native, training, held, solver)
 
     return make
 
@@ -825,13 +824,12 @@ class _Scout:
         self.renews = "seed_per_iteration" in native
 
     def grow(self) -> None:
-        def objective(margin: Array, _: Any) -> Any:
-            return self.solver(margin)
-
         rounds = self.solver.rounds
         if self.renews:
             renew_samples(self.booster, rounds)
-        self.booster.update(self.matrix, rounds, objective)
+        # As ``update`` with an objective, which compares the names of features three times.
+        grad, hess = self.solver(self._predict(self.matrix, training=True))
+        self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
         self._schedule(rounds)
 
     def _schedule(self, rounds: int) -> None:
@@ -844,11 +842,14 @@ class _Scout:
     def own_margin(self, rounds: int) -> Array:
         return self._predict(self.matrix, rounds)
 
-    def _predict(self, matrix: Any, rounds: int = 0) -> Array:
-        span = (0, rounds)
+    def _predict(self, matrix: Any, rounds: int = 0, *, training: bool = False) -> Array:
         return np.asarray(
             self.booster.predict(
-                matrix, output_margin=True, iteration_range=span, validate_features=False
+                matrix,
+                output_margin=True,
+                iteration_range=(0, rounds),
+                validate_features=False,
+                training=training,
             )
         )
 
