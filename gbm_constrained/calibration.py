@@ -231,6 +231,27 @@ def threshold_curve(
     return Curve(line.shift, line.flipped, values[0], functionals, compiled, line.order, decisions)
 
 
+def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) -> Float:
+    """Shift under which a share of the rows is decided as class 1, as nearly as scores allow.
+
+    Parameters
+    ----------
+    margin : ndarray of shape (n_samples,)
+        Scores; a positive one decides for class 1.
+    share : float
+        Of the total weight.
+    weight : ndarray of shape (n_samples,)
+        Weights of the rows, not all zero.
+
+    Returns
+    -------
+    ndarray of shape (1,)
+    """
+    line = _threshold_line(np.asarray(margin, dtype=np.float64))
+    reached = np.concatenate([[0.0], np.cumsum(weight[line.order])]) / weight.sum()
+    return line.shift[[np.abs(reached[line.flipped] - share).argmin()]]
+
+
 def _checked(margin: NDArray[Any], cells: Cells) -> Float:
     n, k = len(cells.rows), cells.classes.size
     shape = (n,) if k == 2 else (n, k)

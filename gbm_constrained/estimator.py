@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_consistent_length, check_random_state
 
+from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
@@ -893,8 +894,17 @@ class ConstrainedFit:
 
         choice = self.settle(rounds, held_margin)
         kept, shift, prefixes = rounds, np.zeros(self.columns), None
+        scored = rounds  # that margin is of
         if choice is not None:
             kept, shift = choice.rounds, choice.shift
+            matched = self._matched(shift)
+            if matched is not None:
+                assert self.scouts is not None
+                margin = trained.margin(kept) if margin is None or kept != rounds else margin
+                scored = kept
+                shift = as_bold_as_scouts(
+                    self.scouts, kept, shift, margin, matched, self._rows.weight
+                )
         elif self.options.iterate in ("best", "randomized") or self._swings(rounds):
             margin = trained.margin(rounds) if margin is None else margin
             if self.options.iterate == "randomized":
@@ -908,7 +918,7 @@ class ConstrainedFit:
         # Scoring all rows again takes as long as a fifth of a fit.
         unknown = shift.any() or prefixes is not None or self._may_be_refuted
         seen = None if unknown else self._seen(kept)
-        if seen is None and (margin is None or kept != rounds):
+        if seen is None and (margin is None or kept != scored):
             margin = trained.margin(kept)
         if kept != rounds:
             trained.cut(kept)
@@ -926,6 +936,12 @@ class ConstrainedFit:
         if self.checkpoint is not None:
             self.checkpoint.finish()
         return prefixes
+
+    def _matched(self, shift: Float) -> Bool | None:
+        """Rows by which a threshold chosen on the folds is carried over to the model, if any."""
+        if self.scouts is None or self.fresh is not None or not shift.any():
+            return None
+        return rows_to_match(self._trained, self._cells)
 
     def finish(self, scores: Scores, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
         """Take the scores of all rows under the model that is returned.

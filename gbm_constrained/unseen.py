@@ -247,8 +247,13 @@ class Scouts:
         history = self.measurement.solver.history
         k = min(iteration, len(history) - 1)
         seen = np.mean([member.solver.history[k].rates for member in self.members], axis=0)
-        share = np.mean([f.training.size / (f.training.size + f.held.size) for f in self.folds])
-        return share * (history[k].rates - seen), history[k].bounds
+        return self.kept_optimism * (history[k].rates - seen), history[k].bounds
+
+    @property
+    def kept_optimism(self) -> float:
+        """Share of what these boosters lose on unseen rows that a model of all rows loses."""
+        shares = [f.training.size / (f.training.size + f.held.size) for f in self.folds]
+        return float(np.mean(shares))
 
     def state(self) -> State:
         """State of the measurement and of all boosters, between two rounds."""

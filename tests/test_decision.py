@@ -266,19 +266,20 @@ def test_a_threshold_beside_the_model_travels_with_it(library, kind, table):
 def test_the_threshold_is_the_best_on_pooled_scores(library, table, fits):
     """By trying all: the least error of those that miss no more than allowed."""
     X, y = table[0], table[1]["binary"]
-    model = make(library, RULES["binary"]).fit(X, y)
-    pooled = fits[0].scouts.held_margin(fits[0].choice.rounds).astype(float)
+    make(library, RULES["binary"]).fit(X, y)
+    choice = fits[0].choice
+    pooled = fits[0].scouts.held_margin(choice.rounds).astype(float)
     values = np.unique(pooled)
     cuts = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
     table_of = pooled[None] > cuts[:, None]
     missed = (~table_of[:, y == 1]).mean(axis=1)
     error = (table_of != (y == 1)).mean(axis=1)
     best = error[missed <= 0.1].min()
-    chosen = (pooled + model.shift_[0] > 0) == (y == 1)
+    chosen = (pooled + choice.shift[0] > 0) == (y == 1)
     assert np.mean(~chosen[y == 1]) <= 0.1
     # Scores nearer to each other than a booster's rounding are one candidate.
     assert np.mean(~chosen) == pytest.approx(best, abs=2 / y.size)
-    assert fits[0].choice.error == pytest.approx(np.mean(~chosen))
+    assert choice.error == pytest.approx(np.mean(~chosen))
 
 
 @BOTH
@@ -325,7 +326,7 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, fits):
     errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
-    np.testing.assert_array_equal(model.shift_, found[best].value)
+    np.testing.assert_array_equal(fit.choice.shift, found[best].value)
     booster = model.get_booster() if library == "xgboost" else model.booster_
     grown = booster.num_boosted_rounds() if library == "xgboost" else booster.current_iteration()
     assert grown == best == model.history_["rounds"].iloc[-1]
