@@ -49,7 +49,7 @@ def rows_to_match(compiled: CompiledConstraints, cells: Cells) -> Bool | None:
     if cells.classes.size > 2 or compiled.B.nnz or not len(compiled):
         return None
     towards_one = (compiled.A[:, 1::2] - compiled.A[:, 0::2]).tocoo()
-    at_stake = (towards_one.data != 0.0) & (cells.weight[towards_one.col] > 0.0)
+    at_stake = towards_one.data != 0.0
     labels, signs = cells.labels[towards_one.col[at_stake]], np.sign(towards_one.data[at_stake])
     asked = 1 if (signs < 0).all() else 0
     if not labels.size or (labels != asked).any() or (signs != 1 - 2 * asked).any():

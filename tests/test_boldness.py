@@ -99,6 +99,8 @@ def test_class_zero_may_be_the_smaller_one():
     for rule in (fpr() <= 0.1, tnr() >= 0.9):
         cells, compiled = compiled_on([rule], y)
         np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
+    cells, compiled = compiled_on([gap(fpr(), by="g") <= 0.1], y)
+    assert rows_to_match(compiled, cells) is None
 
 
 def test_weights_say_which_class_is_the_smaller_one():
@@ -200,13 +202,13 @@ def test_rows_of_data_sets_are_not_gone_by(library, fits):
     """Egregious examples are in no objective: how many of them are selected says nothing."""
     rng = np.random.default_rng(3)
     X, y, _ = drawn(rng, 1200)
-    extra = X[y == 1][:60] + 0.1, np.ones(60, dtype=int)
+    extra = np.vstack([X[y == 1][:60], X[y == 0][:20]]) + 0.1, (np.arange(80) < 60).astype(int)
     rule = recall(on=dataset("egregious")) >= 0.95
     model = make(library, [rule], measure_on="crossfit")
     model.fit(X, y, datasets={"egregious": extra})
     (fit,) = fits
     inside = rows_to_match(fit._trained, fit._cells)
-    np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(60, dtype=bool)])
+    np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
     assert model.shift_[0] != fit.choice.shift[0]
 
 
