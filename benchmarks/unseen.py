@@ -83,8 +83,8 @@ def credit(library: str, splits: int) -> None:
     """Miss rates on all of Credit: violation and accuracy on test rows."""
     data = load_credit(full=True, download=False)
     X, y = data.data, data.target.to_numpy()
-    # Chosen by false alarms out of fold on the training parts of a few splits, for XGBoost those of
-    # the plain library, for LightGBM under the rule: 394 frauds are soon known by heart, and each
+    # Chosen by false alarms out of fold on the training parts of a few splits, those of the plain
+    # library for XGBoost, under the rule for LightGBM: 394 frauds are soon known by heart, and each
     # that a fold is without is missed.
     tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
     if library == "lightgbm":
