@@ -83,9 +83,9 @@ def credit(library: str, splits: int) -> None:
     """Miss rates on all of Credit: violation and accuracy on test rows."""
     data = load_credit(full=True, download=False)
     X, y = data.data, data.target.to_numpy()
-    # Chosen by false alarms out of fold on the training parts of a few splits, those of the plain
-    # library for XGBoost, under the rule for LightGBM: 394 frauds are soon known by heart, and each
-    # that a fold is without is missed.
+    # Chosen by false alarms out of fold on training parts of a few splits: of the plain library
+    # for XGBoost, under the rule for LightGBM. 394 frauds are soon known by heart, and each that
+    # a fold is without is missed.
     tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
     if library == "lightgbm":
         tree |= {"scale_pos_weight": 30, "reg_lambda": 100.0, "subsample_freq": 1}
