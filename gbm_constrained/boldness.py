@@ -96,6 +96,8 @@ def as_bold_as_scouts(
     if not all(weight[part].any() for part in parts):  # folds of groups
         return shift
     held = positive(scouts.held_margin(rounds), held_rows)
+    if not 0.0 < held < 1.0:  # alike at many thresholds
+        return shift
     own = np.mean(
         [
             positive(member.own_margin(rounds), fold.training)

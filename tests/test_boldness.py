@@ -190,6 +190,17 @@ def test_other_thresholds_stay_where_they_were_chosen(library, fits):
 
 
 @BOTH
+def test_a_threshold_that_selects_all_says_nothing(library, fits):
+    """The lowest of all scores may be that of a positive."""
+    X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
+    model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
+    scouts, choice = fits[-1].scouts, fits[-1].choice
+    assert (scouts.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
+    assert choice.shift.any()
+    np.testing.assert_array_equal(model.shift_, choice.shift)
+
+
+@BOTH
 def test_certificates_are_of_the_threshold_that_was_tested(library, fits):
     X, y, _ = drawn(np.random.default_rng(2), 3000)
     for guarantee in ("expected", "high_probability"):
