@@ -3,7 +3,7 @@
     python benchmarks/paper_tables.py [credit dry_bean adult compas] [--library lightgbm]
         [--sets 100] [--first 0] [--quick] [--jobs 1] [--output DIR] [--figures DIR]
         [--fairgbm-python PATH]
-        [--bounds 0.05 0.1] [--iterate last]
+        [--models plain recommended] [--bounds 0.05 0.1] [--iterate last]
     python benchmarks/paper_tables.py --tables [--quick]  # only reads what runs have written
     python benchmarks/paper_tables.py --check-claims      # what is behind lines of the tables
 
@@ -466,6 +466,8 @@ def models_of(table: Table, libraries: tuple[str, ...], args: Any) -> dict[tuple
             found["fairgbm", constraint] = partial(
                 fairgbm, jobs=args.jobs, python=args.fairgbm_python, constraint=constraint
             )  # fmt: skip
+    if args.models:
+        found = {key: model for key, model in found.items() if key[1].startswith((*args.models,))}
     return found
 
 
@@ -627,6 +629,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
     parser.add_argument("--output", type=Path, help="results/paper_tables beside this script")
     parser.add_argument("--figures", type=Path, help="folder of the pictures; that of --output")
+    parser.add_argument("--models", nargs="+", help="only those whose names begin so")
     parser.add_argument("--bounds", type=float, nargs="+", help="of the recommended setting")
     parser.add_argument(
         "--iterate", choices=("last", "best", "randomized"), default="last",
@@ -662,6 +665,8 @@ def main() -> None:
                 print(f"{name} is skipped: {missing}")
                 continue
             models = models_of(table, libraries, args)
+            if not models:
+                parser.error(f"no model of {name} begins with any of --models {args.models}.")
             for line in run(table, models, numbers, args.output):
                 print(line, flush=True)
             if name == "adult":

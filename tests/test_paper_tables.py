@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -153,6 +154,17 @@ def test_every_model_of_ours_decides_and_the_tables_are_drawn(
     assert f"{accuracy:.2f}" in printed
     assert (tmp_path / "figure_1.png").stat().st_size > 10_000
     assert (tmp_path / "figure_2.png").exists()
+
+
+def test_models_can_be_named_by_how_they_begin(table):
+    args = SimpleNamespace(jobs=1, bounds=[0.1, 0.2], iterate="last", fairgbm_python=None)
+    args.models = None
+    names = {name for _, name in paper_tables.models_of(table, ("xgboost",), args)}
+    assert {"plain", "paper", "recommended 0.1", "npmc-cx"} < names
+    args.models = ["plain", "recommended"]
+    assert set(paper_tables.models_of(table, ("xgboost",), args)) == {
+        ("xgboost", "plain"), ("xgboost", "recommended 0.1"), ("xgboost", "recommended 0.2")
+    }  # fmt: skip
 
 
 def test_no_results_is_said(tmp_path):
