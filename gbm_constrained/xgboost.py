@@ -1004,7 +1004,7 @@ def _scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
                 if child == -1:
                     tree["split_conditions"][node] *= float(factor)
             tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
-    booster.load_model(bytearray(json.dumps(model).encode()))
+    _load_json(booster, model)
 
 
 def _first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
@@ -1019,9 +1019,15 @@ def _first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     model = json.loads(kept.save_raw("json"))
     whole = json.loads(booster.save_raw("json"))
     _trees_of(model)[0]["cats"] = _trees_of(whole)[0]["cats"]
-    kept.load_model(bytearray(json.dumps(model).encode()))
+    _load_json(kept, model)
     kept.load_config(config)
     return kept
+
+
+def _load_json(booster: xgb.Booster, model: dict[str, Any]) -> None:
+    """Have a booster take over a model in its JSON form."""
+    # XGBoost reads no escapes of letters, such as \u00e9: names of features would change.
+    booster.load_model(bytearray(json.dumps(model, ensure_ascii=False).encode()))
 
 
 def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None]:
@@ -1056,7 +1062,7 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     else:
         for holder in (model, config):
             _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-    booster.load_model(bytearray(json.dumps(model).encode()))
+    _load_json(booster, model)
     booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
 
 

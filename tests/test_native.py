@@ -265,3 +265,23 @@ def test_categories_survive_a_cut(library, cut, tmp_path):
     clf.save_model(tmp_path / "model.json")
     for model in (clf, CLASSIFIERS[library]().load_model(tmp_path / "model.json")):
         np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(rows))
+
+
+@BOTH
+@pytest.mark.parametrize("iterate", ["last", "best", "ergodic"])
+def test_names_outside_ascii_survive(library, iterate, tmp_path):
+    """Names of features, and categories, are those that were given."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(600, 2)), columns=["größe", "年齢"])
+    frame["ort"] = pd.Categorical(rng.choice(["Zürich", "Genève"], size=600))
+    y = (frame["größe"] + frame["年齢"] + rng.normal(size=600) > 0).to_numpy().astype(int)
+    more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
+    clf = CLASSIFIERS[library](
+        constraints=[fnr() <= 0.1], n_estimators=6, n_jobs=1, iterate=iterate, **more
+    ).fit(frame, y)
+    clf.save_model(tmp_path / "model.json")
+    for model in (clf, CLASSIFIERS[library]().load_model(tmp_path / "model.json")):
+        booster = model.get_booster() if library == "xgboost" else model.booster_
+        names = booster.feature_names if library == "xgboost" else booster.feature_name()
+        assert names == ["größe", "年齢", "ort"]
+        np.testing.assert_array_equal(model.predict(frame), clf.predict(frame))
