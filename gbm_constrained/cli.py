@@ -278,7 +278,8 @@ def _read(path: Path, model: ModelFile | None) -> pd.DataFrame:
             )
         table = pd.read_parquet(path, engine="pyarrow")
     elif path.suffixes[-1:] == [".csv"] or path.suffixes[-2:] == [".csv", ".gz"]:
-        table = pd.read_csv(path)
+        # Read by chunks, a column may be of numbers in one and of texts in another.
+        table = pd.read_csv(path, low_memory=False)
         if model is not None:
             texts = [name for name in model.texts(table) if is_numeric_dtype(table[name])]
             if texts:  # in which zeros in front are not for nothing

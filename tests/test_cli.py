@@ -189,6 +189,18 @@ def test_parquet_is_read_as_csv_is(library, run, files, adult_rows):
     assert model_of_file(library) == first
 
 
+def test_columns_of_large_csv_are_of_one_kind(run):
+    """Pandas would read such a table in two chunks."""
+    zeros = pd.DataFrame(np.zeros((1200, 1000), dtype=int))
+    zeros["zip"] = ["010"] * 1100 + ["A1"] * 100
+    zeros["y"] = np.arange(1200) % 2
+    zeros.to_csv("train.csv", index=False)
+    done = run(*fit("xgboost", Path().absolute(), "--test-fraction=0", target="y"))
+    assert done.code == 0, done.err
+    model = model_files.open_model("model.json")
+    assert model.categories(zeros)["zip"] == ["010", "A1"]
+
+
 def test_named_indices_of_parquet_are_columns(run):
     pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
     rng = np.random.default_rng(0)
