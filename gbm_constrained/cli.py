@@ -43,6 +43,7 @@ from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.model_files import (
     Label,
     ModelFile,
+    are_texts,
     open_model,
     save_classifier,
     with_categories,
@@ -268,8 +269,8 @@ def _xgboost_ignores(name: str, value: Any) -> bool:
 # --- data -------------------------------------------------------------------------------------
 
 
-def _read(path: Path, model: ModelFile | None) -> pd.DataFrame:
-    """Read a table; of CSV, what the model was trained on as texts as texts."""
+def _read(path: Path, target: str, model: ModelFile | None) -> pd.DataFrame:
+    """Read a table; of CSV, what the model was trained on as texts as texts, labels too."""
     if path.suffix in (".parquet", ".pq"):
         if importlib.util.find_spec("pyarrow") is None:
             raise ImportError(
@@ -281,7 +282,10 @@ def _read(path: Path, model: ModelFile | None) -> pd.DataFrame:
         # Read by chunks, a column may be of numbers in one and of texts in another.
         table = pd.read_csv(path, low_memory=False)
         if model is not None:
-            texts = [name for name in model.texts(table) if is_numeric_dtype(table[name])]
+            texts = model.texts(table)
+            if are_texts(model.labels or []) and target in table:
+                texts.append(target)
+            texts = [name for name in texts if is_numeric_dtype(table[name])]
             if texts:  # in which zeros in front are not for nothing
                 table[texts] = pd.read_csv(path, usecols=texts, dtype=str)
     else:
@@ -343,7 +347,7 @@ class _Data:
 
     @classmethod
     def of(cls, options: argparse.Namespace, model: ModelFile | None = None) -> _Data:
-        table = _read(options.data, model)
+        table = _read(options.data, options.target, model)
         _check_columns(options, table)
         weight = None
         if options.weight is not None:

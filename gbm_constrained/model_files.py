@@ -169,7 +169,7 @@ class ModelFile:
         """Columns of a table that held texts when the model was trained."""
         categories = self.categories(self._features_in(table))
         columns = zip(self._columns_in(table), self.features, strict=True)
-        return [column for column, name in columns if _are_texts(categories.get(name, []))]
+        return [column for column, name in columns if are_texts(categories.get(name, []))]
 
     def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
         """Categories that the model knows, by feature."""
@@ -204,7 +204,7 @@ class ModelFile:
         return [columns[name][0] for name in self.features]
 
     def _as_category(self, values: pd.Series, known: list[Any]) -> pd.Categorical:
-        if _are_texts(known):  # of which these may all look like numbers
+        if are_texts(known):  # of which these may all look like numbers
             values = values.map(_text_of, na_action="ignore")
         of_model = pd.Categorical(values.where(values.isin(known)), categories=known)
         if of_model.isna().all() and not values.isna().all():
@@ -238,7 +238,8 @@ class ModelFile:
         return np.asarray(self.classifier.predict_proba(X))
 
 
-def _are_texts(categories: Sequence[Any]) -> bool:
+def are_texts(categories: Sequence[Any]) -> bool:
+    """Whether there are categories, or labels, and all of them are texts."""
     return bool(categories) and all(isinstance(category, str) for category in categories)
 
 

@@ -400,6 +400,20 @@ def test_texts_that_all_look_like_numbers_are_texts(library, run, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize("labels", [["0", "1", "2+"], ["01", "02", "x"]])
+def test_labels_that_all_look_like_numbers_are_those_of_the_model(library, labels, run, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    table = pd.DataFrame({"x": x, "y": np.array(labels)[np.digitize(x, [-0.5, 0.5])]})
+    table.to_csv("train.csv", index=False)
+    run(*fit(library, tmp_path, target="y"), "--quiet")
+    table[table["y"] != labels[2]].to_csv("new.csv", index=False)
+    rule = f'--constraint=class_error("{labels[1]}") <= 0.5'
+    done = run("audit", MODEL[library], "new.csv", "--target=y", rule)
+    assert done.code == 0, done.err
+
+
+@BOTH
 def test_categories_of_numbers_and_unused_columns_are_found_in_the_file(library, tmp_path):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(
