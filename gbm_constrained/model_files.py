@@ -68,7 +68,9 @@ def with_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         kind = pd.api.types.infer_dtype(table[name], skipna=True)
         if kind == "boolean":
             table[name] = table[name].astype("boolean")
-        elif kind in ("string", "empty"):
+        elif kind == "empty":  # as in CSV; XGBoost takes no categories of which there are none
+            table[name] = np.nan
+        elif kind == "string":
             table[name] = table[name].astype("category")
             made.append(name)
         else:

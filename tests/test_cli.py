@@ -201,6 +201,25 @@ def test_columns_of_large_csv_are_of_one_kind(run):
     assert model.categories(zeros)["zip"] == ["010", "A1"]
 
 
+@BOTH
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_columns_without_any_value_are_trained_on(library, missing, run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=200), "g": rng.choice(["u", "v"], 200)})
+    table["empty"] = pd.Series([missing] * 200, dtype=object)
+    table["y"] = (table["a"] > 0.0).astype(int)
+    table.to_parquet("rows.parquet")
+    table.to_csv("rows.csv", index=False)
+    rule = "--constraint=fpr <= 0.9"
+    for written in ("rows.parquet", "rows.csv"):
+        done = run(*fit(library, Path().absolute(), rule, table=written, target="y"))
+        assert done.code == 0, done.err
+        for read in ("rows.parquet", "rows.csv"):
+            done = run("audit", MODEL[library], read, "--target=y", rule)
+            assert done.code == 0, done.err
+
+
 def test_named_indices_of_parquet_are_columns(run):
     pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
     rng = np.random.default_rng(0)
