@@ -126,6 +126,8 @@ def _feed_array(total: Any, array: np.ndarray[Any, Any]) -> None:
     if array.dtype == object:
         array = pd.util.hash_array(array.ravel()).reshape(array.shape)
     total.update(repr(("array", array.dtype.str, array.shape)).encode())
+    if array.dtype.kind in "mM":  # times have no buffer
+        array = array.view(np.int64)
     total.update(np.ascontiguousarray(array).data)
 
 

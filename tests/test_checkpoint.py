@@ -775,6 +775,24 @@ def test_digest_does_not_mind_the_layout():
     assert digest(list(range(500))) == digest(np.arange(500))
 
 
+def test_digest_of_times():
+    days = np.arange("2020-01-01", "2020-01-05", dtype="datetime64[D]")
+    different = [
+        days, days + 1, days.astype("datetime64[s]"), days - days[0], days[::2],
+        pd.Series(pd.Categorical(days)), pd.Series(pd.Categorical(days + 1)),
+    ]  # fmt: skip
+    assert len({digest(value) for value in different}) == len(different)
+    assert digest(np.repeat(days, 2)[::2]) == digest(days)
+
+
+def test_labels_that_are_times(rows, path, interrupted):
+    days = np.array(["2020-01-01", "2020-02-01"], dtype="datetime64[D]")
+    model, (X, y), more = make("lightgbm", "train", rows)
+    whole = bytes_of(model.fit(X, days[y], **more))
+    interrupted(lambda: model.fit(X, days[y], checkpoint=Checkpoint(path, seconds=0), **more), 2)
+    assert bytes_of(model.fit(X, days[y], checkpoint=path, **more)) == whole
+
+
 @pytest.mark.parametrize("package", ["polars", "pyarrow"])
 def test_digest_of_other_tables(package):
     pytest.importorskip(package, reason=f"{package} is an optional package")
