@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.language import format_constraint, parse_constraint
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
+from gbm_constrained.lightgbm_model import classifier_of
 from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
@@ -46,10 +47,29 @@ def save_classifier(
         Where to; for XGBoost it ends in ``.json`` or ``.ubj``.
     labels : sequence
         What the classes in their order stand for.
+
+    Raises
+    ------
+    ValueError
+        If it was trained with an objective that makes no classifier; nothing is written.
     """
     if isinstance(classifier, ConstrainedXGBClassifier):
+        _check_objective(path, classifier.objective)
         classifier.get_booster().set_attr(**{LABELS_ATTRIBUTE: json.dumps(list(labels))})
+    else:
+        try:
+            classifier_of(classifier.booster_.model_to_string(num_iteration=1))
+        except ValueError as error:
+            raise ValueError(f"{path} is no classifier of LightGBM: {error}.") from None
     classifier.save_model(os.fspath(path))
+
+
+def _check_objective(path: str | os.PathLike[str], objective: Any) -> None:
+    if objective not in OF_CLASSIFIERS:
+        raise ValueError(
+            f"{path} is no classifier of XGBoost: it was trained with {objective!r}, and not "
+            f"with one of {', '.join(map(repr, OF_CLASSIFIERS))}."
+        )
 
 
 def with_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -262,11 +282,7 @@ class XGBoostModel(ModelFile):
         super().__init__(path, classifier)
         self.booster = classifier.get_booster()
         objective = json.loads(self.booster.save_config())["learner"]["objective"]["name"]
-        if objective not in OF_CLASSIFIERS:  # XGBoost loads any, and cuts its answers at 0.5
-            raise ValueError(
-                f"{path} is no classifier of XGBoost: it was trained with {objective!r}, and not "
-                f"with one of {', '.join(map(repr, OF_CLASSIFIERS))}."
-            )
+        _check_objective(path, objective)  # XGBoost loads any, and cuts its answers at 0.5
         if self.booster.feature_names is None:
             raise ValueError(f"{path} names no features: train it on a table with columns.")
         self.features = list(self.booster.feature_names)

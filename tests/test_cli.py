@@ -668,6 +668,24 @@ def test_nothing_is_written_where_something_does_not_fit(run, files):
 
 
 @pytest.mark.parametrize(
+    ("library", "objective", "code"),
+    [
+        ("xgboost", "binary:logitraw", 2),
+        ("xgboost", "binary:hinge", 0),
+        ("lightgbm", "mse", 2),
+        ("lightgbm", "xentropy", 0),
+    ],
+)
+def test_only_classifiers_are_written(library, objective, code, run, files):
+    done = run(
+        *fit(library, files, f"--param=objective={objective}", table="train_01.csv", target="y"),
+    )
+    assert done.code == code
+    assert Path(MODEL[library]).exists() == (code == 0)
+    assert ("is no classifier" in done.err) == (code == 2)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["fit", "t.csv", "--out=./t.csv"], "--out t.csv would be written over DATA t.csv"),
