@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil, log
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -445,7 +446,8 @@ def least_p_values(
 ) -> list[tuple[float, str]]:
     """Smallest p-value that any decisions on these rows could give each constraint, and why.
 
-    With the rows that would bring it down to `level`, for the bound of one rate.
+    With the rows that would bring it down to `level`, for the bound of one rate; rows of unequal
+    weights count as their effective number.
     """
     least = [(0.0, "")] * len(compiled.constraints)
     shape = (len(cells), cells.classes.size)
@@ -458,9 +460,15 @@ def least_p_values(
             n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
             least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows"
             if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
-                room = (float(compiled.b[j]) - blocks[0].low) / blocks[0].width
-                if 0.0 < room < 1.0:
+                (block,) = blocks
+                room = (float(compiled.b[j]) - block.low) / block.width
+                if 0.0 < room < 1.0 and block.equal_weights(counts):
                     least[owner] = p, f"{least[owner][1]} and needs {minimum_rows(room, level)}"
+                elif 0.0 < room < 1.0:  # Hoeffding's inequality
+                    alike = float(block.sum(counts.weight) ** 2 / block.sum(counts.square))
+                    needed = ceil(-log(level) / (2.0 * room**2))
+                    why = f", which count as {alike:.0f} for their weights, and needs {needed}"
+                    least[owner] = p, least[owner][1] + why
     return least
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 from types import SimpleNamespace
 
 import lightgbm as lgb
@@ -822,6 +823,20 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
         for rule in (log_loss() <= 0.5, fpr() + log_loss() <= 0.5):
             with pytest.raises(ValueError, match=rf"{guarantee}.*log_loss <= 0\.5: a mean loss"):
                 certified(library, [fnr() <= 0.3, rule], table, guarantee=guarantee)
+
+
+@BOTH
+def test_rows_of_unequal_weights_that_are_too_few(library, table):
+    """29 rows certify a bound of 0.1 if they weigh alike; Hoeffding's inequality takes 150."""
+    y = table[1]["binary"]
+    weight = np.where(np.arange(y.size) % 2, 1.0, 9.0)
+    with pytest.raises(ValueError, match=r"fnr <= 0\.1 is taken over") as caught:
+        certified(library, [fnr() <= 0.1], table, sample_weight=weight)
+    found = re.search(
+        r"(\d+) of these rows, which count as (\d+) for .*needs 150\.", str(caught.value)
+    )
+    assert found is not None
+    assert 29 < int(found[2]) < min(int(found[1]), 150)
 
 
 @BOTH
