@@ -356,27 +356,34 @@ def _length(X: Any) -> int | None:
     return len(X) if hasattr(X, "__len__") else None
 
 
+def rows_held_by(rule: Constraint) -> list[int]:
+    """Lengths of the masks, and of the decisions given one by one, that a rule holds."""
+    lengths = []
+    for term in rule.terms:
+        selectors = (*term.rows, *term.on, *term.where)
+        deployed = [s.deployed for s in selectors if isinstance(s, Judged)]
+        deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
+        lengths += [s.n_samples for s in selectors if isinstance(s, Mask)]
+        lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
+    return lengths
+
+
 def _check_rows(rules: Sequence[Constraint], n: int) -> None:
     """Refuse rules that speak of rows other than the audited ones."""
     for rule in rules:
-        for term in rule.terms:
-            selectors = (*term.rows, *term.on, *term.where)
-            deployed = [s.deployed for s in selectors if isinstance(s, Judged)]
-            deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
-            lengths = [s.n_samples for s in selectors if isinstance(s, Mask)]
-            lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
-            for length in lengths:
-                if length != n:
-                    raise ValueError(
-                        f"constraints: {rule} holds a mask or decisions of {length} rows, but "
-                        f"{n} rows are audited: give one for each of these, or name a column or "
-                        f"a model instead."
-                    )
-            if any(isinstance(s, DataSet) for s in selectors):
+        for length in rows_held_by(rule):
+            if length != n:
                 raise ValueError(
-                    f"constraints: {rule} speaks of a named data set, which an audit has none "
-                    f"of: audit its rows by themselves, with the rule without on=dataset(...)."
+                    f"constraints: {rule} holds a mask or decisions of {length} rows, but "
+                    f"{n} rows are audited: give one for each of these, or name a column or "
+                    f"a model instead."
                 )
+        selectors = [s for term in rule.terms for s in (*term.rows, *term.on, *term.where)]
+        if any(isinstance(s, DataSet) for s in selectors):
+            raise ValueError(
+                f"constraints: {rule} speaks of a named data set, which an audit has none "
+                f"of: audit its rows by themselves, with the rule without on=dataset(...)."
+            )
 
 
 def _check_others(others: Any, name: str) -> Mapping[str, Any]:

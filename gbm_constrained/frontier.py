@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import clone
 
-from gbm_constrained.audit import Audit, audit
+from gbm_constrained.audit import Audit, audit, rows_held_by
 from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.decision import Estimate
 from gbm_constrained.options import check_constraints
@@ -104,8 +104,9 @@ def tradeoff_curve(
     Raises
     ------
     TypeError, ValueError
-        If there is no constraint to bound, if arguments of test rows lack the rows, or something
-        that ``fit`` refuses.
+        If there is no constraint to bound, if arguments of test rows lack the rows, if a rule
+        holds a mask or decisions, which are of training rows, and test rows are given, or
+        something that ``fit`` refuses.
 
     See Also
     --------
@@ -140,6 +141,12 @@ def tradeoff_curve(
         raise ValueError(
             "constraint makes different numbers of rules of these bounds: let it return the same "
             "rules for each, with other bounds."
+        )
+    held = [rule for rule in made[0] if rows_held_by(rule)]
+    if X_test is not None and held:
+        raise ValueError(
+            f"{held[0]} holds a mask or decisions of the training rows, and has no value on "
+            f"X_test: name a column or a model instead, or leave X_test out."
         )
     if _loosens(made[0], made[-1]):
         made.reverse()

@@ -12,6 +12,7 @@ from sklearn.svm import LinearSVC
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    churn,
     fnr,
     fpr,
     recall,
@@ -294,6 +295,25 @@ def test_weights_of_rows_held_out_are_checked_before_training(data, monkeypatch)
     for name in ("sample_weight_test", "sensitive_features_test"):
         with pytest.raises(ValueError, match=f"{name} is of test rows.*give X_test and y_test"):
             tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
+
+
+@pytest.mark.parametrize("length", [200, 400])
+def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length, monkeypatch):
+    """As many test rows would be taken for the training rows that a mask selects."""
+    X, y = np.zeros((400, 1)), np.arange(400) % 2
+    X_test, y_test = X[:length], y[:length]
+    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    model = booster()
+    for rate in (fnr(on=y == 1), churn(to=y)):
+        with pytest.raises(ValueError, match=r"holds a mask or decisions.*leave X_test out"):
+            tradeoff_curve(
+                model.set_params(constraints=rate <= 0.2),
+                X,
+                y,
+                [0.1],
+                X_test=X_test,
+                y_test=y_test,
+            )
 
 
 def test_what_a_curve_refuses(data):
