@@ -108,6 +108,7 @@ ALIASES = {
     "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
     "num_machines": ("num_machine",),
     "machines": ("workers", "nodes"),
+    "linear_tree": ("linear_trees",),
 }  # fmt: skip
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
@@ -421,7 +422,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             ] or None
         given["eval_metric"] = functions
         # DART may drop the first tree and with it the intercept that LightGBM has put there, so
-        # that it must be there from the first round on; all others get it after training.
+        # that it must be there from the first round on; all others get it after training, linear
+        # trees too: LightGBM sets the values of their leaves, and not the constants.
+        grows_with = dart and not self._parameter("linear_tree", False)
+        early, late = (intercept, np.zeros(0)) if grows_with else (0.0 * intercept, intercept)
         own = [X_i is stack.X and y_i is stack.y for X_i, y_i in pairs]
         if dart and any(own):
             raise ValueError(
@@ -433,9 +437,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
         resuming = Resuming(fit)
         given.update(resuming.starts(own))
-        observer = _Observer(
-            fit, intercept if dart else None, sets, measure_on == "watch", resuming
-        )
+        observer = _Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
         stopping: list[Any] = []
         if (on := options.early_stopping_on) != "metric":
@@ -451,7 +453,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             with self._driven_by(fit, native_params):
                 super().fit(stack.X, stack.y, stack.sample_weight, **given)
             ConstrainedFit.forget(self)
-            self._make_native(fit, np.zeros(0) if dart else intercept, observer.grown_in, resuming)
+            self._make_native(fit, late, observer.grown_in, resuming)
             best = self._Booster.best_iteration
             rounds = fit.solver.rounds
             if best > 0:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import xgboost as xgb
 from boosters import CLASSIFIERS
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 
-from gbm_constrained import class_error, fnr
+from gbm_constrained import class_error, error_rate, fnr
 
 RULE = [fnr() <= 0.1]
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
@@ -162,6 +163,22 @@ def test_linear_trees_stay_linear(binary):
     text = fitted("lightgbm", "linear_tree", binary).booster_.model_to_string()
     assert "is_linear=1" in text
     assert "leaf_coeff=" in text
+
+
+@pytest.mark.parametrize("linear_tree", ["linear_tree", "linear_trees"])
+@pytest.mark.parametrize("kind", ["binary", "several"])
+def test_linear_trees_of_dart_keep_the_intercept(kind, linear_tree, request):
+    """The model predicts with the scores that it was trained on, though classes are rare."""
+    X, y = request.getfixturevalue(kind)
+    kept = (y != 1) | (np.arange(y.size) % 8 == 0)
+    X, y = X[kept], y[kept]
+    options = {"boosting_type": "dart", "drop_rate": 0.5, linear_tree: True, "random_state": 1}
+    model = CLASSIFIERS["lightgbm"](
+        constraints=[error_rate() <= 0.99], **ALWAYS["lightgbm"], **options
+    )
+    model.fit(X, y, eval_set=[(X + 0.01, y)])
+    ((recorded,),) = (results.values() for results in model.evals_result_.values())
+    assert log_loss(y, model.predict_proba(X + 0.01)) == pytest.approx(recorded[-1], abs=1e-6)
 
 
 def test_one_tree_of_all_classes(several):
