@@ -426,7 +426,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         # trees too: LightGBM sets the values of their leaves, and not the constants.
         grows_with = dart and not self._parameter("linear_tree", False)
         early, late = (intercept, np.zeros(0)) if grows_with else (0.0 * intercept, intercept)
-        own = [X_i is stack.X and y_i is stack.y for X_i, y_i in pairs]
+        # LightGBM knows its training rows in eval_set, and reads those of eval_X once more.
+        by_pair = eval_set is not None
+        own = [by_pair and X_i is stack.X and y_i is stack.y for X_i, y_i in pairs]
         if dart and any(own):
             raise ValueError(
                 "eval_set holds the training rows, which boosting_type='dart' does not stand "

@@ -499,6 +499,20 @@ def test_arguments_of_fit_work_as_in_the_parent(library, name, capfd):
         assert own.booster_.feature_name() == parent.booster_.feature_name()
 
 
+@pytest.mark.skipif("eval_X" not in arguments_of(lgb.LGBMClassifier.fit), reason="new in 4.7")
+@pytest.mark.parametrize("options", [{}, {"boosting_type": "dart", "drop_rate": 0.5}])
+@pytest.mark.parametrize("first", [True, False])
+def test_training_rows_among_the_tables_of_eval_x(first, options):
+    """LightGBM reads them once more, where it knows those of ``eval_set``."""
+    sets = [(X, Y), (HELD, LABELS)] if first else [(HELD, LABELS), (X, Y)]
+    eval_X, eval_y = zip(*sets, strict=True)
+    parent, own = fitted_pair("lightgbm", options, eval_X=eval_X, eval_y=eval_y)
+    assert_alike("lightgbm", own, parent)
+    assert_same_results(own, parent)
+    decided = np.mean(own.predict(HELD) != LABELS)
+    assert own.constraint_report_.held_out[0] == pytest.approx(decided)
+
+
 # --- methods and attributes ---------------------------------------------------------------------
 
 METHODS = {
