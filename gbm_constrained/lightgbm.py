@@ -378,7 +378,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 zip(pairs, _of_each(eval_init_score, len(pairs), "eval_init_score"), strict=True)
             )
         ]
-        native_metrics, functions = self._metrics(eval_metric, fit.classes.size)
+        native_metrics, functions = self._split_metrics(eval_metric, fit.classes.size)
         dart = self._parameter("boosting", "gbdt") == "dart"
         held_out = take_evaluation_sets(
             fit,
@@ -763,7 +763,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             factor[1] *= self._parameter("scale_pos_weight", 1.0)
         return factor
 
-    def _metrics(self, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
+    # Not `_metrics`: LightGBM sets that to the parameter `metrics` where there is one.
+    def _split_metrics(self, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
         """Split metrics into those LightGBM gets right without an objective, and callables.
 
         Ranking metrics do not mind raw scores. All others are given as functions that see

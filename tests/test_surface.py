@@ -350,6 +350,20 @@ def test_other_names_of_parameters_are_all_known():
         assert {name, *aliases} == set(_ConfigAliases.get(name)), name
 
 
+def test_no_parameter_of_lightgbm_takes_the_place_of_a_method():
+    """LightGBM sets ``_name``, too, where there is one."""
+    names = _ConfigAliases._get_all_param_aliases()
+    names = {*names, *(alias for group in names.values() for alias in group)}
+    assert not [name for name in names if callable(getattr(OWN["lightgbm"], f"_{name}", None))]
+
+
+@pytest.mark.filterwarnings("ignore:Found")  # the parent says which name it takes
+@pytest.mark.parametrize("name", ["metric", *ALIASES["metric"]])
+def test_other_names_of_the_metric(name):
+    parent, own = fitted_pair("lightgbm", {name: ["auc", "l2"]}, **evaluated("lightgbm"))
+    assert_same_results(own, parent)
+
+
 @pytest.mark.parametrize("name", list(LIGHTGBM_CORE))
 def test_parameters_of_lightgbms_core_work_as_in_the_parent(name):
     value, more = unpacked(LIGHTGBM_CORE[name])
