@@ -774,10 +774,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
         own = [m for m in asked if callable(m)]
         default = "binary_logloss" if n_classes == 2 else "multi_logloss"
-        fixed = self._parameter("metric", default)
-        names = [m for m in asked if isinstance(m, str)]
-        names += [fixed] if isinstance(fixed, str) else list(fixed)
+        is_given = not self.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
+        fixed = self._parameter("metric", []) if is_given else default
+        fixed = [fixed] if isinstance(fixed, str) else [m for m in fixed if m is not None]
+        names = [*(m for m in asked if isinstance(m, str)), *fixed]
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+        names = names or [default]  # as LightGBM takes a metric without a name
         names = list(dict.fromkeys(_canonical(m, n_classes) for m in names))
         names = [m for m in names if m not in NO_METRIC]
         known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))

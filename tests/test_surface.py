@@ -364,6 +364,14 @@ def test_other_names_of_the_metric(name):
     assert_same_results(own, parent)
 
 
+@pytest.mark.parametrize("eval_metric", [None, "auc", "None"])
+@pytest.mark.parametrize("metric", [None, "", [], [None], [""], "None"])
+def test_metrics_without_a_name_are_that_of_the_objective(metric, eval_metric):
+    given = {**evaluated("lightgbm"), "eval_metric": eval_metric}
+    parent, own = fitted_pair("lightgbm", {"metric": metric}, **given)
+    assert_same_results(own, parent)
+
+
 @pytest.mark.parametrize("name", list(LIGHTGBM_CORE))
 def test_parameters_of_lightgbms_core_work_as_in_the_parent(name):
     value, more = unpacked(LIGHTGBM_CORE[name])
