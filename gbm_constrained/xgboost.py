@@ -319,7 +319,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             with xgb.config_context(verbosity=self.verbosity):  # as in the parent's fit
                 fit.scout(make, measure_on)
         sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
-        with saving.unchanged_on_error(self), self._driven_by(fit, params, sets) as observer:
+        driven = self._driven_by(fit, params, sets, continues=xgb_model is not None)
+        with saving.unchanged_on_error(self), driven as observer:
             observer.watches = measure_on == "watch"
             native(
                 stack.X,
@@ -515,6 +516,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         fit: ConstrainedFit,
         params: dict[str, Any],
         sets: Sequence[tuple[Any, Any, bool]],
+        continues: bool,
     ) -> Iterator[_Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
@@ -525,6 +527,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         own = {name: getattr(self, name) for name in names}
         self._matrices: list[Any] = []
         self._sets = iter(sets)
+        self._continues = continues
         self._fit_params = params
         self.objective = objective
         self.eval_metric = _on_probabilities(self.eval_metric)
@@ -547,7 +550,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             fit.hide_progress()
             for name, value in own.items():
                 setattr(self, name, value)
-            del self._matrices, self._sets, self._fit_params
+            del self._matrices, self._sets, self._continues, self._fit_params
         # What the parent's fit leaves behind for a built-in objective.
         self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
 
@@ -556,8 +559,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_sets" in self.__dict__:
+            seen = matrix
+            if self._continues:  # bins of these rows are not those of the model's own splits
+                names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
+                given = {name: kwargs[name] for name in names}
+                seen = xgb.DMatrix(**given, nthread=self.n_jobs)
             if ref is None:
-                self._matrices.append(matrix)
+                self._matrices.append(seen)
                 # XGBoost reads both in every round for an objective that looks at neither; its
                 # own way through JSON takes several times as long as a copy.
                 matrix.get_label = matrix.get_label().copy
@@ -566,7 +574,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 X, y = kwargs["data"], kwargs["label"]
                 # There may be none for sets that are the training rows.
                 if next(held for X_i, y_i, held in self._sets if X_i is X and y_i is y):
-                    self._matrices.append(matrix)
+                    self._matrices.append(seen)
         return matrix
 
     def _finish(self, fit: ConstrainedFit, observer: _Observer, base_margin: Any) -> None:

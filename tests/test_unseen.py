@@ -799,3 +799,17 @@ def test_fewer_groups_than_parts_are_refused():
     clf = ConstrainedLGBMClassifier(constraints=[fpr() <= 0.1], n_estimators=2, verbose=-1)
     with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
         clf.fit(X, y, groups=np.arange(90) % 3)
+
+
+def test_xgboost_reports_a_continued_model_by_values():
+    """Its old trees split elsewhere than the bins of the new rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 4))
+    y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=1500) > 0.5).astype(int)
+    (X, held), (y, labels), weight = np.split(X, [1000]), np.split(y, [1000]), rng.random(1000)
+    old = xgb.XGBClassifier(n_estimators=4, n_jobs=1).fit(X[:300], y[:300])
+    clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], n_estimators=6, n_jobs=1)
+    clf.fit(X, y, sample_weight=weight, xgb_model=old, eval_set=[(held, labels)], verbose=False)
+    report, missed = clf.constraint_report_.iloc[0], clf.predict(X) == 0
+    assert report.train == pytest.approx(np.average(missed[y == 1], weights=weight[y == 1]))
+    assert report.held_out == pytest.approx(np.mean(clf.predict(held)[labels == 1] == 0))
