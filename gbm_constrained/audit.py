@@ -400,7 +400,7 @@ def _check_others(others: Any, name: str) -> Mapping[str, Any]:
 
 def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
     """Labels that a model predicts, one for each row."""
-    if not callable(getattr(model, "predict", None)):
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
         raise TypeError(
             f"model must be a fitted classifier with predict, got {model!r}: wrap what it is in "
             f"an object whose predict(X) returns labels."

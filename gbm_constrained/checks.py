@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -23,8 +24,8 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
     Raises
     ------
     ValueError
-        If `y` is not one-dimensional, has missing labels, is continuous, or holds fewer than two
-        classes.
+        If `y` is not one-dimensional, is continuous, or has missing labels, labels of several
+        types or fewer than two classes.
     """
     labels = as_labels(y, name)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
@@ -32,7 +33,14 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
             f"Unknown label type: {name} is continuous, with values such as "
             f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
         )
-    classes = np.unique(labels)
+    try:
+        classes = np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            f"{name} holds labels of several types ({', '.join(kinds)}), which have no order: "
+            f"make them all numbers or all texts."
+        ) from None
     if classes.size < 2:
         raise ValueError(
             f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
@@ -177,11 +185,18 @@ def check_sensitive_sets(given: Any, n_sets: int) -> None:
 
 def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
     """Group of each row; rows of further data sets are groups of their own."""
-    values = pd.factorize(np.asarray(groups))[0]
-    if values.shape != (n_samples,):
+    given = np.asarray(groups)
+    if given.shape != (n_samples,):
         raise ValueError(
             f"groups must hold one value for each of the {n_samples} training rows, got shape "
-            f"{values.shape}."
+            f"{given.shape}."
+        )
+    values = pd.factorize(given)[0]
+    missing = np.flatnonzero(values < 0)
+    if missing.size:
+        raise ValueError(
+            f"groups has {missing.size} missing values (NaN or None), the first in row "
+            f"{missing[0]}: give a row that belongs to no other a value of its own."
         )
     more = values.max(initial=0) + 1 + np.arange(n_rows - n_samples)
     return np.concatenate([values, more])
@@ -192,6 +207,8 @@ def own_random_state(random_state: Any) -> np.random.RandomState:
     source = copy.deepcopy(random_state)
     if isinstance(source, np.random.Generator):
         source = int(source.integers(2**31))
+    elif isinstance(source, Integral):  # XGBoost takes negative ones
+        source = int(source) % 2**32
     found: np.random.RandomState = check_random_state(0 if source is None else source)
     return found
 

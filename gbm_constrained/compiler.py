@@ -44,6 +44,8 @@ from gbm_constrained.rates import (
 from gbm_constrained.rows import Bool, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
+MOST_GROUPS = 500  # Each is compared with every other one.
+MOST_NAMED = 20  # Small groups that a warning names.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -507,7 +509,9 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
     groups = [replace(group, quoted=times[str(group)] > 1) for group in groups]
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
-        named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small)
+        named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small[:MOST_NAMED])
+        if len(small) > MOST_NAMED:
+            named += f" and {len(small) - MOST_NAMED} more"
         done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
         empty = " Groups without any such row are left out." if nothing else ""
@@ -536,6 +540,12 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
                 f"{missing * any(g.name == (MISSING,) for g in groups)}"
             )
         groups = [g for g in groups if g is not reference[0]] + reference
+    if len(groups) > MOST_GROUPS:
+        raise ValueError(
+            f"{constraint} compares {len(groups)} groups by {', '.join(map(str, by))}, more than "
+            f"{MOST_GROUPS}: cut numbers into bands, as pandas.cut does, or put groups of few "
+            f"rows together with small_groups='merge'."
+        )
     fewest = 2 if isinstance(e, Gap) and not isinstance(e.reference, Overall) else 1
     if len(groups) < fewest:
         raise ValueError(

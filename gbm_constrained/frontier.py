@@ -14,6 +14,7 @@ threshold keeps the type I error (false positive rate) below :math:`\alpha` with
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 
 from gbm_constrained.audit import Audit, audit, rows_held_by
 from gbm_constrained.checks import as_labels, check_weight
@@ -132,7 +134,7 @@ def tradeoff_curve(
                 f"{name}_test is of test rows, and there are none: give X_test and y_test as "
                 f"well, or leave it out."
             )
-    if X_test is not None:  # before anything is trained
+    if X_test is not None:
         check_weight(sample_weight_test, as_labels(y_test, "y_test").size, "sample_weight_test")
     if sensitive_features is not None:
         fit_params["sensitive_features"] = sensitive_features
@@ -148,6 +150,8 @@ def tradeoff_curve(
             f"{held[0]} holds a mask or decisions of the training rows, and has no value on "
             f"X_test: name a column or a model instead, or leave X_test out."
         )
+    if X_test is not None:
+        _check_auditable(y, X_test, y_test, made[0], of_test)
     if _loosens(made[0], made[-1]):
         made.reverse()
     tables: list[pd.DataFrame] = []
@@ -178,6 +182,23 @@ def tradeoff_curve(
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
         tables.append(pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
     return pd.concat(tables, ignore_index=True)
+
+
+def _check_auditable(
+    y: Any, X_test: Any, y_test: Any, rules: Sequence[Constraint], of_test: dict[str, Any]
+) -> None:
+    """Find before training what an audit would refuse, by auditing a classifier of no features."""
+    labels = as_labels(y)
+    constant = DummyClassifier(strategy="prior").fit(np.zeros((labels.size, 1)), labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            audit(constant, X_test, y_test, rules, **of_test)
+        except ValueError as error:
+            raise ValueError(
+                f"The models cannot be measured on X_test, y_test and sensitive_features_test: "
+                f"{error}"
+            ) from None
 
 
 def _sorted_bounds(bounds: Sequence[float]) -> list[float]:

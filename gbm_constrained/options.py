@@ -115,7 +115,7 @@ FITTED_ATTRIBUTES_DOC = """
         Multipliers of the returned model, by linear row that the constraints compile to.
     unseen_accuracy_ : Estimate
         Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
-        there are none.
+        there are none, and of a randomised classifier.
     feasibility_ : Feasibility or None
         Whether the rules can be met, which of them conflict, and what was reached instead; None
         where no decision was chosen on unseen rows.

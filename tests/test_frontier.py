@@ -13,8 +13,11 @@ from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
     churn,
+    dataset,
     fnr,
     fpr,
+    gap,
+    log_loss,
     recall,
 )
 from gbm_constrained.audit import audit
@@ -314,6 +317,26 @@ def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length, monkey
                 X_test=X_test,
                 y_test=y_test,
             )
+
+
+@pytest.mark.parametrize(
+    ("rule", "more", "message"),
+    [
+        (lambda b: gap(fpr(), by="g") <= b, {"sensitive_features": "g"}, "column 'g' is neither"),
+        (lambda b: fpr(on=dataset("m")) <= b, {}, "named data set"),
+        (lambda b: fpr() <= b, {"y_test": 2}, r"y holds.*2"),
+        (lambda b: log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 labels"),
+    ],
+)
+def test_what_test_rows_lack_is_said_before_training(rule, more, message, data, monkeypatch):
+    X, y = data[:2]
+    X, y = X[:400], y[:400]
+    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    given = {"X_test": X[more.get("X_test", slice(None))], "y_test": y + more.get("y_test", 0)}
+    if "sensitive_features" in more:
+        given["sensitive_features"] = {"g": np.arange(400) % 2}  # of the training rows alone
+    with pytest.raises(ValueError, match=rf"measured on X_test.*{message}"):
+        tradeoff_curve(booster(), X, y, [0.5], constraint=rule, **given)
 
 
 def test_what_a_curve_refuses(data):

@@ -341,6 +341,20 @@ def test_rows_of_data_sets_have_groups_where_some_are_set_aside(rule, guarantee)
     assert model.constraint_report_.satisfied.all()
 
 
+def test_numbers_that_are_no_groups_are_refused():
+    """A gap by income would have a row for each pair of incomes."""
+    income = np.random.default_rng(0).normal(size=800)
+    y = np.arange(800) % 2
+    clf = ConstrainedLGBMClassifier(n_estimators=2, verbose=-1)
+    for rule in (gap(selection_rate(), by="income"), each(selection_rate(), by="income")):
+        clf.set_params(constraints=rule <= 0.1)
+        with (
+            pytest.raises(ValueError, match=r"800 groups by income, more than 500.*pandas\.cut"),
+            pytest.warns(UserWarning, match=r"\(1\) and 780 more\. They are kept"),
+        ):
+            clf.fit(np.zeros((800, 1)), y, sensitive_features={"income": income})
+
+
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
 def test_a_fit_names_what_is_wrong_with_groups(booster):
     X, y, sex = problem()

@@ -521,6 +521,9 @@ def test_labels_that_the_parents_refuse_are_refused():
     for labels in (Y * 2 - 1, Y + 1, np.array(["no", "yes"])[Y]):
         refuses("xgboost", r"Invalid classes inferred .*Expected: \[0 1\], got", y=labels)
     refuses("lightgbm", "Unknown label type", y=Y.astype(object))
+    mixed = np.where(Y == 1, "yes", Y.astype(object))
+    for library in ("xgboost", "lightgbm"):
+        refuses(library, r"y holds labels of several types \(int, str\)", y=mixed)
 
 
 def test_xgboost_refuses_other_names_of_columns():

@@ -801,6 +801,25 @@ def test_fewer_groups_than_parts_are_refused():
         clf.fit(X, y, groups=np.arange(90) % 3)
 
 
+def test_negative_seeds_of_xgboost_are_taken():
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    clf = ConstrainedXGBClassifier(constraints=[fpr() <= 0.1], n_estimators=2, random_state=-1)
+    first, second = (clf.fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_rows_that_belong_to_no_group_are_refused(missing):
+    """They would all be of one."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    groups = np.array([*range(80), *[missing] * 10], dtype=object)
+    clf = ConstrainedLGBMClassifier(constraints=[fpr() <= 0.1], n_estimators=2, verbose=-1)
+    with pytest.raises(ValueError, match=r"groups has 10 missing values.*the first in row 80"):
+        clf.fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=r"groups must hold one value.*shape \(90, 1\)"):
+        clf.fit(X, y, groups=groups[:, None])
+
+
 def test_xgboost_reports_a_continued_model_by_values():
     """Its old trees split elsewhere than the bins of the new rows."""
     rng = np.random.default_rng(0)
