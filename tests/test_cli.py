@@ -201,6 +201,16 @@ def test_columns_of_large_csv_are_of_one_kind(run):
     assert model.categories(zeros)["zip"] == ["010", "A1"]
 
 
+def test_an_index_among_the_features_is_told(run):
+    """It is what DataFrame.to_csv writes first, and tells in what order the rows came."""
+    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=200), "y": np.arange(200) % 2})
+    table.to_csv("train.csv")
+    arguments = [*fit("xgboost", Path().absolute(), target="y"), "--test-fraction=0"]
+    assert "'Unnamed: 0' is a feature: --drop it" in run(*arguments).out
+    assert "is a feature" not in run(*arguments, "--drop=Unnamed: 0").out
+    assert model_files.open_model("model.json").features == ["a"]
+
+
 @BOTH
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
 def test_columns_without_any_value_are_trained_on(library, missing, run):
