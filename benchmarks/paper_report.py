@@ -52,7 +52,7 @@ MARKERS = {"lightgbm": "o", "xgboost": "^", "random forest": "s", "fairgbm": "x"
 
 def results(folder: Path) -> pd.DataFrame:
     """Rows of all runs in a folder."""
-    parts = [pd.read_csv(path) for path in sorted(folder.glob("run-*.csv"))]
+    parts = [pd.read_csv(path, dtype={"commit": str}) for path in sorted(folder.glob("run-*.csv"))]
     if not parts:
         raise SystemExit(f"{folder} has no results: run the experiments first.")
     return pd.concat(parts, ignore_index=True)

@@ -167,6 +167,16 @@ def test_models_can_be_named_by_how_they_begin(table):
     }  # fmt: skip
 
 
+def test_commits_of_digits_are_named(tmp_path, capsys):
+    row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0, "accuracy": 0.5}
+    row |= {name: 0.1 for name in ("violation", "train_violation", "seconds", "cpu_seconds")}
+    for commit in ("0123456", "abc1234"):
+        run = pd.DataFrame([row | {"failure": None, "commit": commit}])
+        run.to_csv(tmp_path / f"run-{commit}.csv", index=False)
+    paper_report.report(tmp_path, tmp_path)
+    assert "Commits of these runs: 0123456, abc1234" in capsys.readouterr().out
+
+
 def test_no_results_is_said(tmp_path):
     with pytest.raises(SystemExit, match="has no results"):
         paper_report.report(tmp_path, tmp_path)
