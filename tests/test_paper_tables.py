@@ -169,7 +169,7 @@ def test_models_can_be_named_by_how_they_begin(table):
 
 def test_commits_of_digits_are_named(tmp_path, capsys):
     row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0, "accuracy": 0.5}
-    row |= {name: 0.1 for name in ("violation", "train_violation", "seconds", "cpu_seconds")}
+    row |= dict.fromkeys(("violation", "train_violation", "seconds", "cpu_seconds"), 0.1)
     for commit in ("0123456", "abc1234"):
         run = pd.DataFrame([row | {"failure": None, "commit": commit}])
         run.to_csv(tmp_path / f"run-{commit}.csv", index=False)
