@@ -648,9 +648,9 @@ def _features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
         distinct = X[name].nunique()
         if distinct > MANY_TEXTS:
             _say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
-    for name in names:
-        if re.fullmatch(r"Unnamed: \d+", name):  # so pandas calls what has no header
-            _say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
+    for column in names:
+        if re.fullmatch(r"Unnamed: \d+", str(column)):  # so pandas calls what has no header
+            _say(options, f"{column!r} is a feature: --drop it if it is the index of a table")
     return X
 
 

@@ -968,11 +968,10 @@ class ConstrainedFit:
         # Each once, also one that is watched: the mean takes the place of a value it is made of.
         for held in {*self.evaluation_sets, *([self.unseen] if self.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
-        last = self.evaluation_sets[-1:] or ([self.unseen] if self.unseen else [])
-        for held in last:  # of a mean over models there are no intervals here
-            f = held.functionals_in[rounds]
-            nothing = np.full((len(held.compiled.constraints), 2), np.nan)
-            self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), held.source)
+        if (last := self.reporting) is not None:
+            f = last.functionals_in[rounds]  # of a mean over models there are no intervals here
+            nothing = np.full((len(last.compiled.constraints), 2), np.nan)
+            self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), last.source)
 
     @property
     def _may_be_refuted(self) -> bool:
@@ -1034,13 +1033,23 @@ class ConstrainedFit:
         self._final, self._functionals = final, functionals
         self.multipliers = final.multipliers
 
+    @property
+    def reporting(self) -> UnseenRows | None:
+        """Unseen rows whose rates are reported, if there are any.
+
+        The last evaluation set, unless no rule has a value there and other rows are known.
+        """
+        last = self.evaluation_sets[-1] if self.evaluation_sets else None
+        tells = last is not None and len(last.compiled) > 0
+        return last if tells or self.unseen is None else self.unseen
+
     def look_at(
         self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
     ) -> None:
-        """Measure an evaluation set at the scores of the returned model; the last one reports."""
+        """Measure an evaluation set at the scores of the returned model."""
         # Rows that are watched report where nothing was chosen by them.
         untouched = self.fresh is None and (held is not self.unseen or self.choice is None)
-        if untouched and prefixes is None and held is self.evaluation_sets[-1]:
+        if untouched and prefixes is None and held is self.reporting:
             self.outcome = Outcome.of(held, scores)
             held.functionals_in[rounds] = self.outcome.functionals
         else:
@@ -1150,11 +1159,10 @@ class ConstrainedFit:
     def history(self) -> pd.DataFrame:
         """One row per outer iteration, and a last one for the model that is returned."""
         kept = [r for r in self.solver.history if r.rounds < self._final.rounds]
-        held = self.evaluation_sets[-1:] or ([self.unseen] if self.unseen else [])
         return history_frame(
             [*kept, self._final],
             self.solver.lagrangian.constraints,
-            held[0] if held else None,
+            self.reporting,
             moving_bounds=self.options.error_form == "log_loss",
         )
 

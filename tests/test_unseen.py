@@ -801,6 +801,32 @@ def test_fewer_groups_than_parts_are_refused():
         clf.fit(X, y, groups=np.arange(90) % 3)
 
 
+@BOTH
+@pytest.mark.parametrize("iterate", ["last", "randomized"])
+def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
+    """Out of fold there are groups; of the evaluation set alone nothing would be known."""
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(900, 2)), np.arange(900) % 2
+    y = (X[:, 0] + 0.5 * group + rng.normal(size=900) > 0.5).astype(int)
+    given = {"eval_set": [(X[600:], y[600:])], **quiet(library)}
+    rule = gap(selection_rate(), by="g") <= 0.1
+    clf = make(library, [rule], iterate=iterate, n_estimators=6)
+    found = {}
+    for sensitive in (None, [{"g": group[600:]}]):
+        clf.fit(
+            X[:600], y[:600], sensitive_features={"g": group[:600]},
+            sensitive_features_eval_set=sensitive, **given,
+        )  # fmt: skip
+        found[sensitive is None] = report = clf.constraint_report_.iloc[0]
+        last = clf.history_[f"held_out[{rule}]"].iloc[-1]
+        assert last == pytest.approx(report.held_out)
+    assert found[False].rows == "eval_set[0]"
+    assert found[True].rows == "out of fold"
+    without = make(library, [rule], iterate=iterate, n_estimators=6)
+    without.fit(X[:600], y[:600], sensitive_features={"g": group[:600]})
+    assert found[True].held_out == without.constraint_report_.held_out[0]
+
+
 def test_negative_seeds_of_xgboost_are_taken():
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
     clf = ConstrainedXGBClassifier(constraints=[fpr() <= 0.1], n_estimators=2, random_state=-1)
