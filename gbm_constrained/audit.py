@@ -360,10 +360,9 @@ def rows_held_by(rule: Constraint) -> list[int]:
     """Lengths of the masks, and of the decisions given one by one, that a rule holds."""
     lengths = []
     for term in rule.terms:
-        selectors = (*term.rows, *term.on, *term.where)
-        deployed = [s.deployed for s in selectors if isinstance(s, Judged)]
+        deployed = [s.deployed for s in term.selectors if isinstance(s, Judged)]
         deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
-        lengths += [s.n_samples for s in selectors if isinstance(s, Mask)]
+        lengths += [s.n_samples for s in term.selectors if isinstance(s, Mask)]
         lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
     return lengths
 
@@ -378,8 +377,7 @@ def _check_rows(rules: Sequence[Constraint], n: int) -> None:
                     f"{n} rows are audited: give one for each of these, or name a column or "
                     f"a model instead."
                 )
-        selectors = [s for term in rule.terms for s in (*term.rows, *term.on, *term.where)]
-        if any(isinstance(s, DataSet) for s in selectors):
+        if any(isinstance(s, DataSet) for term in rule.terms for s in term.selectors):
             raise ValueError(
                 f"constraints: {rule} speaks of a named data set, which an audit has none "
                 f"of: audit its rows by themselves, with the rule without on=dataset(...)."

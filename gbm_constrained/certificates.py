@@ -243,9 +243,8 @@ def expected_bounds(compiled: CompiledConstraints, counts: CellCounts) -> NDArra
             continue
         b, slack = float(compiled.b[j]), np.zeros(bounds.shape[:-1])
         for block in blocks:
-            total, squares = block.sum(counts.weight), block.sum(counts.square)
+            n = block.effective_rows(counts)
             with np.errstate(invalid="ignore", divide="ignore"):
-                n = np.where(total > 0, total**2 / squares, 0.0)
                 alone = max(block.high - b, 0.0) / n
             own = alone if len(blocks) == 1 else block.width * expected_slack(n)
             slack = slack + np.where(n > 0, own, np.inf)

@@ -118,7 +118,7 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
     """Attributes that a constraint looks at."""
     keys: list[Key] = []
     for term in constraint.terms:
-        keys += [key_of(s) for s in (*term.rows, *term.on, *term.where)]
+        keys += [key_of(s) for s in term.selectors]
         if isinstance(term.event, Differs):
             keys.append(term.event.deployed)
     if isinstance(constraint.expression, Grouped):

@@ -188,6 +188,11 @@ class Block:
         inside = table[..., self.cells, :]
         return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
 
+    def effective_rows(self, counts: CellCounts) -> Float:
+        """As many rows of equal weights as these are worth (Kish); zero where nothing weighs."""
+        total, squares = self.sum(counts.weight), self.sum(counts.square)
+        return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
+
     def equal_weights(self, counts: CellCounts) -> bool:
         """Whether all rows of the base set weigh the same (Cauchy-Schwarz)."""
         tables = counts.weight, counts.square, counts.count

@@ -37,7 +37,7 @@ from gbm_constrained.certificates import (
     umbrella_threshold,
 )
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.counts import CellCounts, blocks_of_rows, functionals_of
+from gbm_constrained.counts import Block, CellCounts, blocks_of_rows, functionals_of
 from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
@@ -458,18 +458,22 @@ def least_p_values(
         owner = int(compiled.owner[j])
         if p > least[owner][0]:
             n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
-            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows"
+            needed = ""
             if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
-                (block,) = blocks
-                room = (float(compiled.b[j]) - block.low) / block.width
-                if 0.0 < room < 1.0 and block.equal_weights(counts):
-                    least[owner] = p, f"{least[owner][1]} and needs {minimum_rows(room, level)}"
-                elif 0.0 < room < 1.0:  # Hoeffding's inequality
-                    alike = float(block.sum(counts.weight) ** 2 / block.sum(counts.square))
-                    needed = ceil(-log(level) / (2.0 * room**2))
-                    why = f", which count as {alike:.0f} for their weights, and needs {needed}"
-                    least[owner] = p, least[owner][1] + why
+                needed = _rows_needed(blocks[0], float(compiled.b[j]), counts, level)
+            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows{needed}"
     return least
+
+
+def _rows_needed(block: Block, bound: float, counts: CellCounts, level: float) -> str:
+    """Say how many rows without an event would certify a bound; nothing where none would."""
+    room = (bound - block.low) / block.width
+    if not 0.0 < room < 1.0:
+        return ""
+    if block.equal_weights(counts):
+        return f" and needs {minimum_rows(room, level)}"
+    n, needed = block.effective_rows(counts), ceil(-log(level) / (2.0 * room**2))  # Hoeffding
+    return f", which count as {n:.0f} for their weights, and needs {needed}"
 
 
 def _monotone(rows: UnseenRows) -> tuple[Codes, int, float] | None:

@@ -912,8 +912,8 @@ class ConstrainedFit:
             else:
                 kept = self.prefix_rounds(margin, rounds)
         for held in self.evaluation_sets:
-            is_last = held is self.evaluation_sets[-1]
-            if is_last or kept not in held.functionals_in or shift.any():
+            reports = held is self.reporting
+            if reports or kept not in held.functionals_in or shift.any():
                 self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
         # Scoring all rows again takes as long as a fifth of a fit.
         unknown = shift.any() or prefixes is not None or self._may_be_refuted

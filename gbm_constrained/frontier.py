@@ -134,8 +134,6 @@ def tradeoff_curve(
                 f"{name}_test is of test rows, and there are none: give X_test and y_test as "
                 f"well, or leave it out."
             )
-    if X_test is not None:
-        check_weight(sample_weight_test, as_labels(y_test, "y_test").size, "sample_weight_test")
     if sensitive_features is not None:
         fit_params["sensitive_features"] = sensitive_features
     made = [rule(value) for value in values]
@@ -143,12 +141,6 @@ def tradeoff_curve(
         raise ValueError(
             "constraint makes different numbers of rules of these bounds: let it return the same "
             "rules for each, with other bounds."
-        )
-    held = [rule for rule in made[0] if rows_held_by(rule)]
-    if X_test is not None and held:
-        raise ValueError(
-            f"{held[0]} holds a mask or decisions of the training rows, and has no value on "
-            f"X_test: name a column or a model instead, or leave X_test out."
         )
     if X_test is not None:
         _check_auditable(y, X_test, y_test, made[0], of_test)
@@ -188,6 +180,13 @@ def _check_auditable(
     y: Any, X_test: Any, y_test: Any, rules: Sequence[Constraint], of_test: dict[str, Any]
 ) -> None:
     """Find before training what an audit would refuse, by auditing a classifier of no features."""
+    check_weight(of_test["sample_weight"], as_labels(y_test, "y_test").size, "sample_weight_test")
+    for rule in rules:
+        if rows_held_by(rule):
+            raise ValueError(
+                f"{rule} holds a mask or decisions of the training rows, and has no value on "
+                f"X_test: name a column or a model instead, or leave X_test out."
+            )
     labels = as_labels(y)
     constant = DummyClassifier(strategy="prior").fit(np.zeros((labels.size, 1)), labels)
     with warnings.catch_warnings():

@@ -307,10 +307,10 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
         total = np.zeros(beyond.shape[:-1])
         known = np.ones(total.shape, dtype=bool)
         for block in blocks:
-            weight, square = block.sum(counts.weight), block.sum(counts.square)
+            weight = block.sum(counts.weight)
             known &= weight > 0
+            n = np.where(weight > 0, block.effective_rows(counts), 1.0)
             with np.errstate(invalid="ignore", divide="ignore"):
-                n = np.where(weight > 0, weight**2 / square, 1.0)
                 mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
                 share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
             if block.is_binomial:

@@ -377,6 +377,11 @@ class Term:
     on: tuple[Selector, ...] = ()
     where: tuple[Selector, ...] = ()
 
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """All that says which rows count."""
+        return (*self.rows, *self.on, *self.where)
+
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.on))}]" if self.on else self.name
 
@@ -792,7 +797,7 @@ class Constraint:
         """Whether it bounds shares of predictions, of rows that no label selects."""
         return bool(self.terms) and all(
             isinstance(term.event, Predicted)
-            and not any(isinstance(s, ABOUT_LABELS) for s in (*term.rows, *term.on, *term.where))
+            and not any(isinstance(s, ABOUT_LABELS) for s in term.selectors)
             for term in self.terms
         )
 
@@ -816,7 +821,7 @@ class Constraint:
         return any(
             isinstance(part, ClassPosition)
             for term in self.terms
-            for part in (getattr(term.event, "target", None), *term.rows, *term.on, *term.where)
+            for part in (getattr(term.event, "target", None), *term.selectors)
         )
 
     def __bool__(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -559,13 +559,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_sets" in self.__dict__:
-            seen = matrix
-            if self._continues:  # bins of these rows are not those of the model's own splits
-                names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
-                given = {name: kwargs[name] for name in names}
-                seen = xgb.DMatrix(**given, nthread=self.n_jobs)
             if ref is None:
-                self._matrices.append(seen)
+                self._matrices.append(self._scored(matrix, kwargs))
                 # XGBoost reads both in every round for an objective that looks at neither; its
                 # own way through JSON takes several times as long as a copy.
                 matrix.get_label = matrix.get_label().copy
@@ -574,8 +569,16 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 X, y = kwargs["data"], kwargs["label"]
                 # There may be none for sets that are the training rows.
                 if next(held for X_i, y_i, held in self._sets if X_i is X and y_i is y):
-                    self._matrices.append(seen)
+                    self._matrices.append(self._scored(matrix, kwargs))
         return matrix
+
+    def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
+        """Matrix of the same rows by which the model's scores are those that it predicts."""
+        if not self._continues:
+            return matrix
+        # Its old trees split elsewhere than the bins of these rows.
+        names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
+        return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
     def _finish(self, fit: ConstrainedFit, observer: _Observer, base_margin: Any) -> None:
         matrices = observer.matrices
