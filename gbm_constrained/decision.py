@@ -19,6 +19,7 @@ decisions stay where they are if they are on its safe side.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +27,7 @@ from math import ceil, log
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells, CellStatistics
@@ -228,8 +230,8 @@ class Outcome:
         Of what the constraints bound; NaN where there is none (mean losses).
     of_functionals : ndarray of shape (n_functionals, 2)
         Of the rates.
-    source : str
-        The rows.
+    sources : ndarray of str, shape (n_constraints,)
+        The rows, for each constraint.
     accuracy : Estimate
         Fraction of these rows decided rightly.
     deviation : ndarray of shape (n_constraints,)
@@ -240,7 +242,7 @@ class Outcome:
     functionals: Float
     intervals: Float
     of_functionals: Float
-    source: str
+    sources: NDArray[np.object_]
     accuracy: Estimate = UNKNOWN
     deviation: Float = field(default_factory=lambda: np.zeros(0))
 
@@ -273,10 +275,50 @@ class Outcome:
             functionals,
             of_one_booster(together, compiled.values(functionals), deviation, len(folds)),
             functional_intervals(compiled, counts),
-            rows.source,
+            _sources(rows),
             rows.accuracy(counts),
             deviation,
         )
+
+    @classmethod
+    def of_mean(cls, rows: UnseenRows, rounds: int) -> Outcome:
+        """Take the rates of a mean over models, of which there are no intervals here."""
+        functionals = rows.functionals_in[rounds]
+        nothing = np.full((len(rows.compiled.constraints), 2), np.nan)
+        of_functionals = np.full((functionals.size, 2), np.nan)
+        return cls(functionals, nothing, of_functionals, _sources(rows))
+
+    def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
+        """Tell of the constraints that have no value on these rows by other rows.
+
+        Parameters
+        ----------
+        other : Outcome
+            Of rows where some of them may have one.
+        compiled : CompiledConstraints
+            The constraints, which say whose a functional is.
+
+        Returns
+        -------
+        Outcome
+            The accuracy is that of these rows.
+        """
+        untold = np.isnan(compiled.values(self.functionals))
+        untold &= ~np.isnan(compiled.values(other.functionals))
+        of_these = np.zeros(self.functionals.size, dtype=bool)
+        for span in itertools.compress(compiled.spans, untold):
+            of_these[span] = True
+        return replace(
+            self,
+            functionals=np.where(of_these, other.functionals, self.functionals),
+            intervals=np.where(untold[:, None], other.intervals, self.intervals),
+            of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
+            sources=np.where(untold, other.sources, self.sources),
+        )
+
+
+def _sources(rows: UnseenRows) -> NDArray[np.object_]:
+    return np.full(len(rows.compiled.constraints), rows.source, dtype=object)
 
 
 @dataclass(frozen=True)

@@ -912,7 +912,7 @@ class ConstrainedFit:
             else:
                 kept = self.prefix_rounds(margin, rounds)
         for held in self.evaluation_sets:
-            reports = held is self.reporting
+            reports = held is self.evaluation_sets[-1]
             if reports or kept not in held.functionals_in or shift.any():
                 self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
         # Scoring all rows again takes as long as a fifth of a fit.
@@ -968,10 +968,9 @@ class ConstrainedFit:
         # Each once, also one that is watched: the mean takes the place of a value it is made of.
         for held in {*self.evaluation_sets, *([self.unseen] if self.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
-        if (last := self.reporting) is not None:
-            f = last.functionals_in[rounds]  # of a mean over models there are no intervals here
-            nothing = np.full((len(last.compiled.constraints), 2), np.nan)
-            self.outcome = Outcome(f, nothing, np.full((f.size, 2), np.nan), last.source)
+        outcomes = [Outcome.of_mean(held, rounds) for held in self.reporting]
+        if outcomes:
+            self.outcome = outcomes[0].completed_by(outcomes[-1], self._reported)
 
     @property
     def _may_be_refuted(self) -> bool:
@@ -1034,14 +1033,10 @@ class ConstrainedFit:
         self.multipliers = final.multipliers
 
     @property
-    def reporting(self) -> UnseenRows | None:
-        """Unseen rows whose rates are reported, if there are any.
-
-        The last evaluation set, unless no rule has a value there and other rows are known.
-        """
-        last = self.evaluation_sets[-1] if self.evaluation_sets else None
-        tells = last is not None and len(last.compiled) > 0
-        return last if tells or self.unseen is None else self.unseen
+    def reporting(self) -> list[UnseenRows]:
+        """Unseen rows whose rates are reported: for each rule the first where it has a value."""
+        driving = [self.unseen] if self.unseen is not None else []
+        return [*self.evaluation_sets[-1:], *driving]
 
     def look_at(
         self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
@@ -1049,9 +1044,12 @@ class ConstrainedFit:
         """Measure an evaluation set at the scores of the returned model."""
         # Rows that are watched report where nothing was chosen by them.
         untouched = self.fresh is None and (held is not self.unseen or self.choice is None)
-        if untouched and prefixes is None and held is self.reporting:
-            self.outcome = Outcome.of(held, scores)
-            held.functionals_in[rounds] = self.outcome.functionals
+        if untouched and prefixes is None and held is self.evaluation_sets[-1]:
+            outcome, driving = Outcome.of(held, scores), self.outcome
+            held.functionals_in[rounds] = outcome.functionals
+            if driving is not None:
+                outcome = outcome.completed_by(driving, self._reported)
+            self.outcome = outcome
         else:
             statistics = scores.statistics(held.lagrangian)
             held.functionals_in[rounds] = held.compiled.functionals(statistics)
@@ -1110,7 +1108,7 @@ class ConstrainedFit:
                 "held_out": held_out,
                 "low": interval[:, 0],
                 "high": interval[:, 1],
-                "rows": None if outcome is None else outcome.source,
+                "rows": None if outcome is None else list(outcome.sources),
                 "multiplier": compiled.totals(self.multipliers),
                 "train_satisfied": compiled.satisfied(train),
                 "satisfied": satisfied,
@@ -1124,14 +1122,15 @@ class ConstrainedFit:
         """
         found, choice = self.feasibility, self.choice
         rules = self._reported.constraints
+        by_them = np.ones(len(rules), dtype=bool)
         doubted: Sequence[Constraint] = ()
         if self.fresh is not None and choice is not None:
             not_given = self.options.guarantee == "expected" and choice.excess > 0.0
             doubted = rules if choice.uncertified or not_given else ()
         elif found is not None and self.outcome is not None and self.unseen is not None:
-            own = self.outcome.source == self.unseen.source
-            doubted = [rule.constraint for rule in found.refuted] if own else ()
-        return np.array([rule in doubted for rule in rules], dtype=bool)
+            by_them = self.outcome.sources == self.unseen.source
+            doubted = [rule.constraint for rule in found.refuted]
+        return np.array([rule in doubted for rule in rules], dtype=bool) & by_them
 
     def group_report(self) -> pd.DataFrame:
         """One row per group of each constraint: its size and its rate."""
@@ -1158,11 +1157,14 @@ class ConstrainedFit:
 
     def history(self) -> pd.DataFrame:
         """One row per outer iteration, and a last one for the model that is returned."""
-        kept = [r for r in self.solver.history if r.rounds < self._final.rounds]
+        records = [r for r in self.solver.history if r.rounds < self._final.rounds]
+        records.append(self._final)
+        told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
+        held_out = np.where(np.isnan(told[0][-1]), told[-1], told[0]) if told else None
         return history_frame(
-            [*kept, self._final],
+            records,
             self.solver.lagrangian.constraints,
-            self.reporting,
+            held_out,
             moving_bounds=self.options.error_form == "log_loss",
         )
 

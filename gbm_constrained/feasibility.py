@@ -535,7 +535,7 @@ def judge(
         constant,
         constant_error,
         free_error,
-        outcome.source,
+        reported.source,
         len(decisions),
         choice.p_value,
         choice.level,

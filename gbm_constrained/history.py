@@ -9,17 +9,31 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.decision import UnseenRows
+from gbm_constrained.rows import Float
 from gbm_constrained.solvers.abpp import Record
 
 
 def history_frame(
     records: Sequence[Record],
     compiled: CompiledConstraints,
-    held_out: UnseenRows | None = None,
+    held_out: Float | None = None,
     moving_bounds: bool = False,
 ) -> pd.DataFrame:
-    """History of a solver as a table, one row per record."""
+    """History of a solver as a table, one row per record.
+
+    Parameters
+    ----------
+    records : sequence of Record
+    compiled : CompiledConstraints
+    held_out : ndarray of shape (n_records, n_constraints), default=None
+        Values of the constraints on unseen rows.
+    moving_bounds : bool, default=False
+        Whether bounds are those of each record, and not those that were asked for.
+
+    Returns
+    -------
+    DataFrame
+    """
     table = pd.DataFrame(
         {
             "iteration": [r.iteration for r in records],
@@ -33,7 +47,6 @@ def history_frame(
     )
     values = np.array([compiled.values(r.functionals) for r in records])
     multipliers = np.array([compiled.totals(r.multipliers) for r in records])
-    held = [held_out.values(r.rounds) for r in records] if held_out is not None else []
     columns: dict[str, Any] = {}
     for j, (name, bound) in enumerate(zip(compiled.names, compiled.bounds, strict=True)):
         columns[f"value[{name}]"] = values[:, j]
@@ -41,6 +54,6 @@ def history_frame(
             np.array([r.bounds[j] for r in records]) if moving_bounds else bound
         )
         columns[f"multiplier[{name}]"] = multipliers[:, j]
-        if held:
-            columns[f"held_out[{name}]"] = np.array(held)[:, j]
+        if held_out is not None:
+            columns[f"held_out[{name}]"] = held_out[:, j]
     return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)

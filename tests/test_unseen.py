@@ -810,21 +810,27 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
     y = (X[:, 0] + 0.5 * group + rng.normal(size=900) > 0.5).astype(int)
     given = {"eval_set": [(X[600:], y[600:])], **quiet(library)}
     rule = gap(selection_rate(), by="g") <= 0.1
-    clf = make(library, [rule], iterate=iterate, n_estimators=6)
+    rules = [rule, fpr() <= 0.3]
+    clf = make(library, rules, iterate=iterate, n_estimators=6)
     found = {}
     for sensitive in (None, [{"g": group[600:]}]):
         clf.fit(
             X[:600], y[:600], sensitive_features={"g": group[:600]},
             sensitive_features_eval_set=sensitive, **given,
         )  # fmt: skip
-        found[sensitive is None] = report = clf.constraint_report_.iloc[0]
-        last = clf.history_[f"held_out[{rule}]"].iloc[-1]
-        assert last == pytest.approx(report.held_out)
-    assert found[False].rows == "eval_set[0]"
-    assert found[True].rows == "out of fold"
-    without = make(library, [rule], iterate=iterate, n_estimators=6)
+        found[sensitive is None] = report = clf.constraint_report_
+        last = [clf.history_[f"held_out[{r}]"].iloc[-1] for r in rules]
+        np.testing.assert_allclose(report.held_out, last)
+        of_groups = clf.group_report_.groupby("constraint").held_out.agg(np.ptp)
+        assert of_groups[str(rule)] == pytest.approx(report.held_out[0])
+    assert found[False]["rows"].tolist() == ["eval_set[0]", "eval_set[0]"]
+    assert found[True]["rows"].tolist() == ["out of fold", "eval_set[0]"]
+    without = make(library, rules, iterate=iterate, n_estimators=6)
     without.fit(X[:600], y[:600], sensitive_features={"g": group[:600]})
-    assert found[True].held_out == without.constraint_report_.held_out[0]
+    columns = ["held_out", "low", "high", "satisfied"]
+    given, out_of_fold = found[True][columns], without.constraint_report_[columns]
+    pd.testing.assert_series_equal(given.iloc[0], out_of_fold.iloc[0])
+    pd.testing.assert_series_equal(given.iloc[1], found[False][columns].iloc[1])
 
 
 def test_negative_seeds_of_xgboost_are_taken():
