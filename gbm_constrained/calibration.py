@@ -41,6 +41,9 @@ VISITS = 10_000_000  # Rows times lines that a search over several classes may t
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
 PAIRS_UP_TO = 8  # Classes that are also raised two by two.
+# Standard errors by which biases of classes that no rule tells apart have to pay; those found for
+# probabilities, where there is nothing to gain, reach 3.6 by chance.
+SURELY = 4.0
 
 
 @dataclass(frozen=True)
@@ -135,9 +138,12 @@ def best_shift(
     never worse than no shift.
 
     Of several classes, those that no constraint tells apart keep their scores relative to each
-    other. The best decisions under constraints on rates weigh the probability of each class by
-    what the constraints say of it (its multipliers in the Lagrangian), so that such classes have
-    equal weights: biases between them would only fit noise.
+    other, as long as that costs no errors beyond chance. The best decisions under constraints on
+    rates weigh the probability of each class by what the constraints say of it (its multipliers in
+    the Lagrangian), so that such classes have equal weights, and biases between them mostly fit
+    noise. Where scores are no probabilities, far from where they decide alone, biases of their own
+    may spare many errors: they are taken if the rules hold under both and the errors, compared row
+    by row, fall by more than :data:`SURELY` standard errors.
 
     Rows of constraints with a mean loss are left out and listed in the result; where no others
     are, the scores stay.
@@ -288,6 +294,16 @@ class _Decisions:
         self.mass = cells.total(self.weight)
         with np.errstate(divide="ignore"):
             self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)
+        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+        total = cost @ self.mass
+        # Of each cell: what a wrong decision adds to the error, for a weight of one.
+        self.cost = cost / total if total > 0 else np.zeros_like(cost)
+
+    def errors(self, decided: Codes) -> Float:
+        """Give what each row adds to the error."""
+        cells = self.cells.views[0].codes
+        errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
+        return errors if self.weight is None else errors * self.weight
 
     def fractions(self, decided: Codes) -> Float:
         """Weighted fraction of each cell decided as each class; the first one's in empty cells."""
@@ -389,12 +405,9 @@ class _Linear:
 
     def _error(self) -> Any:
         """Coefficients of the error, which is read off the first view."""
-        decisions, cells = self.decisions, self.decisions.cells
-        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
-        total = cost @ decisions.mass
-        share = cost / total if total > 0 else np.zeros_like(cost)
-        wrong = np.arange(decisions.n_classes) != cells.labels[:, None]
-        return sparse.csr_array((share[:, None] * wrong).reshape(1, -1))
+        decisions = self.decisions
+        wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
+        return sparse.csr_array((decisions.cost[:, None] * wrong).reshape(1, -1))
 
     def of(self, decided: Codes) -> Float:
         """Values of some decisions, shape (1 + r,); the error comes first."""
@@ -548,11 +561,12 @@ class _BiasSearch:
     """Search for the biases of several classes, one line after the other.
 
     A line raises one class, or two by the same amount, against all others; classes that no
-    constraint tells apart are one here. It is searched exactly for the smallest error plus
-    violations times a penalty, which grows: small ones lead along good trade-offs to the feasible
-    biases, where the last phase lowers the error. The best biases by largest violation and error
-    are remembered on every line, whatever it was searched for. Where no biases found are feasible
-    and violations have a price, the best by error plus that are given instead.
+    constraint tells apart are one here, until biases are found that are feasible. It is searched
+    exactly for the smallest error plus violations times a penalty, which grows: small ones lead
+    along good trade-offs to the feasible biases, where the last phase lowers the error. The best
+    biases by largest violation and error are remembered on every line, whatever it was searched
+    for. Where no biases found are feasible and violations have a price, the best by error plus
+    that are given instead.
 
     Parameters
     ----------
@@ -571,37 +585,53 @@ class _BiasSearch:
         self.size = np.abs(self.scores).max(axis=0)
         k, n = self.scores.shape
         self.lines_left = int(np.clip(VISITS // n, FEWEST_LINES, MOST_LINES))
-        self.single = merits.alike if len(merits.alike) > 1 else []
-        self.double: list[tuple[int, ...]] = []
-        if 4 <= len(self.single) <= PAIRS_UP_TO:  # of three, a pair is the third lowered
-            self.double = [(*one, *other) for one, other in combinations(self.single, 2)]
         self.best = self.fair = self._at(np.zeros(k))
 
+    def _decided(self, value: Float) -> Codes:
+        return np.asarray((self.scores + value[:, None]).argmax(axis=0))
+
     def _at(self, value: Float) -> _Biases:
-        decided = (self.scores + value[:, None]).argmax(axis=0)
-        return _Biases(value, *self.merits.of(decided))
+        return _Biases(value, *self.merits.of(self._decided(value)))
 
     def run(self) -> Float:
         """Give the best biases found."""
-        k = self.scores.shape[0]
-        every = [*self.single, *self.double]
+        alike = self.merits.alike
+        if len(alike) > 1:
+            self._search(alike)
+            if self.best.excess == 0.0 and len(alike) < len(self.scores):
+                together = self.best
+                self._search([(j,) for j in range(len(self.scores))])
+                if not self._surely_better(together):
+                    self.best = together
+        unmet = self.best.excess > 0.0 and self.price is not None
+        value = (self.fair if unmet else self.best).value
+        return np.asarray(value - value.mean())
+
+    def _surely_better(self, other: _Biases) -> bool:
+        """Whether the best biases make fewer errors than others, beyond chance."""
+        errors = self.merits.linear.decisions.errors
+        fewer = errors(self._decided(other.value)) - errors(self._decided(self.best.value))
+        return bool(fewer.sum() > SURELY * np.sqrt((fewer**2).sum()))
+
+    def _search(self, single: Sequence[tuple[int, ...]]) -> None:
+        """Search from the best biases, and from others near them, until it stalls."""
+        every = [*single]
+        if 4 <= len(single) <= PAIRS_UP_TO:  # of three, a pair is the third lowered
+            every += [(*one, *other) for one, other in combinations(single, 2)]
         rng = np.random.default_rng(0)
-        start, stalled = self.best, 0 if every else RESTARTS
+        start, stalled = self.best, 0
         while self.lines_left and stalled < RESTARTS:
             before = self.best
             for penalty in PENALTIES:
-                start = self._descend(start, penalty, every if self.best.excess else self.single)
+                start = self._descend(start, penalty, every if self.best.excess else single)
             self._descend(self.best, None, every)
             if self.price is not None and self.best.excess > 0.0:
                 self._descend(self.fair, self.price, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
-            noise = np.zeros(k)
-            for group in self.single:
+            noise = np.zeros(len(self.scores))
+            for group in single:
                 noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
             start = self._at(self.best.value + noise)
-        unmet = self.best.excess > 0.0 and self.price is not None
-        value = (self.fair if unmet else self.best).value
-        return np.asarray(value - value.mean())
 
     def _descend(
         self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]

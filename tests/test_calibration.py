@@ -385,20 +385,56 @@ def test_biases_by_trying_all(seed):
     assert found.error == pytest.approx(least, abs=1e-12)
 
 
-def test_classes_that_no_rule_tells_apart_keep_their_order():
+def of_five_classes(seed, n, offset):
+    """Log-probabilities of five normal classes, the last one's raised, and their labels."""
+    rng = np.random.default_rng(seed)
+    y = np.append(np.arange(5), rng.integers(0, 5, n - 5))
+    centre = 0.8 * np.random.default_rng(0).normal(size=(5, 3))
+    x = centre[y] + rng.normal(size=(n, 3))
+    margin = -((x[:, None] - centre) ** 2).sum(axis=2) / 2
+    margin[:, 4] += offset
+    return margin, y
+
+
+@pytest.mark.parametrize(("n", "offset"), [(400, 0.0), (4000, 0.0), (100, 0.5)])
+def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
     """Their biases are equal, and those of the others are what a search over these alone finds."""
-    problem = Problem(1, n=400, k=5)
+    margin, y = of_five_classes(1, n, offset)
     rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
-    cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled)
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
+    found = best_shift(margin, cells, compiled)
     assert found.feasible
     assert np.ptp(found.value[[0, 2, 4]]) == 0.0
     assert len(set(found.value[[0, 1, 3]])) == 3
-    kept = problem.margin[:, [0, 2, 4]].argmax(axis=1)
-    shifted = (problem.margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
+    kept = margin[:, [0, 2, 4]].argmax(axis=1)
+    shifted = (margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
     np.testing.assert_array_equal(shifted, kept)
-    alone = best_shift(problem.margin, *problem.compiled([error_rate() <= 0.01]))
-    assert len(set(alone.value)) == 5  # an error of any class counts
+    every = [error_rate() <= 0.01]  # an error of any class counts
+    alone = best_shift(margin, *compile_constraints(every, Rows(y, np.arange(5))))
+    assert len(set(alone.value)) == 5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weighted):
+    """Scores that are too high for one of them are brought back to what they were, nearly."""
+    margin, y = of_five_classes(1, 4000, 1.5)
+    weight = 1.0 + np.arange(4000) % 3 if weighted else np.ones(4000)
+    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
+    found = best_shift(margin, cells, compiled)
+    right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
+    assert found.feasible
+    assert found.error <= right.error + 0.005
+    assert found.value[4] < found.value[0] - 1.0
+    wrong = (margin + found.value).argmax(axis=1) != y
+    np.testing.assert_allclose(found.error, np.average(wrong, weights=weight), **EXACT)
+    together = []  # errors of biases that are equal for these classes
+    for one, three in itertools.product(np.arange(0, 4, 0.1), np.arange(-1, 3, 0.1)):
+        decided = (margin + np.array([0, one, 0, three, 0])).argmax(axis=1)
+        misses = np.average(decided[y == 1] != 1, weights=weight[y == 1])
+        if misses <= 0.1 and np.average(decided == 3, weights=weight) <= 0.1:
+            together.append(np.average(decided != y, weights=weight))
+    assert found.error < min(together) - 0.02
 
 
 @pytest.mark.parametrize("seed", range(6))
