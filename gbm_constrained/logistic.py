@@ -16,6 +16,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.decision import Scores
 from gbm_constrained.estimator import ConstrainedFit
@@ -231,9 +232,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
-        ConstrainedFit.forget(self)
         if not options.constraints:
             super().fit(X, y, sample_weight)
+            ConstrainedFit.forget(self)
             return self
         if options.iterate in ("best", "randomized"):
             raise ValueError(
@@ -258,37 +259,38 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
-        given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
-        start = self._unconstrained(X, y, sample_weight)
-        start = start if given is None else given
-        learner = self._learner(fit)
-        start = start.T.reshape(learner.shape)
-        if isinstance(fit.solver, CBPR):
-            feasible = self._feasible(learner, start)
-            if feasible is not None:
-                start = feasible
-            else:
-                fit = make_fit(replace(options, solver="abpp"))
-                learner = self._learner(fit)
-        adaptive = self.sigma is None and self.outlier_clip is None
-        ends = _Ends(learner, options, self.tol)
-        try:
-            for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
-            ):
-                ends.add(solution)
-                if solution.converged or fit.announcer.is_stopped:
-                    break
-        finally:
-            fit.hide_progress()
-        weights, n_iterations = ends.chosen()
-        if not fit.announcer.is_stopped:
-            self._check_converged(ends, weights, solution)
-        margin = learner.margin(weights)
-        fit.finish(Scores(margin, margin), n_iterations)
-        self.coef_, self.intercept_ = learner.coefficients(weights)
-        self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-        fit.describe(self)
+        with saving.unchanged_on_error(self):
+            given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
+            start = self._unconstrained(X, y, sample_weight)
+            start = start if given is None else given
+            learner = self._learner(fit)
+            start = start.T.reshape(learner.shape)
+            if isinstance(fit.solver, CBPR):
+                feasible = self._feasible(learner, start)
+                if feasible is not None:
+                    start = feasible
+                else:
+                    fit = make_fit(replace(options, solver="abpp"))
+                    learner = self._learner(fit)
+            adaptive = self.sigma is None and self.outlier_clip is None
+            ends = _Ends(learner, options, self.tol)
+            try:
+                for solution in learner.path(
+                    self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+                ):
+                    ends.add(solution)
+                    if solution.converged or fit.announcer.is_stopped:
+                        break
+            finally:
+                fit.hide_progress()
+            weights, n_iterations = ends.chosen()
+            if not fit.announcer.is_stopped:
+                self._check_converged(ends, weights, solution)
+            margin = learner.margin(weights)
+            fit.finish(Scores(margin, margin), n_iterations)
+            self.coef_, self.intercept_ = learner.coefficients(weights)
+            self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
+            fit.describe(self)
         return self
 
     def _repr_html_inner(self) -> str:

@@ -278,6 +278,36 @@ def test_refitting_forgets(data):
     np.testing.assert_array_equal(model.coef_, LogisticRegression().fit(X, y).coef_)
 
 
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_failed_fit_leaves_the_estimator_as_it_was(data, fitted, at):
+    """Unfitted, or with the earlier fit; never with the parent's solution, which obeys no rule."""
+    X, y, _ = data
+    model = ConstrainedLogisticRegression(constraints=[log_loss(on=label(2)) <= 0.4])
+    if fitted:
+        model.fit(X, y)
+    before = dict(vars(model))
+
+    def interrupt(state):
+        if state.iteration == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :2], y, constraint_callbacks=[interrupt])
+    assert vars(model).keys() == before.keys()
+    assert [name for name, value in vars(model).items() if value is not before[name]] == []
+
+
+def test_a_refused_refit_leaves_the_earlier_fit(data):
+    X, y, _ = data
+    model = _fit(X, y, log_loss(on=label(2)) <= 0.4)
+    report = model.constraint_report_
+    model.set_params(constraints=[gap(fpr(), by="elsewhere") <= 0.1])
+    with pytest.raises(ValueError, match="elsewhere"):
+        model.fit(X, y == 2)
+    assert model.constraint_report_ is report
+
+
 def test_warm_start_from_multipliers(data):
     X, y, _ = data
     rule = log_loss(on=label(2)) <= 0.4
