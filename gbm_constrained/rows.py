@@ -278,7 +278,9 @@ class Rows:
         if mask.n_samples != self.n_training:
             raise ValueError(
                 f"on= was given a mask of {mask.n_samples} rows, but the training data have "
-                f"{self.n_training} rows: give one boolean per training row."
+                f"{self.n_training} rows: give one boolean per training row. Where rows are split "
+                f"or drawn, as in cross-validation, give a column of sensitive_features and its "
+                f"value, as in on={{'chosen': True}}."
             )
         return Membership(mask, self.y.size)
 
@@ -357,7 +359,8 @@ class Rows:
                 raise ValueError(
                     f"The deployed model's decisions have {len(deployed.decisions)} entries, but "
                     f"the training data have {self.n_training} rows: give one per training row, "
-                    f"or the model itself."
+                    f"or the model itself. Where rows are split or drawn, as in cross-validation, "
+                    f"give the name of a column of sensitive_features that holds them."
                 )
             decisions = np.full(self.y.size, None, dtype=object)
             decisions[: self.n_training] = deployed.decisions

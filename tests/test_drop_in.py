@@ -165,6 +165,35 @@ def test_each_fold_sees_its_own_rows(library, kind, problem, free_gap):
 
 
 @EACH
+@pytest.mark.parametrize(
+    ("by_row", "by_column"),
+    [
+        (lambda chosen: fpr(on=chosen) <= 0.05, fpr(on={"given": True}) <= 0.05),
+        (lambda old: churn(to=old.astype(int)) <= 0.1, churn(to="given") <= 0.1),
+    ],
+    ids=["mask", "decisions"],
+)
+def test_what_is_given_by_row_is_a_column_where_rows_are_split(
+    library, by_row, by_column, problem
+):
+    """A fold has fewer rows than a mask, or another model's decisions; a column is split."""
+    X, y, _ = problem
+    given = X[:, 1] > 0.3
+    with config_context(**ROUTING):
+        with pytest.raises(ValueError, match="Where rows are split"):
+            cross_val_score(make(library, by_row(given)), X, y, cv=2, error_score="raise")
+        model = make(library, by_column).set_fit_request(sensitive_features=True)
+        found = cross_validate(
+            model, X, y, cv=2, params={"sensitive_features": pd.Series(given, name="given")},
+            return_estimator=True, return_indices=True,
+        )  # fmt: skip
+    for fitted, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
+        direct = make(library, by_row(given[rows])).fit(X[rows], y[rows])
+        np.testing.assert_array_equal(fitted.predict_proba(X), direct.predict_proba(X))
+        assert fitted.constraint_report_.train.tolist() == direct.constraint_report_.train.tolist()
+
+
+@EACH
 def test_cross_val_score_and_what_was_not_requested(library, problem):
     """Without a request scikit-learn refuses, rather than fit without the features."""
     X, y, sex = problem
