@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
@@ -138,6 +138,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
     _objective: Any
     _Booster: Any
     _other_params: dict[str, Any]
+
+    # scikit-learn's splitters of groups ask for them by the same name, and mean the same rows.
+    __metadata_request__fit: ClassVar = {"groups": True}
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import xgboost as xgb
@@ -101,6 +101,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     callbacks: Any
     early_stopping_rounds: Any
     feature_weights: Any
+
+    # scikit-learn's splitters of groups ask for them by the same name, and mean the same rows.
+    __metadata_request__fit: ClassVar = {"groups": True}
 
     def __init__(
         self,

@@ -17,7 +17,13 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, precision_score
 from sklearn.metrics import log_loss as mean_log_loss
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    cross_val_score,
+    cross_validate,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -191,6 +197,26 @@ def test_what_is_given_by_row_is_a_column_where_rows_are_split(
         direct = make(library, by_row(given[rows])).fit(X[rows], y[rows])
         np.testing.assert_array_equal(fitted.predict_proba(X), direct.predict_proba(X))
         assert fitted.constraint_report_.train.tolist() == direct.constraint_report_.train.tolist()
+
+
+@BOOSTERS
+@pytest.mark.parametrize("rules", [[], [fpr() <= 0.05]], ids=["no rule", "a rule"])
+def test_groups_of_a_splitter_arrive_in_the_fit(library, rules, problem):
+    """They are asked for by default, as the splitters do; without a rule they do nothing."""
+    X, y, _ = problem
+    groups = np.arange(y.size) // 5
+    with config_context(**ROUTING):
+        found = cross_validate(
+            make(library, rules, measure_on="crossfit"), X, y, cv=GroupKFold(2),
+            params={"groups": groups}, return_estimator=True, return_indices=True,
+        )  # fmt: skip
+    for fitted, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
+        together, split = (
+            clone(fitted).fit(X[rows], y[rows], groups=given) for given in (groups[rows], None)
+        )
+        np.testing.assert_array_equal(fitted.predict_proba(X), together.predict_proba(X))
+        alike = np.array_equal(fitted.predict_proba(X), split.predict_proba(X))
+        assert alike == (not rules)
 
 
 @EACH
