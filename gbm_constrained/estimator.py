@@ -858,8 +858,10 @@ class ConstrainedFit:
             reported, scores = self.fresh, self._scores(fresh(choice.rounds), choice.shift)
             decisions = self.fresh.decisions(scores.deciding)
         outcome = Outcome.of(reported, scores, decisions)
+        moved = choice.shift.any() or choice.rounds != rounds
+        untouched = self.is_idle and not moved
         self.feasibility = judge(
-            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds=bounds
+            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds, untouched
         )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals

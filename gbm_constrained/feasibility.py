@@ -453,6 +453,7 @@ def judge(
     decisions: Codes,
     outcome: Outcome,
     bounds: Float | None = None,
+    untouched: bool = False,
 ) -> Feasibility:
     """Judge rules by what a model can do on rows that it has not seen.
 
@@ -474,6 +475,8 @@ def judge(
         What the rules are worth on them.
     bounds : ndarray of shape (m,), default=None
         Tighter right-hand sides that the choice had to meet.
+    untouched : bool, default=False
+        Whether the model and its decisions are those without rules, which then cost nothing.
     """
     compiled = rows.compiled
     reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
@@ -496,7 +499,7 @@ def judge(
     few: list[TooFewRows] = []
     if not conflict:
         constant, constant_error = _best_constant(reported)
-        if error > HARDLY * constant_error:
+        if error > HARDLY * constant_error and not untouched:
             free_error = _free_error(rows, margins, prefixes(rounds, rounds_per_iteration))
             is_fragile = _is_fragile(error, constant_error, free_error, len(decisions))
     if not np.isfinite(choice.p_value):

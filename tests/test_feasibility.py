@@ -210,6 +210,9 @@ CASES = {
     # Controls.
     "at the bound": Case(noisy, [fnr() <= 0.25, fpr() <= 0.3], "feasible"),
     "never binding": Case(three, [error_rate() <= 0.9], "feasible", library="xgboost"),
+    "never at work while the model still says no to all": Case(
+        adult_sample, [fpr() <= 0.5], "feasible", options={"n_estimators": 4},
+    ),
     "tight and reachable on Adult": Case(
         adult_sample, [gap(selection_rate(), by="sex") <= 0.02], "feasible",
         options={"n_estimators": 60},
