@@ -16,6 +16,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -111,6 +112,7 @@ ALIASES = {
     "linear_tree": ("linear_trees",),
 }  # fmt: skip
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
+_STDERR = threading.Lock()  # there is one for the whole process
 
 
 class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
@@ -1241,15 +1243,19 @@ def _stops_early(callback: Any) -> bool:
 
 @contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Keep an expected failure of native code from printing; it writes to the descriptor."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    """Keep an expected failure of native code from printing; it writes to the descriptor.
+
+    One thread at a time: a second would keep the silence of the first, and bring it back.
+    """
+    with _STDERR:
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def _check_categories(X: Any, name: str) -> None:
