@@ -22,7 +22,7 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import StackingClassifier
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss
 from sklearn.model_selection import (
@@ -35,7 +35,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from gbm_constrained import fnr, fpr, gap
+from gbm_constrained import class_error, fnr, fpr, gap
 from gbm_constrained.lightgbm import _quiet_stderr
 
 EXTRA = "is in the extra 'ecosystem'"
@@ -139,6 +139,27 @@ def test_stacking(library, binary):
     scores = np.column_stack([ours[:, 1], line[:, 1]])
     final = LogisticRegression().fit(scores, y)
     np.testing.assert_allclose(stack.final_estimator_.coef_, final.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "ensemble",
+    [
+        lambda model: VotingClassifier([("ours", model)]),
+        lambda model: StackingClassifier([("ours", model)], cv=2),
+        lambda model: BaggingClassifier(model, 1, bootstrap=False),
+    ],
+    ids=["vote", "stack", "bag"],
+)
+def test_ensembles_that_encode_the_labels(ensemble, binary):
+    """A rule with a label is then about its code, as the page says; one without is as before."""
+    X, y = binary
+    for rule, labels in ((class_error(1) <= 0.02, y), (fnr() <= 0.02, y + 1)):
+        model = make("lightgbm", [rule])
+        part = ensemble(model).fit(X, y + 1).estimators_[0]
+        expected = model.fit(X, labels).predict_proba(X)
+        np.testing.assert_allclose(part.predict_proba(X), expected, rtol=0, atol=1e-12)
+    other = make("lightgbm", [class_error(1) <= 0.02]).fit(X, y + 1).predict_proba(X)
+    assert np.abs(other - expected).max() > 0.1
 
 
 # --- processes ----------------------------------------------------------------------------------
