@@ -252,10 +252,11 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     Raises
     ------
     TypeError
-        If one is nearly the name of a parameter of ours.
+        If one is nearly the name of a parameter of ours, or of something inside one, such as
+        ``constraints__bound``: rules are set whole.
     """
     for name in others:
-        near = get_close_matches(name, SOLVER_PARAMETERS, 1, ALIKE)
+        near = get_close_matches(name.partition("__")[0], SOLVER_PARAMETERS, 1, ALIKE)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
             raise TypeError(
                 f"{type(estimator).__name__} has no parameter {name!r}: did you mean {near[0]}=?"

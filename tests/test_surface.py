@@ -320,6 +320,7 @@ def test_every_parameter_of_lightgbms_core_is_known():
     [
         ("constraint", "constraints"), ("contraints", "constraints"), ("guarante", "guarantee"),
         ("measured_on", "measure_on"), ("on_infeasable", "on_infeasible"), ("n_fold", "n_folds"),
+        ("constraints__bound", "constraints"), ("constraints__0__bound", "constraints"),
     ],
 )  # fmt: skip
 def test_parameters_of_ours_that_are_misspelt(library, given, wrong, right):
