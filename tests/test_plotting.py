@@ -1,7 +1,9 @@
 """The figures show what the history holds, and ask for matplotlib only when it is needed."""
 
+import io
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pandas as pd
@@ -838,6 +840,57 @@ def test_nothing_overlaps_in_a_figure_of_its_own(adult):
     axes_box = ax.get_window_extent(renderer)
     assert not axes_box.overlaps(boxes[0])
     assert axes_box.width > 0.4 * inside.width
+
+
+def written(ax):
+    """Texts of a figure as its readers see them: one element each, of what is no mathematics."""
+    file = io.BytesIO()
+    with plt.rc_context({"svg.fonttype": "none"}):
+        ax.figure.savefig(file, format="svg")
+    return [element.text for element in ET.fromstring(file.getvalue()).iter() if element.text]
+
+
+PRICES = "$50_ to $100"  # no mathematics, and as mathematics an error
+
+
+def test_names_in_data_are_no_mathematics(data):
+    X, y, *_ = data
+    column = {"paid in $": np.where(X[:, 0] > 0, PRICES, "free")}
+    group = f"paid in $={PRICES}"
+    rate = f"fpr[{group}]"
+    rule = fpr(on={"paid in $": PRICES}) <= 0.4
+    model = ConstrainedXGBClassifier(
+        constraints=[rule], n_estimators=4, n_jobs=1, measure_on="train"
+    ).fit(X, y, sensitive_features=column, verbose=False)
+    for display in (ConstraintHistoryDisplay, MultipliersDisplay):
+        assert f"{rate} <= 0.4" in written(display.from_estimator(model).ax_)
+    assert f"{rate} (fraction)" in written(ConstraintHistoryDisplay.from_estimator(model).ax_)
+    given = {"sensitive_features": {**column, "g": ["a", "b"] * 150}}
+    compared = each(fpr(on={"paid in $": PRICES}), by="g") <= 0.4
+    drawn = written(GroupRatesDisplay.from_predictions(y, y, compared, **given).ax_)
+    assert {str(compared), f"{rate} (fraction)"} <= set(drawn)
+    drawn = written(
+        GroupRatesDisplay.from_predictions(y, y, each(fpr(), by="paid in $"), **given).ax_
+    )
+    n = (y[column["paid in $"] == PRICES] == 0).sum()
+    assert f"{group} (n={n})" in drawn
+    of_class = np.array(["free", PRICES])[y]
+    display = GroupConfusionDisplay.from_predictions(
+        of_class, of_class, "paid in $", sensitive_features=column
+    )
+    drawn = written(display.ax_)
+    assert drawn.count(PRICES) == 3  # across, and down in both groups
+    assert f"{group} (n={(column['paid in $'] == PRICES).sum()})" in drawn
+    points = curve().assign(constraint=[f"{rate} <= {bound}" for bound in (0.2, 0.1)], at=PRICES)
+    ax = plot_tradeoff(points, label="at")
+    plt.setp(ax.texts, path_effects=[])  # with these, letters are shapes
+    drawn = written(ax)
+    assert drawn.count(PRICES) == 2
+    assert f"{rate} (fraction)" in drawn
+    assert PRICES in written(plot_tradeoff(points, series="at"))
+    table = requests().replace({"gap": PRICES, "XGBoost": f"{PRICES}!"})
+    both = plot_requested(table, variant="library")
+    assert {PRICES, f"{PRICES}!"} <= set(written(both[1]))
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules, points):

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import unique_labels
 from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.compiler import Group
-from gbm_constrained.plotting.style import matplotlib, one_axes
+from gbm_constrained.plotting.style import literal, matplotlib, one_axes
 from gbm_constrained.rows import Rows, columns_of
 
 Normalize = Literal["true", "pred", "all"] | None
@@ -215,7 +215,7 @@ class GroupConfusionDisplay:
             f"{Group(names, frozenset([i]), level)} (n={sizes[i]:,})"
             for i, level in enumerate(attribute.levels)
         ]
-        shown = classes if display_labels is None else display_labels
+        shown = map(literal, classes) if display_labels is None else display_labels
         return cls(counts, groups, display_labels=list(shown))
 
     def plot(
@@ -275,8 +275,8 @@ class GroupConfusionDisplay:
                 edgecolors="white", linewidth=1.0,
             )  # fmt: skip
             ax.text(
-                -0.5, top - 0.12, self.groups[i], ha="left", va="bottom", fontweight="bold",
-                fontsize="small",
+                -0.5, top - 0.12, literal(self.groups[i]), ha="left", va="bottom",
+                fontweight="bold", fontsize="small",
             )  # fmt: skip
             if self.text_ is not None:
                 self._write(ax, colours, i, top, spec)

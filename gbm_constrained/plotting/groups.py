@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from gbm_constrained.audit import audit
 from gbm_constrained.checks import as_labels
 from gbm_constrained.options import check_constraints
-from gbm_constrained.plotting.style import COLOURS, MARKERS, matplotlib, one_axes, tidy, unit_of
+from gbm_constrained.plotting.style import (
+    COLOURS,
+    MARKERS,
+    literal,
+    matplotlib,
+    one_axes,
+    tidy,
+    unit_of,
+)
 from gbm_constrained.rates import Constraint, Each, Gap, Grouped, Overall, Ratio
 
 GID = "group_rates"  # marks the points of a model, so that the next one goes beside them
@@ -212,7 +220,7 @@ class GroupRatesDisplay:
                 found.groups["rate"].iloc[-1]
             )  # fmt: skip
         return cls(
-            found.groups[list(COLUMNS)], str(expression.rate), rule=rule, reference=reference,
+            found.groups[list(COLUMNS)], literal(expression.rate), rule=rule, reference=reference,
             level=level, name=name,
         )  # fmt: skip
 
@@ -236,7 +244,7 @@ class GroupRatesDisplay:
             If matplotlib is not installed.
         """
         sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
-        labels = [f"{group} (n={size:,})" for group, size in sizes]
+        labels = [literal(f"{group} (n={size:,})") for group, size in sizes]
         longest = max(map(len, labels), default=0)
         ax = one_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         before = [line for line in ax.get_lines() if line.get_gid() == GID]
@@ -271,7 +279,7 @@ class GroupRatesDisplay:
         ends = [end for end in self.allowed if math.isfinite(end)]
         line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
         for i, end in enumerate(ends):
-            ax.axvline(end, label=str(self.rule) if i == 0 else None, **line)
+            ax.axvline(end, label=literal(self.rule) if i == 0 else None, **line)
         if len(ends) == 2:
             ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gbm_constrained.plotting.style import (
     COLOURS,
     GREY,
+    literal,
     matplotlib,
     one_axes,
     split_rule,
@@ -187,7 +188,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             if not violation:
                 kinds["bound"] = dotted
                 ax.plot(rounds, bound, color=colour, **dotted)
-            label = (names or {}).get(constraint, constraint)
+            label = (names or {}).get(constraint, literal(constraint))
             handles.append(line_2d([], [], color=colour, linewidth=1.8, label=label))
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
@@ -308,7 +309,7 @@ class MultipliersDisplay(_HistoryDisplay):
         self.lines_ = []
         for j, constraint in enumerate(self.constraints):
             multiplier = self._of("multiplier", constraint)
-            label = (names or {}).get(constraint, constraint)
+            label = (names or {}).get(constraint, literal(constraint))
             colour = COLOURS[j % len(COLOURS)]
             self.lines_ += ax.plot(rounds, multiplier, color=colour, linewidth=1.8, label=label)
         # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
@@ -333,6 +334,6 @@ def _value_label(constraints: tuple[str, ...], violation: bool) -> str:
     unit = unit_of(constraints)
     if violation:
         return "violation" + unit
-    return (
-        split_rule(constraints[0])[0] if len(constraints) == 1 else "constrained values"
-    ) + unit
+    if len(constraints) > 1:
+        return "constrained values" + unit
+    return literal(split_rule(constraints[0])[0]) + unit

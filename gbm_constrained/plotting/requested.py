@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.plotting.style import COLOURS, GREY, MARKERS, matplotlib, tidy
+from gbm_constrained.plotting.style import COLOURS, GREY, MARKERS, literal, matplotlib, tidy
 
 
 def plot_requested(
@@ -105,7 +105,7 @@ def plot_requested(
         kinds = []
     else:
         shown = [{"linewidth": 4} for _ in colours]
-        kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True)]
+        kinds = [(literal(of), look) for of, look in zip(variants, looks, strict=True)]
     if train is not None:
         kinds.append((train_name, {"marker": "o", **hollow}))
     kinds.append(("as requested", {"linestyle": ":"}))
@@ -113,7 +113,7 @@ def plot_requested(
         kinds.append(("no rule", cross))
     line_2d = matplotlib("lines").Line2D
     handles = [
-        line_2d([], [], color=colour, label=str(name), **look)
+        line_2d([], [], color=colour, label=literal(name), **look)
         for (name, colour), look in zip(colours.items(), shown, strict=True)
     ]
     handles += [line_2d([], [], color=GREY, label=kind, **look) for kind, look in kinds]

@@ -39,6 +39,11 @@ def tidy(ax: Any) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def literal(text: Any) -> str:
+    """Escape what matplotlib would set as mathematics: names in data may hold dollar signs."""
+    return str(text).replace("$", r"\$")
+
+
 def split_rule(rule: str) -> tuple[str, str]:
     """Split a constraint as it prints into what is bounded and the sense of the bound."""
     sense = max("<=", ">=", key=lambda sign: rule.rfind(f" {sign} "))

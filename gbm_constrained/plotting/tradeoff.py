@@ -14,6 +14,7 @@ from gbm_constrained.plotting.style import (
     COLOURS,
     GREY,
     MARKERS,
+    literal,
     matplotlib,
     one_axes,
     split_rule,
@@ -154,7 +155,7 @@ class TradeoffDisplay:
             if any(bar is not None for bar in bars.values()):
                 thin = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.9, "alpha": 0.55}
                 ax.errorbar(group[x].to_numpy(), group[y].to_numpy(), **bars, **thin, zorder=1.5)
-            ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=str(name) or None, **style)
+            ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=literal(name) or None, **style)
             if label is None:
                 continue
             side = _label_side(group[x], group[y], second=i % 2 == 1)
@@ -162,7 +163,7 @@ class TradeoffDisplay:
                 if pd.isna(text) or not str(text):
                     continue
                 ax.annotate(
-                    str(text),
+                    literal(text),
                     (x_i, y_i),
                     textcoords="offset points",
                     fontsize="small",
@@ -209,7 +210,7 @@ class TradeoffDisplay:
         rules = self._rules()
         if column == "accuracy" or rules is None:
             return f"{column}{where} (fraction)"
-        name = rules.iloc[0] if rules.nunique() == 1 else "value"
+        name = literal(rules.iloc[0]) if rules.nunique() == 1 else "value"
         return f"{name}{where}{unit_of(rules)}"
 
 
