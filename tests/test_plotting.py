@@ -275,6 +275,21 @@ def test_differences_below_zero_are_in_sight(values, bound):
 
 
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
+def test_fits_that_share_axes_are_all_in_sight(display, two_rules):
+    larger = two_rules.history_
+    numbers = larger.filter(regex="value|held_out|multiplier").columns
+    smaller = larger.assign(**{name: 0.1 * larger[name] for name in numbers})
+    for order in ((smaller, larger), (larger, smaller)):
+        _, ax = plt.subplots()
+        for history in order:
+            display(history).plot(ax)
+        ax.figure.canvas.draw()
+        low, high = ax.get_ylim()
+        drawn = np.concatenate([line.get_ydata() for line in ax.get_lines()])
+        assert low < np.nanmin(drawn) <= np.nanmax(drawn) < high
+
+
+@pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_history_of_nothing(display, data):
     with pytest.raises(TypeError, match="ConstrainedXGBClassifier has no history_"):
         display.from_estimator(ConstrainedXGBClassifier(constraints=[fnr() <= 0.1]))

@@ -204,8 +204,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         linear = float(sizes.min()) if sizes.size else 1e-2
         drawn = np.concatenate([[0.0], *(line.get_ydata() for line in ax.get_lines())])
         ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
-        # A line at zero stays in sight, and so do differences of rates below it.
-        ax.set_ylim(bottom=min(-0.05 * linear, 1.05 * drawn[np.isfinite(drawn)].min()))
+        # A line at zero stays in sight, and so do differences of rates below it; the limits stay
+        # automatic, for axes that several fits share.
+        bottom = min(-0.05 * linear, 1.05 * drawn[np.isfinite(drawn)].min())
+        ax.set_ylim(bottom=bottom, auto=True)
         bottom, top = ax.get_ylim()[0], max(ax.get_ylim()[1], 0.0)
         furthest = max(top, -bottom, linear)
         decades = 10.0 ** np.arange(np.floor(np.log10(linear)), np.ceil(np.log10(furthest)) + 1)
