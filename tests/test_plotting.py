@@ -865,6 +865,26 @@ def written(ax):
     return [element.text for element in ET.fromstring(file.getvalue()).iter() if element.text]
 
 
+def brightness(colour):
+    return np.mean(matplotlib.colors.to_rgb(colour))
+
+
+@pytest.mark.parametrize(("style", "sign"), [("default", 1), ("dark_background", -1)])
+def test_what_has_no_colour_of_its_own_is_seen_on_any_background(style, sign):
+    with plt.style.context(style):
+        ax = plot_tradeoff(curve(), plain=(0.3, 0.91), label="bound")
+        *_, cross = ax.get_lines()
+        display = GroupConfusionDisplay.from_predictions(
+            [0, 0], [0, 0], sensitive_features={"g": ["a", "a"]}, labels=[0, 1]
+        )
+        display.figure_.canvas.draw()
+    nothing = display.text_[0, 1, 0]
+    assert nothing.get_text() == "\N{EN DASH}"
+    for drawn, axes in ((cross, ax), (nothing, display.ax_)):
+        behind = brightness(axes.get_facecolor())
+        assert sign * (behind - brightness(drawn.get_color())) == 1.0
+
+
 PRICES = "$50_ to $100"  # no mathematics, and as mathematics an error
 
 

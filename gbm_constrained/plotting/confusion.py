@@ -299,12 +299,14 @@ class GroupConfusionDisplay:
         """Write the numbers of a group into its cells, in a colour that is seen."""
         assert self.text_ is not None
         for (k, j), value in np.ndenumerate(self.shown_[i]):
-            red, green, blue, _ = colours.to_rgba(value)
-            bright = np.isnan(value) or 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+            written, seen = NOTHING, None  # on no colour: as the other texts of the figure
+            if not np.isnan(value):
+                red, green, blue, _ = colours.to_rgba(value)
+                bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+                written, seen = format(value, spec), "black" if bright else "white"
             self.text_[i, k, j] = ax.text(
-                j, top + k + 0.5, NOTHING if np.isnan(value) else format(value, spec), ha="center",
-                va="center", color="black" if bright else "white",
-            )  # fmt: skip
+                j, top + k + 0.5, written, ha="center", va="center", color=seen
+            )
 
 
 def _normalised(counts: NDArray[np.float64], normalize: Normalize) -> NDArray[np.float64]:

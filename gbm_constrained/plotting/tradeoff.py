@@ -138,7 +138,8 @@ class TradeoffDisplay:
         curve = self.curve
         ax = one_axes(ax)
         effects = matplotlib("patheffects")
-        outline = [effects.withStroke(linewidth=2.5, foreground="white")]  # on top of lines
+        # Labels are read on top of lines.
+        outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
         for i, value in enumerate(() if bound is None else np.unique(curve[bound].dropna())):
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
             line = ax.axhline if y == "value" else ax.axvline
@@ -173,7 +174,8 @@ class TradeoffDisplay:
                 )
         if plain is not None:
             cross = {"marker": "x", "linestyle": "", "markersize": 8, "markeredgewidth": 2}
-            ax.plot(*plain, color="black", label="without the rule", **cross)
+            colour = ax.xaxis.label.get_color()  # seen in dark styles, too
+            ax.plot(*plain, color=colour, label="without the rule", **cross)
         ax.margins(0.12)  # room for the labels
         ax.set_xlabel(self._name(x))
         ax.set_ylabel(self._name(y))
