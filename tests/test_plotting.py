@@ -20,12 +20,14 @@ from gbm_constrained import (
     gap,
     label,
     log_loss,
+    losses,
     overall,
     precision,
     ratio,
     recall,
     selection_rate,
     tradeoff_curve,
+    wins,
 )
 from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.plotting import (
@@ -213,16 +215,25 @@ def test_without_held_out_rows_there_is_no_dashed_line(data):
     assert labels(ax) == ["fnr <= 0.05", "training rows", "bound"]
 
 
-def test_losses_are_in_nats():
-    history = pd.DataFrame(
-        {
-            "rounds": [0, 1],
-            "value[log_loss[y=1] <= 0.2]": [0.7, 0.3],
-            "bound[log_loss[y=1] <= 0.2]": [0.2, 0.2],
-            "multiplier[log_loss[y=1] <= 0.2]": [0.1, 0.2],
-        }
-    )
-    assert ConstraintHistoryDisplay(history).plot().ax_.get_ylabel() == "log_loss[y=1] (nats)"
+@pytest.mark.parametrize(
+    ("rules", "shown"),
+    [
+        ([log_loss(on=label(1)) <= 0.2], "log_loss[y=1] (nats)"),
+        ([gap(log_loss(), by="g") <= 0.2], "gap(log_loss, by='g') (nats)"),
+        ([precision() >= 0.7], "precision (fraction)"),
+        ([fpr() - 0.5 * fnr() <= 0.1], "fpr - 0.5 * fnr (fraction)"),
+        ([wins(over="old") / losses(to="old") >= 2], "(wins) / (losses)"),
+        ([ratio(log_loss(), by="g") >= 0.8], "ratio(log_loss, by='g')"),
+        ([fnr() <= 0.1, wins(over="old") / losses(to="old") >= 2], "constrained values"),
+        ([fnr() <= 0.1, log_loss() <= 0.3], "constrained values"),
+        ([fnr() <= 0.1, fpr() <= 0.3], "constrained values (fraction)"),
+    ],
+)
+def test_units(rules, shown):
+    """Losses are in nats, rates are fractions, and what may be any number has no unit."""
+    columns = {f"{kind}[{rule}]": [0.3, 0.2] for rule in rules for kind in ("value", "bound")}
+    history = pd.DataFrame({"rounds": [0, 1], **columns})
+    assert ConstraintHistoryDisplay(history).plot().ax_.get_ylabel() == shown
 
 
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])

@@ -51,8 +51,13 @@ def split_rule(rule: str) -> tuple[str, str]:
 
 
 def unit_of(rules: Iterable[str]) -> str:
-    """Name the unit of what constraints bound; empty where there are several."""
-    losses = {"log_loss" in rule for rule in rules}
-    if len(losses) != 1:
+    """Name the unit of what constraints bound; empty where there are several, or none."""
+    units = {_unit(rule) for rule in rules}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _unit(rule: str) -> str:
+    """Quotients of two rates, such as wins over losses, may be any number and have no unit."""
+    if rule.startswith(("(", "ratio(")):
         return ""
-    return " (nats)" if losses.pop() else " (fraction)"
+    return " (nats)" if "log_loss" in rule else " (fraction)"
