@@ -321,6 +321,10 @@ def test_threshold_curve_is_the_roc_curve(two_rules, data):
     assert_line(line, 1.0 - hits, false_alarms)
     assert line.get_label() == "plain"
     assert line.get_linestyle() == "--"
+    assert ax.get_xlabel() == "miss rate (fraction)"
+    assert ax.get_ylabel() == "false alarm rate (fraction)"
+    ax = plot_threshold_curve(y, score, plot_tradeoff(curve(), bound=None))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("value (fraction)", "accuracy (fraction)")
 
 
 @pytest.mark.parametrize("levels", [1, 2, 5, 1000])

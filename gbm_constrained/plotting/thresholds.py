@@ -32,9 +32,9 @@ def plot_threshold_curve(
     score : array-like of shape (n_samples,)
         Scores or probabilities of the positive class.
     ax : matplotlib axes, default=None
-        Where to draw; a new figure by default.
+        Where to draw; a new figure by default. Names that its axes have already stay.
     label : str
-        What the legend calls the curve.
+        What a legend calls the curve.
     **line
         Properties of the line, such as ``color``.
 
@@ -53,6 +53,8 @@ def plot_threshold_curve(
     # corner of more of both errors.
     style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}
     ax.plot(1.0 - hits, false_alarms, label=label, **style)
+    ax.set_xlabel(ax.get_xlabel() or "miss rate (fraction)")
+    ax.set_ylabel(ax.get_ylabel() or "false alarm rate (fraction)")
     tidy(ax)
     return ax
 
