@@ -943,6 +943,28 @@ def test_names_in_data_are_no_mathematics(data):
     assert {PRICES, f"{PRICES}!"} <= set(written(both[1]))
 
 
+@pytest.mark.parametrize("n_rules", [1, 2, 7])
+@pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
+def test_legends_of_histories_hide_nothing_in_figures_of_their_own(display, n_rules):
+    """Lines that go everywhere leave no corner for a legend."""
+    rules = [gap(fpr(), by=["sex", f"column {j}"]) <= 0.1 for j in range(n_rules)]
+    values = np.random.default_rng(0).random((20, n_rules))
+    history = pd.DataFrame({"rounds": range(20)})
+    for rule, column in zip(rules, values.T, strict=True):
+        for kind in ("value", "held_out", "multiplier"):
+            history[f"{kind}[{rule}]"] = column
+        history[f"bound[{rule}]"] = rule.bound
+    ax = display(history).plot().ax_
+    ax.figure.canvas.draw()
+    legend, axes, inside = (
+        ax.get_legend().get_window_extent(), ax.get_window_extent(), ax.figure.bbox
+    )  # fmt: skip
+    assert not legend.overlaps(axes)
+    assert inside.x0 <= legend.x0 < legend.x1 <= inside.x1
+    assert inside.y0 <= legend.y0 < legend.y1 <= inside.y1
+    assert axes.width > 0.5 * inside.width
+
+
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules, points):
     for module in ("matplotlib", "matplotlib.pyplot", "matplotlib.lines", "matplotlib.axes"):
         monkeypatch.setitem(sys.modules, module, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,25 @@ class _HistoryDisplay:
             return np.full(len(self.history), np.nan)
         return self.history[name].to_numpy(dtype=np.float64)
 
+    def _labels(self, names: Mapping[str, str] | None) -> list[str]:
+        """Name the constraints as the legend does."""
+        return [(names or {}).get(name, literal(name)) for name in self.constraints]
+
     def _finish(self, ax: Any) -> None:
         ax.set_xlabel(self.step)
         tidy(ax)
         self.ax_, self.figure_ = ax, ax.figure
+
+
+def _with_room(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Axes, and where their legend goes: in a figure of its own beside them, where it hides none.
+
+    Axes that are given have no room beside them that is known of.
+    """
+    if ax is not None:
+        return one_axes(ax), {"framealpha": 0.9}
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
+    return one_axes(None, (5.7 + 0.085 * max(map(len, labels)), 4.0)), beside
 
 
 def _arguments(estimator: Any) -> tuple[pd.DataFrame, str]:
@@ -165,7 +180,8 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         of zero: the first rounds, where a whole class may be misclassified, would otherwise hide
         the last ones.
         """
-        ax = one_axes(ax)
+        labels = self._labels(names)
+        ax, place = _with_room(ax, [*labels, train_name, held_out_name])
         line_2d = matplotlib("lines").Line2D
         rounds = self.history["rounds"].to_numpy()
         rows = {
@@ -175,7 +191,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         dotted = {"linestyle": ":", "linewidth": 1.4}
         kinds: dict[str, dict[str, Any]] = {}
         handles = []
-        for j, constraint in enumerate(self.constraints):
+        for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
             colour = COLOURS[j % len(COLOURS)]
             bound = self._of("bound", constraint)
             for name, (column, style) in rows.items():
@@ -188,12 +204,11 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             if not violation:
                 kinds["bound"] = dotted
                 ax.plot(rounds, bound, color=colour, **dotted)
-            label = (names or {}).get(constraint, literal(constraint))
             handles.append(line_2d([], [], color=colour, linewidth=1.8, label=label))
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
         ax.set_ylabel(_value_label(self.constraints, violation))
-        ax.legend(handles=handles, framealpha=0.9)
+        ax.legend(handles=handles, **place)
         self._finish(ax)
         return self
 
@@ -306,19 +321,19 @@ class MultipliersDisplay(_HistoryDisplay):
         ImportError
             If matplotlib is not installed.
         """
-        ax = one_axes(ax)
+        labels = self._labels(names)
+        ax, place = _with_room(ax, labels) if legend else (one_axes(ax), {})
         rounds = self.history["rounds"].to_numpy()
         self.lines_ = []
-        for j, constraint in enumerate(self.constraints):
+        for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
             multiplier = self._of("multiplier", constraint)
-            label = (names or {}).get(constraint, literal(constraint))
             colour = COLOURS[j % len(COLOURS)]
             self.lines_ += ax.plot(rounds, multiplier, color=colour, linewidth=1.8, label=label)
         # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
         ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
         ax.set_ylabel("multiplier")
         if legend:
-            ax.legend(framealpha=0.9)
+            ax.legend(**place)
         self._finish(ax)
         return self
 
