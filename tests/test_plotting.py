@@ -943,6 +943,28 @@ def test_names_in_data_are_no_mathematics(data):
     assert {PRICES, f"{PRICES}!"} <= set(written(both[1]))
 
 
+@pytest.mark.parametrize(
+    "classes",
+    [["no", "yes"], ["acute", "chronic kidney disease, stage 3", "healthy"], [*"abcdef"]],
+)
+@pytest.mark.parametrize("name", ["b", "region of Extremadura and the islands of the west, other"])
+@pytest.mark.parametrize("colorbar", [True, False])
+def test_names_in_confusion_matrices_are_apart(classes, name, colorbar):
+    rng = np.random.default_rng(0)
+    true, decided = np.array(classes)[rng.integers(0, len(classes), (2, 300))]
+    given = {"sensitive_features": {"g": np.array(["a", name])[rng.integers(0, 2, 300)]}}
+    display = GroupConfusionDisplay.from_predictions(true, decided, colorbar=colorbar, **given)
+    display.figure_.canvas.draw()
+    ax, inside = display.ax_, display.figure_.bbox
+    shown = [*ax.get_xticklabels(), *ax.get_yticklabels(), *ax.texts, ax.xaxis.label]
+    boxes = [artist.get_window_extent() for artist in shown]
+    boxes += [other.get_tightbbox() for other in display.figure_.axes if other is not ax]
+    for i, box in enumerate(boxes):
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+        assert not any(box.overlaps(other) for other in boxes[:i])
+
+
 @pytest.mark.parametrize("n_rules", [1, 2, 7])
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_legends_of_histories_hide_nothing_in_figures_of_their_own(display, n_rules):

@@ -261,7 +261,10 @@ class GroupConfusionDisplay:
         n_groups, n, _ = self.confusion_matrix.shape
         self.shown_ = _normalised(self.confusion_matrix, normalize)
         height = n_groups * (n + HEADING)
-        ax = one_axes(ax, (2.6 + 0.9 * n, 1.3 + 0.42 * height))
+        classes = [str(label) for label in self.display_labels]
+        name, group = (max(map(len, of), default=0) for of in (classes, self.groups))
+        wide = max(n * max(0.9, 0.11 * name), 0.08 * group)  # so that names are apart
+        ax = one_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         colours = matplotlib("cm").ScalarMappable(
             matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
         )
@@ -280,7 +283,6 @@ class GroupConfusionDisplay:
             )  # fmt: skip
             if self.text_ is not None:
                 self._write(ax, colours, i, top, spec)
-        classes = [str(label) for label in self.display_labels]
         ax.set_yticks(np.add.outer(tops, np.arange(n) + 0.5).ravel(), classes * n_groups)
         ax.set_xticks(np.arange(n), classes)
         ax.set_xlim(-0.5, n - 0.5)
