@@ -41,8 +41,10 @@ class Progress:
             self._bar = self._make_bar(state)
         if self._bar is None:
             self._last = time.perf_counter()
-            left = (state.total - state.done) * state.seconds / max(state.done, 1)
-            done = f"[{state.done}/{state.total} {self.unit}s, {_clock(left)} left]"
+            left = "?"  # before the first round, seconds tell nothing of those to come
+            if state.done:
+                left = _clock((state.total - state.done) * state.seconds / state.done)
+            done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
             print(f"{done} {_summary(state)}", file=sys.stderr, flush=True)
             return
         self._bar.total = state.total

@@ -496,6 +496,7 @@ def test_without_tqdm_there_are_lines(library, binary, monkeypatch, capfd):
     rules = [log_loss(on=label(1)) <= 0.7] if library == "linear" else [fnr() <= 0.1]
     make(library, rules, **LOUD[library]).fit(*binary)
     lines = [line for line in capfd.readouterr().err.splitlines() if "left]" in line]
+    assert " ? left] " in lines[0]  # of no round so far
     if library == "linear":
         assert lines[1].startswith("[1/40 iterations, 0:")
         assert "worst violation" in lines[1]
