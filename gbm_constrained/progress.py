@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained.callbacks import ConstraintState
+from gbm_constrained.compiler import ROUNDING
 
 
 class Progress:
@@ -74,12 +75,13 @@ class Progress:
 def _summary(state: ConstraintState) -> str:
     """Objective and worst violation, and which rows they are of."""
     beyond = state.violations.to_numpy()
-    if np.isnan(beyond).all():
+    undefined = int(np.isnan(beyond).sum())
+    if undefined == beyond.size:
         worst = "rules undefined"
     else:
         j = int(np.nanargmax(beyond))
-        worst = "all rules met"
-        if beyond[j] > 0.0:
+        worst = f"no rule violated, {undefined} undefined" if undefined else "all rules met"
+        if beyond[j] > ROUNDING:
             worst = f"worst violation {beyond[j]:.4f} ({state.constraints[j]})"
     return f"{state.rows}: objective {state.objective:.4f}, {worst}"
 

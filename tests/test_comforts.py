@@ -2,9 +2,11 @@
 
 import copy
 import sys
+from types import SimpleNamespace
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, margins_of, quiet
@@ -551,3 +553,24 @@ def test_progress_of_a_rule_that_is_undefined(binary, bars):
     make("xgboost", [precision() >= 0.9], measure_on="train").fit(*binary)
     assert bars[0].notes[0].endswith("rules undefined")
     assert "undefined" not in bars[0].notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("violations", "said"),
+    [
+        ([0.0, -0.1], "all rules met"),
+        ([1e-17, -0.1], "all rules met"),  # as the report says of it
+        ([0.02, 0.1], "worst violation 0.1000 (fpr <= 0.2)"),
+        ([np.nan, 0.1], "worst violation 0.1000 (fpr <= 0.2)"),
+        ([np.nan, -0.1], "no rule violated, 1 undefined"),
+        ([np.nan, np.nan], "rules undefined"),
+    ],
+)
+def test_what_progress_says_of_rules(violations, said, monkeypatch, capfd):
+    monkeypatch.setattr(Progress, "DELAY", 0.0)
+    state = SimpleNamespace(
+        violations=pd.Series(violations), constraints=(precision() >= 0.9, fpr() <= 0.2),
+        rows="out of fold", objective=0.5, done=0, total=1, seconds=0.0,
+    )  # fmt: skip
+    Progress("round", lines=True)(state)
+    assert capfd.readouterr().err.endswith(f"out of fold: objective 0.5000, {said}\n")
