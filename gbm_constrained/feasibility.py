@@ -280,7 +280,9 @@ class Feasibility:
         if self.status != "infeasible":
             return ""
         named = " and ".join(map(str, self.conflict))
-        together = " together" if len(self.conflict) > 1 else ""
+        together, bound, dropped = "", "this bound", "the rule"
+        if len(self.conflict) > 1:
+            together, bound, dropped = " together", "one of these bounds", "one of these rules"
         reached = {rule.constraint: rule for rule in self.rules}
         lines = []
         if self.p_value > self.level:
@@ -289,15 +291,13 @@ class Feasibility:
                 f"none passes on {self._rows}: the smallest p-value is {self.p_value:.2g}, and "
                 f"guarantee='high_probability' needs {self.level:.2g}."
             )
-            remedy = "Relax one of these bounds or delta, or give more rows to certify on"
+            remedy = f"Relax {bound} or delta, or give more rows to certify on"
         else:
             lines.append(
                 f"Infeasible: no decision that this model can make meets {named}{together}, not "
                 f"even within sampling error, on {self._rows}."
             )
-            remedy = "Relax one of these bounds, or drop one of these rules"
-            if not together:
-                remedy = "Relax this bound, or drop the rule"
+            remedy = f"Relax {bound}, or drop {dropped}"
         others, s = ("the other", "s") if len(self.conflict) == 2 else ("the others", "")
         for constraint in self.conflict:
             rule, best = reached[constraint], ""

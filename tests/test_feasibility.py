@@ -193,6 +193,10 @@ CASES = {
         frauds, [fnr() <= 0.05, fpr() <= 0.05], "infeasible", (fnr() <= 0.05, fpr() <= 0.05),
         ("Not certified", "p-value"), "xgboost", HIGH,
     ),
+    "not certified, one rule": Case(
+        by_group, [gap(fpr(), by="g") <= 0.01], "infeasible", (gap(fpr(), by="g") <= 0.01,),
+        ("Not certified", "Relax this bound or delta"), options=HIGH,
+    ),
     "parity that leaves nothing": Case(
         by_group, [PARITY], "fragile", (), ("hardly better than always class",),
     ),
