@@ -40,7 +40,7 @@ import numpy as np
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import minimum_rows
 from gbm_constrained.checks import level_of_the_user
-from gbm_constrained.compiler import CompiledConstraints, value_of
+from gbm_constrained.compiler import MOST_NAMED, CompiledConstraints, value_of
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
     Choice,
@@ -159,7 +159,8 @@ class RuleReached:
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
         interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
-        return f"{known}{interval}{f', of {self.rows} rows' if self.rows < FEWEST else ''}"
+        few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < FEWEST else ""
+        return f"{known}{interval}{few}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class TooFewRows:
 
     def __str__(self) -> str:
         where = f" on {self.group}" if self.group else ""
-        text = f"{self.constraint}{where}: {self.rows:,} unseen rows"
+        text = f"{self.constraint}{where}: {self.rows:,} unseen row{'s' * (self.rows != 1)}"
         if np.isfinite(self.low):
             text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
         return text
@@ -409,13 +410,14 @@ class Feasibility:
     def _few_message(self) -> str:
         if not self.too_few_rows:
             return ""
-        return "\n".join(
-            [
-                "Too few rows to tell whether the rules hold:",
-                *(f"  {few}" for few in self.too_few_rows),
-                "Give more rows, merge small groups (small_groups='merge'), or relax the bounds.",
-            ]
-        )
+        lines = ["Too few rows to tell whether the rules hold:"]
+        lines += [f"  {few}" for few in self.too_few_rows[:MOST_NAMED]]
+        if len(self.too_few_rows) > MOST_NAMED:
+            lines.append(f"  and {len(self.too_few_rows) - MOST_NAMED} more")
+        merge = ""
+        if any(few.group for few in self.too_few_rows):
+            merge = "merge small groups (small_groups='merge'), "
+        return "\n".join([*lines, f"Give more rows, {merge}or relax the bounds."])
 
     def complain(self, raises: bool) -> None:
         """Warn of what was found, or raise if rules are infeasible.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -244,6 +244,27 @@ def fitted(case, **options):
         classifier.fit(X, y, sensitive_features=sensitive or None)
     ours = InfeasibleConstraintsWarning, FragileConstraintsWarning
     return classifier, [w for w in told if issubclass(w.category, ours)]
+
+
+def test_few_rows_are_told_in_few_lines():
+    """Of many small groups some are named, and merging is for groups only."""
+    found = fitted(CASES["a group of few rows"])[0].feasibility_
+    few = found.too_few_rows[0]
+
+    def lines(*told):
+        return str(replace(found, too_few_rows=told)).splitlines()
+
+    many = lines(*(replace(few, group=f"g={i}", rows=i) for i in range(50)))
+    assert len(many) <= 25
+    assert "g=0: 0 unseen rows, " in many[1]
+    assert "g=1: 1 unseen row, " in many[2]
+    assert many[-2] == f"  and {50 - (len(many) - 3)} more"
+    assert many[-1] == (
+        "Give more rows, merge small groups (small_groups='merge'), or relax the bounds."
+    )
+    assert lines(replace(few, group=""))[-1] == "Give more rows, or relax the bounds."
+    assert str(replace(found.rules[0], rows=1)).endswith(", of 1 row")
+    assert str(replace(found.rules[0], rows=2)).endswith(", of 2 rows")
 
 
 @pytest.mark.parametrize("name", CASES)
