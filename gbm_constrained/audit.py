@@ -98,7 +98,8 @@ class Audit:
         the right side (``satisfied``, missing where there is no value), and the ``verdict``.
     groups : DataFrame
         One row per group of each constraint that compares groups: ``constraint``, ``group``,
-        ``rows``, ``rate``, ``low``, ``high``.
+        the ``rows`` that the rate is taken over (of a sum of rates, those of the one that has
+        fewest), ``rate``, ``low``, ``high``.
     models : DataFrame
         One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
         to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the

@@ -62,7 +62,8 @@ class Group:
     name : tuple
         One value for each column.
     size : int
-        Rows that the rate is taken over, without those of weight zero.
+        Rows that the rate is taken over, without those of weight zero; of a sum of rates, those
+        of the one that has fewest.
     quoted : bool, default=False
         Whether its texts print in quotes: another group has the number 0 where it has "0".
     """
