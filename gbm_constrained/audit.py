@@ -522,11 +522,12 @@ def _measure(
         span, expression = compiled.spans[j], constraint.expression
         f, deviation = functionals[span], _deviations(cells, compiled, j, decided, loss)
         spread = deviation.T @ deviation
-        at[span] = _normal(f, spread, level)
+        at[span] = _normal_of_rates(constraint, f, spread, level)
         # The gap of two groups is one difference, with an interval of its own.
         is_difference = type(expression) is Gap and f.size == 2
         if isinstance(expression, (Each, Gap)) and not is_difference:
-            strict = _normal(f, spread, level_of_all(constraint, f.size, level))
+            of_all = level_of_all(constraint, f.size, level)
+            strict = _normal_of_rates(constraint, f, spread, of_all)
             intervals[j] = worst_interval(constraint, f, at[span], strict)
         else:
             intervals[j] = _loss_interval(constraint, f, spread, level)
@@ -588,10 +589,16 @@ def _normal(values: Float, spread: Float, level: float) -> Float:
     return np.column_stack([values - half, values + half])
 
 
+def _normal_of_rates(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
+    """Intervals of rates, none of which goes beyond what they can be: mean losses are positive."""
+    ranges = np.resize([rate.range for rate in constraint.rates], (f.size, 2))
+    return np.clip(_normal(f, spread, level), ranges[:, :1], ranges[:, 1:])
+
+
 def _loss_interval(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
     """Interval for a rule about mean losses, whose functionals are normal with many rows."""
     if f.size == 1:
-        return np.asarray(_normal(f, spread, level)[0])
+        return np.asarray(_normal_of_rates(constraint, f, spread, level)[0])
     if f.size == 2 and type(constraint.expression) is Gap:
         contrast = np.array([[1.0], [-1.0]])
         low, high = _normal(f @ contrast, contrast.T @ spread @ contrast, level)[0]

@@ -342,6 +342,30 @@ def test_intervals_of_losses_cover():
     assert (np.abs(inside / repeats - 0.9) <= 0.09).all(), inside / repeats
 
 
+def test_intervals_of_mean_losses_do_not_go_below_zero():
+    """One row has nearly all of the loss."""
+    y = np.zeros(80, dtype=int)
+    y[-1] = 1
+
+    class Sure:
+        classes_ = np.array([0, 1])
+
+        def predict(self, X):
+            return np.zeros(len(X), dtype=int)
+
+        def predict_proba(self, X):
+            return np.tile([0.99, 0.01], (len(X), 1))
+
+    rules = [log_loss() <= 1.0, each(log_loss(), by="g") >= 0.01, ratio(log_loss(), by="g") >= 0.1]
+    group = {"sensitive_features": {"g": ["a"] * 40 + ["b"] * 40}}
+    report = audit(Sure(), np.zeros((80, 1)), y, rules, **group)
+    for table, name in ((report.frame, "value"), (report.groups, "rate")):
+        assert (table["low"] >= 0.0).all()
+        assert ((table["low"] <= table[name]) & (table[name] <= table["high"])).all()
+    assert report.frame["low"].tolist()[0] == 0.0
+    assert report.groups["low"].iloc[-1] == 0.0
+
+
 # --- what can be audited ----------------------------------------------------------------------
 
 
