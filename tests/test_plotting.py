@@ -388,16 +388,30 @@ def test_trade_off_draws_one_line_per_series(points):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("misses", "alarms")
 
 
-@pytest.mark.parametrize("axes", [("value", "accuracy"), ("accuracy", "value")])
-def test_bounds_are_drawn_across_the_axis_of_what_they_bound(axes):
-    ax = plot_tradeoff(curve(), x=axes[0], y=axes[1])
-    ends = [
-        np.column_stack(line.get_data()) for line in ax.get_lines() if len(line.get_xdata()) == 2
-    ]
-    dotted = [
-        e for e, line in zip(ends, ax.get_lines(), strict=False) if line.get_linestyle() == ":"
-    ]
-    assert [set(e[:, axes.index("value")]) for e in dotted] == [{0.1}, {0.2}]
+@pytest.mark.parametrize(
+    ("axes", "across"),
+    [
+        (("value", "accuracy"), 0),
+        (("accuracy", "value"), 1),
+        (("bound", "value"), 1),
+        (("train", "accuracy"), 0),
+        (("accuracy", "train"), 1),
+        (("train", "value"), 1),
+        (("multiplier", "accuracy"), None),
+    ],
+)
+def test_bounds_are_drawn_across_the_axis_of_what_they_bound(axes, across):
+    points = curve().assign(train=[0.16, 0.11], multiplier=[0.0, 0.4])
+    ax = plot_tradeoff(points, x=axes[0], y=axes[1])
+    dotted = [line for line in ax.get_lines() if line.get_linestyle() == ":"]
+    if across is None:
+        assert dotted == []
+        return
+    ends = [np.column_stack(line.get_data()) for line in dotted]
+    assert [set(e[:, across]) for e in ends] == [{0.1}, {0.2}]
+    own = curve().rename(columns={"value": "misses"})  # a table that names its columns itself
+    dotted = plot_tradeoff(own, x="misses").get_lines()[:2]
+    assert [line.get_xdata() for line in dotted] == [[0.1, 0.1], [0.2, 0.2]]
 
 
 def test_trade_off_of_one_series_needs_no_legend(points):

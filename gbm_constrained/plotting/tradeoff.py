@@ -113,8 +113,8 @@ class TradeoffDisplay:
             Columns for the axes. Where a column has its interval in two others, such as
             ``value_low`` and ``value_high``, that is drawn as a bar.
         bound : str, default="bound"
-            Column with the bounds of `x` (of `y`, where that is ``"value"``), each a dotted line;
-            None for no lines.
+            Column with the bounds, each a dotted line across the axis of ``"value"``, else of
+            ``"train"``; of a table without values, across that of `x`. None for no lines.
         series : str, default=None
             Column that tells which points belong to one line. By default these are the points of
             one rule, where the curve tells its rules.
@@ -140,10 +140,12 @@ class TradeoffDisplay:
         effects = matplotlib("patheffects")
         # Labels are read on top of lines.
         outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
-        for i, value in enumerate(() if bound is None else np.unique(curve[bound].dropna())):
+        known = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
+        if bound is not None and known:
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
-            line = ax.axhline if y == "value" else ax.axvline
-            line(value, label="bounds" if i == 0 else None, **dotted)
+            line = ax.axvline if known[0] == x else ax.axhline
+            for i, value in enumerate(np.unique(curve[bound].dropna())):
+                line(value, label="bounds" if i == 0 else None, **dotted)
         for i, (name, group) in enumerate(self._series(series)):
             style = {
                 "color": COLOURS[i % len(COLOURS)],
