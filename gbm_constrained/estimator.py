@@ -1161,13 +1161,14 @@ class ConstrainedFit:
         """One row per outer iteration, and a last one for the model that is returned."""
         records = [r for r in self.solver.history if r.rounds < self._final.rounds]
         records.append(self._final)
+        losses = self.options.error_form == "log_loss"
         told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
         held_out = np.where(np.isnan(told[0][-1]), told[-1], told[0]) if told else None
         return history_frame(
             records,
             self.solver.lagrangian.constraints,
-            held_out,
-            moving_bounds=self.options.error_form == "log_loss",
+            None if losses else held_out,  # 0-1 rates, which no mean loss compares with
+            moving_bounds=losses,
         )
 
 

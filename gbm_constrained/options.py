@@ -108,7 +108,8 @@ FITTED_ATTRIBUTES_DOC = """
         What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
-        Bregman distance, seconds.
+        Bregman distance, seconds. With ``error_form="log_loss"`` values and bounds are mean
+        losses.
     group_report_ : DataFrame
         One row per group of each constraint that compares groups: its rows and its rate.
     multipliers_ : Series

@@ -97,6 +97,9 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         The ``history_`` of a constrained estimator.
     step : str, default="boosting rounds"
         What the horizontal axis counts.
+    losses : bool, default=False
+        Whether errors were bounded as mean losses (``error_form="log_loss"``): values and bounds
+        are then in nats.
 
     Attributes
     ----------
@@ -116,6 +119,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     --------
     MultipliersDisplay : The multipliers over the same rounds.
     """
+
+    def __init__(self, history: pd.DataFrame, step: str = ROUNDS, *, losses: bool = False) -> None:
+        super().__init__(history, step)
+        self.losses = losses
 
     @classmethod
     def from_estimator(
@@ -139,7 +146,8 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         ImportError
             If matplotlib is not installed.
         """
-        return cls(*_arguments(estimator)).plot(ax, **options)
+        losses = getattr(estimator, "error_form", "rate") == "log_loss"
+        return cls(*_arguments(estimator), losses=losses).plot(ax, **options)
 
     def plot(
         self,
@@ -207,10 +215,20 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             handles.append(line_2d([], [], color=colour, linewidth=1.8, label=label))
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
-        ax.set_ylabel(_value_label(self.constraints, violation))
+        ax.set_ylabel(self._value_label(violation))
         ax.legend(handles=handles, **place)
         self._finish(ax)
         return self
+
+    def _value_label(self, violation: bool) -> str:
+        """Name and unit of the vertical axis."""
+        unit = " (nats)" if self.losses else unit_of(self.constraints)
+        if violation:
+            return "violation" + unit
+        if len(self.constraints) > 1:
+            return ("mean losses" if self.losses else "constrained values") + unit
+        name = literal(split_rule(self.constraints[0])[0])
+        return name + (", as a mean loss" if self.losses else "") + unit
 
     def _scale(self, ax: Any) -> None:
         """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""
@@ -344,13 +362,3 @@ def _beyond(
     """How far values are on the wrong side of a bound."""
     over = bound - value if split_rule(constraint)[1] == ">=" else value - bound
     return np.maximum(over, 0.0)
-
-
-def _value_label(constraints: tuple[str, ...], violation: bool) -> str:
-    """Name and unit of the vertical axis."""
-    unit = unit_of(constraints)
-    if violation:
-        return "violation" + unit
-    if len(constraints) > 1:
-        return "constrained values" + unit
-    return literal(split_rule(constraints[0])[0]) + unit
