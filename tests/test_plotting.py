@@ -859,6 +859,41 @@ def test_confusion_that_does_not_fit(decided):
         GroupConfusionDisplay(np.zeros((2, 2)), ["a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "message"),
+    [
+        ([0, 1] * 50, [0, 1], "There are 100 labels and 2 decisions: .* as y_true and y_pred"),
+        ([0, 1] * 50, [0.2, 0.7] * 50, "y_pred holds 0.2, which is no label: give decisions"),
+        ([0, 1] * 50, [0, None] * 50, "y_pred has 50 missing labels"),
+        ([0, np.nan] * 50, [0, 1] * 50, "y_true has 50 missing labels"),
+        ([0, 1] * 50, [[0, 1]] * 100, "y_pred must be one-dimensional"),
+    ],
+)
+def test_decisions_that_are_none(y_true, y_pred, message):
+    """The messages speak of what was given."""
+    given = {"sensitive_features": {"g": ["a", "a", "b", "b"] * 25}}
+    with pytest.raises(ValueError, match=message):
+        GroupConfusionDisplay.from_predictions(y_true, y_pred, **given)
+    with pytest.raises(ValueError, match=message):
+        GroupRatesDisplay.from_predictions(y_true, y_pred, each(fpr(), by="g"), **given)
+
+
+def test_decisions_tell_no_losses(decided):
+    y, predicted, columns, _ = decided
+    rule = each(log_loss(), by="g") <= 0.5
+    message = r"each\(log_loss, by='g'\) needs probabilities, which decisions do not tell: use "
+    with pytest.raises(TypeError, match=message + "GroupRatesDisplay.from_estimator"):
+        GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+
+
+def test_display_labels_are_one_for_each_class(decided):
+    y, predicted, columns, _ = decided
+    with pytest.raises(ValueError, match=r"display_labels must name each of the 2 classes, got"):
+        GroupConfusionDisplay.from_predictions(
+            y, predicted, sensitive_features=columns, display_labels=["no"]
+        )
+
+
 def test_axes_are_one():
     """plt.subplots(1, 2) gives an array of them."""
     axes = plt.subplots(1, 2)[1]

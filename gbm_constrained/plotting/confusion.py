@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
 from gbm_constrained.audit import repeatable_decisions
-from gbm_constrained.checks import as_labels, check_weight
+from gbm_constrained.checks import check_weight
 from gbm_constrained.compiler import Group
-from gbm_constrained.plotting.style import literal, matplotlib, one_axes
+from gbm_constrained.plotting.style import labels_and_decisions, literal, matplotlib, one_axes
 from gbm_constrained.rows import Rows, columns_of
 
 Normalize = Literal["true", "pred", "all"] | None
@@ -79,6 +79,11 @@ class GroupConfusionDisplay:
         self.confusion_matrix = np.asarray(confusion_matrix)
         self.groups = tuple(groups)
         self.display_labels = list(range(shape[1]) if display_labels is None else display_labels)
+        if len(self.display_labels) != shape[1]:
+            raise ValueError(
+                f"display_labels must name each of the {shape[1]} classes, got "
+                f"{self.display_labels}."
+            )
 
     @classmethod
     def from_estimator(
@@ -130,10 +135,11 @@ class GroupConfusionDisplay:
             If there are no such columns, or labels, weights and columns are not equally many.
         """
         matplotlib("axes")
+        answer = f"{type(estimator).__name__}.predict"
+        true, decided = labels_and_decisions(y, repeatable_decisions(estimator, X), ("y", answer))
         return cls._counted(
-            y, repeatable_decisions(estimator, X), by, sensitive_features, sample_weight, labels,
-            display_labels, X,
-        ).plot(ax, **options)  # fmt: skip
+            true, decided, by, sensitive_features, sample_weight, labels, display_labels, X
+        ).plot(ax, **options)
 
     @classmethod
     def from_predictions(
@@ -179,15 +185,16 @@ class GroupConfusionDisplay:
             As :meth:`from_estimator`.
         """
         matplotlib("axes")
+        true, decided = labels_and_decisions(y_true, y_pred)
         return cls._counted(
-            y_true, y_pred, by, sensitive_features, sample_weight, labels, display_labels, None
+            true, decided, by, sensitive_features, sample_weight, labels, display_labels, None
         ).plot(ax, **options)
 
     @classmethod
     def _counted(
         cls,
-        y_true: Any,
-        y_pred: Any,
+        true: NDArray[Any],
+        decided: NDArray[Any],
         by: Any,
         sensitive_features: Any,
         sample_weight: Any,
@@ -195,9 +202,6 @@ class GroupConfusionDisplay:
         display_labels: Any,
         X: Any,
     ) -> GroupConfusionDisplay:
-        true, decided = as_labels(y_true), as_labels(y_pred)
-        if true.size != decided.size:
-            raise ValueError(f"There are {true.size} labels and {decided.size} decisions.")
         weight = check_weight(sample_weight, true.size)
         classes = unique_labels(true, decided) if labels is None else np.asarray(labels)
         columns = columns_of(sensitive_features, true.size)

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained.audit import audit
-from gbm_constrained.checks import as_labels
 from gbm_constrained.options import check_constraints
 from gbm_constrained.plotting.style import (
     COLOURS,
     MARKERS,
+    labels_and_decisions,
     literal,
     matplotlib,
     one_axes,
@@ -183,10 +183,16 @@ class GroupRatesDisplay:
             As :meth:`from_estimator`.
         """
         matplotlib("axes")
-        decided = _Decided(as_labels(y_pred))
-        X = np.zeros((decided.answers.size, 0))
+        true, decided = labels_and_decisions(y_true, y_pred)
+        compared, _ = _as_rule(rule)
+        if any(term.event == "log_loss" for term in compared.terms):
+            raise TypeError(
+                f"{compared.expression} needs probabilities, which decisions do not tell: use "
+                f"GroupRatesDisplay.from_estimator."
+            )
+        X = np.zeros((decided.size, 0))
         display = cls._measured(
-            decided, X, y_true, rule, sensitive_features, sample_weight, level, name
+            _Decided(decided), X, true, rule, sensitive_features, sample_weight, level, name
         )
         return display.plot(ax)
 
