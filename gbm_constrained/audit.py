@@ -435,9 +435,10 @@ def _classes(
         return np.unique(classes)
     for name, decided in answers.items():
         if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
+            score = decided[decided != np.round(decided)][0].item()
             raise ValueError(
-                f"{name}.predict returned {decided[decided != np.round(decided)][0]!r}, which is "
-                f"no label: wrap the model in an object whose predict(X) returns labels."
+                f"{name}.predict returned {score!r}, which is no label: wrap the model in an "
+                f"object whose predict(X) returns labels."
             )
     try:
         classes = np.unique(np.concatenate([labels, *answers.values()]))
