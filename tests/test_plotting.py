@@ -1033,18 +1033,43 @@ def test_names_in_confusion_matrices_are_apart(classes, name, colorbar):
         assert not any(box.overlaps(other) for other in boxes[:i])
 
 
-@pytest.mark.parametrize("n_rules", [1, 2, 7])
+@pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
+def test_rules_of_many_classes_are_told_apart(display):
+    columns = {"rounds": range(30)}
+    for k in range(28):
+        for kind in ("value", "bound", "multiplier"):
+            columns[f"{kind}[class_error({k}) <= 0.1]"] = k / 28
+    ax = display(pd.DataFrame(columns)).plot().ax_
+    shown = [(h.get_color(), h.get_marker()) for h in ax.get_legend().legend_handles[:28]]
+    assert len(set(shown)) == 28
+    drawn = {(line.get_color(), line.get_marker()) for line in ax.get_lines()}
+    assert drawn == set(shown)
+    assert {marker for _, marker in shown[:7]} == {"None"}
+
+
+def test_many_series_and_models_are_told_apart(decided):
+    points = pd.concat([curve().assign(series=f"s{i}") for i in range(20)])
+    lines = plot_tradeoff(points, bound=None, series="series").get_lines()
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 20
+    y, predicted, columns, _ = decided
+    given = {"sensitive_features": columns, "ax": plt.subplots()[1]}
+    for _ in range(9):
+        display = GroupRatesDisplay.from_predictions(y, predicted, each(fpr(), by="g"), **given)
+    models = [line for line in display.ax_.get_lines() if line.get_gid() == "group_rates"]
+    assert len({(line.get_color(), line.get_marker()) for line in models}) == 9
+
+
+@pytest.mark.parametrize("n_rules", [1, 2, 7, 28])
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_legends_of_histories_hide_nothing_in_figures_of_their_own(display, n_rules):
     """Lines that go everywhere leave no corner for a legend."""
     rules = [gap(fpr(), by=["sex", f"column {j}"]) <= 0.1 for j in range(n_rules)]
     values = np.random.default_rng(0).random((20, n_rules))
-    history = pd.DataFrame({"rounds": range(20)})
+    columns = {"rounds": range(20)}
     for rule, column in zip(rules, values.T, strict=True):
-        for kind in ("value", "held_out", "multiplier"):
-            history[f"{kind}[{rule}]"] = column
-        history[f"bound[{rule}]"] = rule.bound
-    ax = display(history).plot().ax_
+        columns |= {f"{kind}[{rule}]": column for kind in ("value", "held_out", "multiplier")}
+        columns[f"bound[{rule}]"] = rule.bound
+    ax = display(pd.DataFrame(columns)).plot().ax_
     ax.figure.canvas.draw()
     legend, axes, inside = (
         ax.get_legend().get_window_extent(), ax.get_window_extent(), ax.figure.bbox

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from gbm_constrained.audit import audit
 from gbm_constrained.options import check_constraints
 from gbm_constrained.plotting.style import (
-    COLOURS,
-    MARKERS,
+    colour_and_marker,
     labels_and_decisions,
     literal,
     matplotlib,
@@ -254,7 +253,7 @@ class GroupRatesDisplay:
         longest = max(map(len, labels), default=0)
         ax = one_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         before = [line for line in ax.get_lines() if line.get_gid() == GID]
-        colour = COLOURS[len(before) % len(COLOURS)]
+        colour, marker = colour_and_marker(len(before))
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
         shown += [label for label in labels if label not in shown]
         at = np.array([shown.index(label) for label in labels]) + APART * len(before)
@@ -265,7 +264,6 @@ class GroupRatesDisplay:
             rate, at, xerr=np.array([rate - low, high - rate]).clip(0.0), fmt="none",
             ecolor=colour, elinewidth=1.6, capsize=3, alpha=0.7,
         )  # fmt: skip
-        marker = MARKERS[len(before) % len(MARKERS)]
         label = f"{self.name}, {100 * self.level:g}% intervals"
         ax.plot(rate, at, marker, color=colour, markersize=6, label=label, gid=GID)
         ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)

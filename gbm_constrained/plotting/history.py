@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gbm_constrained.plotting.style import (
     COLOURS,
     GREY,
+    colour_and_marker,
     literal,
     matplotlib,
     one_axes,
@@ -62,6 +63,14 @@ class _HistoryDisplay:
         self.ax_, self.figure_ = ax, ax.figure
 
 
+def _look(j: int) -> dict[str, Any]:
+    """Look of the j-th constraint: a colour, and markers once there are no more colours."""
+    colour, marker = colour_and_marker(j)
+    if j < len(COLOURS):
+        return {"color": colour}
+    return {"color": colour, "marker": marker, "markersize": 4, "markevery": 0.1}
+
+
 def _with_room(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Axes, and where their legend goes: in a figure of its own beside them, where it hides none.
 
@@ -70,7 +79,8 @@ def _with_room(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     if ax is not None:
         return one_axes(ax), {"framealpha": 0.9}
     beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
-    return one_axes(None, (5.7 + 0.085 * max(map(len, labels)), 4.0)), beside
+    size = 5.7 + 0.085 * max(map(len, labels)), max(4.0, 0.5 + 0.21 * len(labels))
+    return one_axes(None, size), beside
 
 
 def _arguments(estimator: Any) -> tuple[pd.DataFrame, str]:
@@ -189,7 +199,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         the last ones.
         """
         labels = self._labels(names)
-        ax, place = _with_room(ax, [*labels, train_name, held_out_name])
+        ax, place = _with_room(ax, [*labels, train_name, held_out_name, "bound"])
         line_2d = matplotlib("lines").Line2D
         rounds = self.history["rounds"].to_numpy()
         rows = {
@@ -200,7 +210,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         kinds: dict[str, dict[str, Any]] = {}
         handles = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
-            colour = COLOURS[j % len(COLOURS)]
+            look = _look(j)
             bound = self._of("bound", constraint)
             for name, (column, style) in rows.items():
                 value = self._of(column, constraint)
@@ -208,11 +218,11 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
                     continue
                 kinds[name] = style
                 drawn = _beyond(constraint, value, bound) if violation else value
-                ax.plot(rounds, drawn, color=colour, **style)
+                ax.plot(rounds, drawn, **look, **style)
             if not violation:
                 kinds["bound"] = dotted
-                ax.plot(rounds, bound, color=colour, **dotted)
-            handles.append(line_2d([], [], color=colour, linewidth=1.8, label=label))
+                ax.plot(rounds, bound, **look, **dotted)
+            handles.append(line_2d([], [], **look, linewidth=1.8, label=label))
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
         ax.set_ylabel(self._value_label(violation))
@@ -345,8 +355,7 @@ class MultipliersDisplay(_HistoryDisplay):
         self.lines_ = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
             multiplier = self._of("multiplier", constraint)
-            colour = COLOURS[j % len(COLOURS)]
-            self.lines_ += ax.plot(rounds, multiplier, color=colour, linewidth=1.8, label=label)
+            self.lines_ += ax.plot(rounds, multiplier, **_look(j), linewidth=1.8, label=label)
         # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
         ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
         ax.set_ylabel("multiplier")

@@ -17,6 +17,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
 
 
+def colour_and_marker(i: int) -> tuple[str, str]:
+    """Look of the i-th of several; no two of them look alike up to the 49th."""
+    again, j = divmod(i, len(COLOURS))
+    return COLOURS[j], MARKERS[(j + again) % len(MARKERS)]
+
+
 def matplotlib(module: str) -> Any:
     """Import a module of matplotlib, or say what to install."""
     try:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from gbm_constrained.frontier import tradeoff_curve
 from gbm_constrained.plotting.style import (
-    COLOURS,
     GREY,
-    MARKERS,
+    colour_and_marker,
     literal,
     matplotlib,
     one_axes,
@@ -147,9 +146,10 @@ class TradeoffDisplay:
             for i, value in enumerate(np.unique(curve[bound].dropna())):
                 line(value, label="bounds" if i == 0 else None, **dotted)
         for i, (name, group) in enumerate(self._series(series)):
+            colour, marker = colour_and_marker(i)
             style = {
-                "color": COLOURS[i % len(COLOURS)],
-                "marker": MARKERS[i % len(MARKERS)],
+                "color": colour,
+                "marker": marker,
                 "linewidth": 1.4,
                 "markersize": 6,
                 **dict((styles or {}).get(str(name), {})),
