@@ -15,6 +15,7 @@ WIDTH = 720
 CHARACTER = 7.2  # pixels of one at the size of the charts, generously
 N_COLOURS = 6  # of the style sheet: classes s0, s1, ...
 MOST_POINTS = 400  # of a line; more are not told apart
+MOST_MARKERS = 8  # of a line, about
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
@@ -145,7 +146,7 @@ class Line:
     y : sequence of float
         Values; missing ones break nothing, they are left out.
     colour : int
-        Position of its colour.
+        Position of its colour; beyond the last, colours come again with markers.
     style : {"solid", "dashed", "dotted"}
         How it is drawn.
     """
@@ -154,6 +155,19 @@ class Line:
     y: Sequence[float]
     colour: int = 0
     style: str = "solid"
+
+    @property
+    def css(self) -> str:
+        """Classes of the style sheet."""
+        return f"line {self.style} s{self.colour % N_COLOURS}"
+
+    def markers(self, points: Sequence[tuple[float, float]]) -> str:
+        """Draw markers at some pixels where another line has the same colour."""
+        again = self.colour // N_COLOURS
+        if not again:
+            return ""
+        drawn = "".join(marker(again - 1, *point) for point in points)
+        return tag("g", drawn, class_=f"s{self.colour % N_COLOURS}")
 
 
 @dataclass
@@ -233,14 +247,16 @@ def line_chart(
         points = [(a, b) for a, b in zip(x, line.y, strict=True) if math.isfinite(b)]
         every = max(len(points) // MOST_POINTS, 1)
         kept = points[::every] + ([points[-1]] if points and (len(points) - 1) % every else [])
-        path = " ".join(f"{across(a):.1f},{up(b):.1f}" for a, b in kept)
-        frame.parts.append(
-            tag("polyline", points=path, class_=f"line {line.style} s{line.colour % N_COLOURS}")
-        )
+        pixels = [(across(a), up(b)) for a, b in kept]
+        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in pixels)
+        frame.parts.append(tag("polyline", points=path, class_=line.css))
+        frame.parts.append(line.markers(pixels[:: max(len(pixels) // MOST_MARKERS, 1)]))
 
     def sample(line: Line) -> Callable[[float, float], str]:
-        kind = f"line {line.style} s{line.colour % N_COLOURS}"
-        return lambda at, y: tag("line", x1=at, x2=at + 28, y1=y, y2=y, class_=kind)
+        return lambda at, y: (
+            tag("line", x1=at, x2=at + 28, y1=y, y2=y, class_=line.css)
+            + line.markers([(at + 14, y)])
+        )
 
     legend, taken = _legend([(line.name, sample(line)) for line in lines if line.name], 320.0)
     return figure("".join(frame.parts) + legend, 314.0 + taken, title, description)

@@ -71,6 +71,33 @@ def test_texts_and_attributes_are_escaped():
     assert ET.fromstring(svg.tag("g", data_name='"><x')).get("data-name") == '"><x'
 
 
+def test_many_lines_are_told_apart():
+    """Where colours come again, markers tell lines apart, in the legend as well."""
+
+    def looks(elements):
+        shapes = {"circle": "disc", "polygon": "corners"}
+        marks = [
+            (shapes[m.tag.rpartition("}")[2]], (m.get("points") or "").count(","))
+            for e in elements for m in e if m.get("class") == "mark"
+        ]  # fmt: skip
+        return elements[0].get("class"), tuple(sorted(set(marks)))
+
+    n = 4 * svg.N_COLOURS
+    lines = [svg.Line(f"rule {j}", [0.1 * j] * 50, j) for j in range(n)]
+    drawn = svg.line_chart(range(50), lines, title="t", description="d", x_label="x", y_label="y")
+    groups = {"polyline": [], "line": []}
+    for element in ET.fromstring(drawn):
+        name = element.tag.rpartition("}")[2]
+        if name in groups and "line " in element.get("class"):
+            groups[name].append([element])
+        elif name == "g":
+            groups["line" if len(groups["line"]) else "polyline"][-1].append(element)
+    for found in groups.values():
+        assert len(found) == n
+        assert len({looks(elements) for elements in found}) == n
+        assert all(len(elements) == 1 for elements in found[: svg.N_COLOURS])
+
+
 def test_a_path_of_missing_values_is_drawn():
     lines = [svg.Line("nothing", [math.nan, math.nan]), svg.Line("half", [math.nan, 1.0], 1)]
     drawn = svg.line_chart([0, 1], lines, title="t", description="d", x_label="x", y_label="y")
