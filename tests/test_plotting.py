@@ -787,6 +787,21 @@ def test_confusion_of_each_group_is_scikit_learns(decided, normalize, weighted):
     assert display.ax_.get_xlabel() == "predicted class"
 
 
+def test_numbers_of_rows_are_whole():
+    """As scikit-learn's, which take values_format="d"; of millions, all digits."""
+    y, columns = [0, 1, 1, 0], {"sensitive_features": {"g": ["a", "a", "b", "b"]}}
+    display = GroupConfusionDisplay.from_predictions(
+        y, y, **columns, normalize=None, values_format="d"
+    )
+    assert display.text_[0, 0, 0].get_text() == "1"
+    display.confusion_matrix = 1_234_567 * display.confusion_matrix
+    assert display.plot(normalize=None).text_[1, 0, 0].get_text() == "1,234,567"
+    weighted = GroupConfusionDisplay.from_predictions(
+        y, y, **columns, normalize=None, sample_weight=[0.5, 1.0, 1.0, 1.0]
+    )
+    assert weighted.text_[0, 0, 0].get_text() == "0.5"
+
+
 def test_confusion_of_drawn_decisions_is_drawn_alike(data):
     X, y, *_ = data
     model = ConstrainedXGBClassifier(

@@ -33,7 +33,7 @@ class GroupConfusionDisplay:
     Parameters
     ----------
     confusion_matrix : ndarray of shape (n_groups, n_classes, n_classes)
-        Weighted number of rows of each group, true class and predicted class.
+        Number of rows of each group, true class and predicted class: integers, or sums of weights.
     groups : sequence of str
         Names of the groups.
     display_labels : sequence, default=None
@@ -57,7 +57,7 @@ class GroupConfusionDisplay:
     sklearn.metrics.ConfusionMatrixDisplay : That of all rows.
     """
 
-    shown_: NDArray[np.float64]
+    shown_: NDArray[Any]
     text_: NDArray[Any] | None
     colorbar_: Any
     ax_: Any
@@ -65,7 +65,7 @@ class GroupConfusionDisplay:
 
     def __init__(
         self,
-        confusion_matrix: NDArray[np.float64],
+        confusion_matrix: NDArray[Any],
         groups: Sequence[str],
         *,
         display_labels: Sequence[Any] | None = None,
@@ -211,8 +211,8 @@ class GroupConfusionDisplay:
         known = pd.Index(classes)
         at = attribute.codes, known.get_indexer(true), known.get_indexer(decided)
         counted = (at[1] >= 0) & (at[2] >= 0)  # of the classes that were asked for
-        counts = np.zeros((len(attribute.levels), classes.size, classes.size))
-        one = np.ones(true.size) if weight is None else weight
+        one = np.ones(true.size, dtype=np.int64) if weight is None else weight
+        counts = np.zeros((len(attribute.levels), classes.size, classes.size), dtype=one.dtype)
         np.add.at(counts, tuple(each[counted] for each in at), one[counted])
         sizes = np.bincount(attribute.codes[counted], minlength=len(attribute.levels))
         groups = [
@@ -244,7 +244,8 @@ class GroupConfusionDisplay:
         include_values : bool, default=True
             Whether they are written into the cells.
         values_format : str, default=None
-            How; three decimals for fractions and ``",.6g"`` for numbers by default.
+            How; by default three decimals for fractions, ``",d"`` for numbers of rows and
+            ``",.6g"`` for sums of weights.
         cmap : str or matplotlib Colormap, default="Blues"
             The colours.
         colorbar : bool, default=True
@@ -274,7 +275,8 @@ class GroupConfusionDisplay:
         )
         tops = np.arange(n_groups) * (n + HEADING) + HEADING
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
-        spec = values_format or (",.6g" if normalize is None else ".3f")
+        counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"
+        spec = values_format or (counted if normalize is None else ".3f")
         for i, top in enumerate(tops):
             edges = np.arange(n + 1) - 0.5, top + np.arange(n + 1)
             ax.pcolormesh(
@@ -315,7 +317,7 @@ class GroupConfusionDisplay:
             )
 
 
-def _normalised(counts: NDArray[np.float64], normalize: Normalize) -> NDArray[np.float64]:
+def _normalised(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:
     """Take counts as fractions; NaN where there are no rows."""
     axes: dict[str, Any] = {"true": 2, "pred": 1, "all": (1, 2)}
     if normalize is None:
@@ -327,7 +329,7 @@ def _normalised(counts: NDArray[np.float64], normalize: Normalize) -> NDArray[np
     return np.asarray(np.divide(counts, total, out=nothing, where=total > 0))
 
 
-def _largest(shown: NDArray[np.float64], normalize: Normalize) -> float:
+def _largest(shown: NDArray[Any], normalize: Normalize) -> float:
     if normalize in ("true", "pred"):
         return 1.0
     return float(max(np.nanmax(shown, initial=0.0), 1e-12))
