@@ -31,6 +31,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.plotting import (
+    COLOURS,
     ConstraintHistoryDisplay,
     GroupConfusionDisplay,
     GroupRatesDisplay,
@@ -47,6 +48,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.cbook import STEP_LOOKUP_MAP  # noqa: E402
+from matplotlib.colors import to_rgb  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +90,6 @@ def assert_line(line, x, y):
     np.testing.assert_array_equal(line.get_ydata(), y)
 
 
-COLOURS = ("#0072B2", "#D55E00")
-
-
 def test_history_lines_are_the_columns_of_the_history(two_rules):
     history = two_rules.history_
     display = ConstraintHistoryDisplay.from_estimator(two_rules)
@@ -98,7 +97,7 @@ def test_history_lines_are_the_columns_of_the_history(two_rules):
     assert display.figure_ is display.ax_.figure
     assert display.constraints == ("fnr <= 0.05", "fpr <= 0.2")
     lines = iter(display.ax_.get_lines())
-    for rule, colour in zip(display.constraints, COLOURS, strict=True):
+    for rule, colour in zip(display.constraints, COLOURS[:2], strict=True):
         for column, style in (("value", "-"), ("held_out", "--"), ("bound", ":")):
             line = next(lines)
             assert_line(line, history["rounds"], history[f"{column}[{rule}]"])
@@ -137,7 +136,7 @@ def test_multipliers_are_the_columns_of_the_history(two_rules):
     history = two_rules.history_
     display = MultipliersDisplay.from_estimator(two_rules, names={"fpr <= 0.2": "alarms"})
     assert display.lines_ == list(display.ax_.get_lines())
-    for line, rule, colour in zip(display.lines_, display.constraints, COLOURS, strict=True):
+    for line, rule, colour in zip(display.lines_, display.constraints, COLOURS[:2], strict=True):
         assert_line(line, history["rounds"], history[f"multiplier[{rule}]"])
         assert line.get_color() == colour  # as in the history of values
     assert labels(display.ax_) == ["fnr <= 0.05", "alarms"]
@@ -907,6 +906,24 @@ def test_display_labels_are_one_for_each_class(decided):
         GroupConfusionDisplay.from_predictions(
             y, predicted, sensitive_features=columns, display_labels=["no"]
         )
+
+
+@pytest.mark.parametrize("labels", [["x"], [0, 0], []])
+def test_labels_of_confusion_matrices_are_different_and_known(decided, labels):
+    y, predicted, columns, _ = decided
+    with pytest.raises(ValueError, match="labels must be different ones, some of which are here"):
+        GroupConfusionDisplay.from_predictions(
+            y, predicted, sensitive_features=columns, labels=labels
+        )
+
+
+@pytest.mark.parametrize("background", ["white", "black"])
+def test_colours_are_seen_on_any_background(background):
+    """Their contrast, by relative luminance as in WCAG 2."""
+    rgb = np.array([to_rgb(colour) for colour in (*COLOURS, background)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    light = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+    assert np.maximum(light[:-1] / light[-1], light[-1] / light[:-1]).min() > 2.0
 
 
 def test_axes_are_one():

@@ -132,7 +132,8 @@ class GroupConfusionDisplay:
         ImportError
             If matplotlib is not installed.
         ValueError
-            If there are no such columns, or labels, weights and columns are not equally many.
+            If there are no such columns, labels, weights and columns are not equally many, or
+            `labels` repeat themselves or are none of those here.
         """
         matplotlib("axes")
         answer = f"{type(estimator).__name__}.predict"
@@ -203,7 +204,13 @@ class GroupConfusionDisplay:
         X: Any,
     ) -> GroupConfusionDisplay:
         weight = check_weight(sample_weight, true.size)
-        classes = unique_labels(true, decided) if labels is None else np.asarray(labels)
+        found = unique_labels(true, decided)
+        classes = found if labels is None else np.asarray(labels)
+        if np.unique(classes).size < classes.size or not np.isin(classes, found).any():
+            raise ValueError(
+                f"labels must be different ones, some of which are here, got {classes.tolist()}: "
+                f"there are {found.tolist()}."
+            )
         columns = columns_of(sensitive_features, true.size)
         names = tuple(columns) if by is None else (by,) if isinstance(by, str) else tuple(by)
         nothing = np.zeros(true.size, dtype=np.intp)  # groups need no labels

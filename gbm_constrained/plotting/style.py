@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gbm_constrained.checks import as_labels
 
-# Okabe and Ito's palette, without its yellow: told apart with any colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's palette, told apart with any colour vision; Tol's wine in the place of its black,
+# which dark styles hide, and without its yellow, which light ones hide.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
 
