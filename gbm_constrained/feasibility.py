@@ -322,10 +322,13 @@ class Feasibility:
     def _fragile_message(self) -> str:
         if self.status != "fragile":
             return ""
+        met = all(rule.is_met for rule in self.rules)
+        hold = "hold" if met else "are met to within sampling error"
         lines = [
-            f"Fragile: the rules hold only by decisions that are hardly better than always class "
-            f"{self.constant_class!r}: error {self.error:.4f}, against {self.constant_error:.4f} "
-            f"of that, and {self.free_error:.4f} of this model without rules, on {self._rows}."
+            f"Fragile: the rules {hold} only by decisions that are hardly better than always "
+            f"class {self.constant_class!r}: error {self.error:.4f}, against "
+            f"{self.constant_error:.4f} of that, and {self.free_error:.4f} of this model without "
+            f"rules, on {self._rows}."
         ]
         lines += [f"  {rule.constraint}: {rule}" for rule in self.rules]
         remedy = "Relax the bounds"

@@ -460,6 +460,17 @@ def test_rules_that_hold_are_seldom_doubted(weighted):
     assert (doubted / repeats <= 0.025 + 2.5 * np.sqrt(0.025 / repeats)).all()
 
 
+def test_fragile_rules_are_not_said_to_hold_where_one_is_missed():
+    classifier, _ = fitted(CASES["parity that leaves nothing"])
+    found = classifier.feasibility_
+    (rule,) = found.rules
+    assert rule.value > rule.constraint.bound > rule.low
+    expected = "Fragile: the rules are met to within sampling error only by decisions"
+    assert found.message.startswith(expected)
+    met = replace(found, rules=(replace(rule, value=rule.constraint.bound),))
+    assert met.message.startswith("Fragile: the rules hold only by decisions")
+
+
 def test_fragile_is_relative():
     assert _is_fragile(0.9, 0.998, 0.001, 10_000)
     assert not _is_fragile(0.4, 0.998, 0.001, 10_000)
