@@ -32,7 +32,7 @@ from scipy import stats
 from sklearn.utils import check_random_state
 
 from gbm_constrained.cells import Cells, CellStatistics
-from gbm_constrained.checks import as_labels, check_weight
+from gbm_constrained.checks import as_labels, check_no_scores, check_weight
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import Estimate
@@ -434,12 +434,8 @@ def _classes(
             )
         return np.unique(classes)
     for name, decided in answers.items():
-        if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
-            score = decided[decided != np.round(decided)][0].item()
-            raise ValueError(
-                f"{name}.predict returned {score!r}, which is no label: wrap the model in an "
-                f"object whose predict(X) returns labels."
-            )
+        remedy = "wrap the model in an object whose predict(X) returns labels"
+        check_no_scores(decided, f"{name}.predict returned", remedy)
     try:
         classes = np.unique(np.concatenate([labels, *answers.values()]))
     except TypeError:

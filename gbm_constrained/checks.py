@@ -81,6 +81,27 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     return labels
 
 
+def labels_and_decisions(
+    y_true: Any, y_pred: Any, names: tuple[str, str] = ("y_true", "y_pred")
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Labels and decisions as arrays, equally many; the messages call them by `names`."""
+    true, decided = as_labels(y_true, names[0]), as_labels(y_pred, names[1])
+    if true.size != decided.size:
+        raise ValueError(
+            f"There are {true.size} labels and {decided.size} decisions: give one of each for "
+            f"every row, as {names[0]} and {names[1]}."
+        )
+    check_no_scores(decided, f"{names[1]} holds", "give decisions, not scores")
+    return true, decided
+
+
+def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
+    """Refuse fractions in the place of labels; the message begins with what `found` them."""
+    if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
+        score = decided[decided != np.round(decided)][0].item()
+        raise ValueError(f"{found} {score!r}, which is no label: {remedy}.")
+
+
 def check_features(X: Any) -> None:
     """Refuse features without columns, which the libraries notice at different times."""
     shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape

@@ -45,7 +45,7 @@ from gbm_constrained.rows import Bool, Columns, Float, Key, Rows, UnavailableErr
 
 SMALL = "small groups"
 MOST_GROUPS = 500  # Each is compared with every other one.
-MOST_NAMED = 20  # Small groups that a warning names.
+MOST_NAMED = 20  # Things of one kind that a warning names.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 

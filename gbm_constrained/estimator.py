@@ -1124,15 +1124,16 @@ class ConstrainedFit:
         """
         found, choice = self.feasibility, self.choice
         rules = self._reported.constraints
-        by_them = np.ones(len(rules), dtype=bool)
         doubted: Sequence[Constraint] = ()
         if self.fresh is not None and choice is not None:
             not_given = self.options.guarantee == "expected" and choice.excess > 0.0
             doubted = rules if choice.uncertified or not_given else ()
         elif found is not None and self.outcome is not None and self.unseen is not None:
-            by_them = self.outcome.sources == self.unseen.source
-            doubted = [rule.constraint for rule in found.refuted]
-        return np.array([rule in doubted for rule in rules], dtype=bool) & by_them
+            refuted = [rule.constraint for rule in found.refuted]
+            told_by = zip(rules, self.outcome.sources, strict=True)
+            own = self.unseen.source
+            doubted = [rule for rule, source in told_by if source == own and rule in refuted]
+        return np.array([rule in doubted for rule in rules], dtype=bool)
 
     def group_report(self) -> pd.DataFrame:
         """One row per group of each constraint: its size and its rate."""

@@ -272,17 +272,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 else:
                     fit = make_fit(replace(options, solver="abpp"))
                     learner = self._learner(fit)
-            adaptive = self.sigma is None and self.outlier_clip is None
-            ends = _Ends(learner, options, self.tol)
-            try:
-                for solution in learner.path(
-                    self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
-                ):
-                    ends.add(solution)
-                    if solution.converged or fit.announcer.is_stopped:
-                        break
-            finally:
-                fit.hide_progress()
+            ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
             if not fit.announcer.is_stopped:
                 self._check_converged(ends, weights, solution)
@@ -322,6 +312,23 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             l2=0.0 if unpenalised else 1.0 / (self.C * lagrangian.total_weight),
             metric="scores",
         )
+
+    def _follow(
+        self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
+    ) -> tuple[_Ends, Solution]:
+        """Iterate from a start until the solution has converged, or a callback stops."""
+        adaptive = self.sigma is None and self.outlier_clip is None
+        ends = _Ends(learner, options, self.tol)
+        try:
+            for solution in learner.path(
+                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+            ):
+                ends.add(solution)
+                if solution.converged or fit.announcer.is_stopped:
+                    break
+        finally:
+            fit.hide_progress()
+        return ends, solution
 
     def _feasible(self, learner: LinearLearner, start: Float) -> Float | None:
         """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""

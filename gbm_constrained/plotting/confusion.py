@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
 from gbm_constrained.audit import repeatable_decisions
-from gbm_constrained.checks import check_weight
+from gbm_constrained.checks import check_weight, labels_and_decisions
 from gbm_constrained.compiler import Group
-from gbm_constrained.plotting.style import labels_and_decisions, literal, matplotlib, one_axes
+from gbm_constrained.plotting.style import literal, matplotlib, one_axes
 from gbm_constrained.rows import Rows, columns_of
 
 Normalize = Literal["true", "pred", "all"] | None

@@ -10,10 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained.audit import audit
+from gbm_constrained.checks import labels_and_decisions
 from gbm_constrained.options import check_constraints
 from gbm_constrained.plotting.style import (
     colour_and_marker,
-    labels_and_decisions,
     literal,
     matplotlib,
     one_axes,

@@ -1,15 +1,10 @@
-"""What all figures share: matplotlib on demand, colours, axes of their own, grids, decisions."""
+"""What all figures share: matplotlib on demand, colours, axes of their own, grids."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from gbm_constrained.checks import as_labels
 
 # Okabe and Ito's palette, told apart with any colour vision; Tol's wine in the place of its black,
 # which dark styles hide, and without its yellow, which light ones hide.
@@ -42,24 +37,6 @@ def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
             )
         return ax
     return matplotlib("pyplot").subplots(figsize=size, layout="constrained")[1]
-
-
-def labels_and_decisions(
-    y_true: Any, y_pred: Any, names: tuple[str, str] = ("y_true", "y_pred")
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Labels and decisions as arrays, equally many; the messages call them by `names`."""
-    true, decided = as_labels(y_true, names[0]), as_labels(y_pred, names[1])
-    if true.size != decided.size:
-        raise ValueError(
-            f"There are {true.size} labels and {decided.size} decisions: give one of each for "
-            f"every row, as {names[0]} and {names[1]}."
-        )
-    if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
-        score = decided[decided != np.round(decided)][0].item()
-        raise ValueError(
-            f"{names[1]} holds {score!r}, which is no label: give decisions, not scores."
-        )
-    return true, decided
 
 
 def tidy(ax: Any) -> None:
