@@ -5,6 +5,7 @@ else the libraries' defaults. Constraints are measured on the training rows; tes
 is left of them on others.
 
     python benchmarks/rates.py [gaps odds compas requested churn defaults] [--library xgboost]
+        [--jobs 2]
 """
 
 from __future__ import annotations
@@ -227,10 +228,13 @@ PARTS = {
 
 
 def main() -> None:
+    global THREADS
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--library", choices=LIBRARIES)
+    parser.add_argument("--jobs", type=int, default=THREADS, help="threads of each fit")
     args = parser.parse_args()
+    THREADS = args.jobs
     warnings.simplefilter("ignore", UserWarning)  # small groups of COMPAS
     for part in args.parts or PARTS:
         print(f"-- {part}", flush=True)
