@@ -1,4 +1,4 @@
-"""LightGBM: the drop-in classifier, and everything LightGBM does in its own way.
+"""LightGBM: the drop-in classifier, and how its own fit is driven by a solver.
 
 LightGBM refuses custom gradients while it has an objective, and without one it forgets the
 intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. So the
@@ -10,37 +10,39 @@ names of those metrics.
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 import itertools
-import os
-import re
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
-from lightgbm.callback import CallbackEnv, EarlyStopException
-from scipy.special import expit, softmax
-from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
-from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
-from gbm_constrained.checks import check_scores, untouched_random_state
+from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
+from gbm_constrained.checks import check_scores
 from gbm_constrained.decision import Guarantee, UnseenRows
-from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
+from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
+from gbm_constrained.lightgbm_callbacks import Observer, RulesStopping, stops_early
+from gbm_constrained.lightgbm_metrics import (
+    EPSILON,
+    METRICS,
+    NO_METRIC,
+    OF_SEVERAL_CLASSES,
+    RANK_METRICS,
+    builtin_metric,
+    canonical,
+    on_probabilities,
+)
 from gbm_constrained.lightgbm_model import (
     add_intercept,
     add_note,
@@ -48,15 +50,11 @@ from gbm_constrained.lightgbm_model import (
     classifier_of,
     restore_objective,
     scale_trees,
+    shift_intercept,
     take_note,
 )
-from gbm_constrained.lightgbm_resuming import (
-    Renewal,
-    Resuming,
-    merge_forest,
-    refuse_init_model,
-    state_of,
-)
+from gbm_constrained.lightgbm_resuming import Resuming, refuse_init_model
+from gbm_constrained.lightgbm_scouts import scout_maker
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
@@ -76,10 +74,8 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
-from gbm_constrained.rows import Codes
-from gbm_constrained.solvers import ABPP
-from gbm_constrained.tables import foreign_categories, is_polars, take_rows, with_rows
-from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
+from gbm_constrained.tables import foreign_categories, take_rows
+from gbm_constrained.unseen import MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 # Of a fit, and not in the library's own file.
@@ -111,8 +107,6 @@ ALIASES = {
     "machines": ("workers", "nodes"),
     "linear_tree": ("linear_trees",),
 }  # fmt: skip
-EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
-_STDERR = threading.Lock()  # there is one for the whole process
 
 
 class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
@@ -417,7 +411,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if measure_on in ("crossfit", "holdout"):
             start = _constant(intercept, stack.codes.size) if own_score is None else own_score
             with self._driven_by(fit, {"metric": ["None"]}):
-                make = _scout_maker(self, fit, start, feature_name, categorical_feature, callbacks)
+                make = scout_maker(self, fit, start, feature_name, categorical_feature, callbacks)
             fit.scout(make, measure_on)
         if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
@@ -444,15 +438,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
         resuming = Resuming(fit)
         given.update(resuming.starts(own))
-        observer = _Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
+        observer = Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
         stopping: list[Any] = []
         if (on := options.early_stopping_on) != "metric":
-            stopping = [c for c in callbacks or () if _stops_early(c)]
-            callbacks = [c for c in callbacks or () if not _stops_early(c)]
+            stopping = [c for c in callbacks or () if stops_early(c)]
+            callbacks = [c for c in callbacks or () if not stops_early(c)]
             stopping += self._own_early_stopping()
             native_params["early_stopping_round"] = 0
-        rules = [_RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        rules = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
         given["callbacks"] = [
             *(callbacks or []), *resuming.callbacks(), *observer.callbacks(), *rules,
         ]  # fmt: skip
@@ -740,7 +734,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
     def _stops_early(self, callbacks: Any) -> bool:
         own = self._own_early_stopping()
-        return bool(own) or any(_stops_early(callback) for callback in callbacks or ())
+        return bool(own) or any(stops_early(callback) for callback in callbacks or ())
 
     def _own_early_stopping(self) -> list[Any]:
         """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
@@ -785,7 +779,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         names = [*(m for m in asked if isinstance(m, str)), *fixed]
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
         names = names or [default]  # as LightGBM takes a metric without a name
-        names = list(dict.fromkeys(_canonical(m, n_classes) for m in names))
+        names = list(dict.fromkeys(canonical(m, n_classes) for m in names))
         names = [m for m in names if m not in NO_METRIC]
         known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))
         unknown = [m for m in names if m not in known]
@@ -798,8 +792,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
         top_k = self._parameter("multi_error_top_k", 1)
         costs = self._parameter("auc_mu_weights", None)
-        builtin = [_builtin_metric(m, top_k, costs) for m in names[first:]]
-        return names[:first], [*builtin, *map(_on_probabilities, own)]
+        builtin = [builtin_metric(m, top_k, costs) for m in names[first:]]
+        return names[:first], [*builtin, *map(on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:
@@ -855,7 +849,7 @@ class _Trained:
         Whose booster it is.
     fit : ConstrainedFit
         The fit.
-    observer : _Observer
+    observer : Observer
         Which knows the rounds that grew a tree.
     own_score, init_score : ndarray or None
         Where the scores of the training rows begin, and of all rows given to ``fit``.
@@ -867,7 +861,7 @@ class _Trained:
         self,
         parent: ConstrainedLGBMClassifier,
         fit: ConstrainedFit,
-        observer: _Observer,
+        observer: Observer,
         own_score: Any,
         init_score: Any,
         held: dict[UnseenRows, tuple[Any, Any]],
@@ -902,360 +896,6 @@ class _Trained:
 
     def shift(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)
-
-
-def _scout_maker(
-    parent: ConstrainedLGBMClassifier,
-    fit: ConstrainedFit,
-    start: Array,
-    feature_name: Any,
-    categorical_feature: Any,
-    callbacks: list[Callable[..., Any]] | None,
-) -> MakeScout:
-    """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
-    before, parent._n_classes = parent._n_classes, fit.classes.size  # which num_class follows
-    try:
-        with untouched_random_state(parent):
-            params = {**parent._process_params(stage="fit"), "objective": "none"}
-    finally:
-        parent._n_classes = before  # an earlier fit is there until this one is done
-    stack = fit.stack
-    # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
-    X = stack.X.to_numpy() if is_polars(stack.X) else with_rows(stack.X)
-    whole = lgb.Dataset(
-        X,
-        stack.codes.clip(0),
-        feature_name=feature_name,
-        categorical_feature=categorical_feature,
-        params=params,
-        free_raw_data=False,
-    ).construct()
-    start = np.asarray(start, dtype=np.float64)
-    # Those that change parameters; all others are about the model that is returned.
-    schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
-    checkpointed = fit.checkpoint is not None
-    return functools.partial(
-        _Scout, whole, params, X, start, schedules, fit.n_rounds, checkpointed
-    )
-
-
-class _Scout:
-    """A booster on some of the rows, grown as the parent's own ``fit`` would."""
-
-    def __init__(
-        self,
-        whole: lgb.Dataset,
-        params: dict[str, Any],
-        X: Any,
-        start: Array,
-        schedules: list[Callable[..., Any]],
-        n_rounds: int,
-        checkpointed: bool,
-        fold: Fold,
-        solver: ABPP,
-    ) -> None:
-        self.solver = solver
-        self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
-        self.X, self.fold = X, fold
-        self.start, self.held_start = start[fold.training], start[fold.held]
-        self.whole = whole
-        self.trees_after = [0]
-        self.booster = self._make_booster()
-        self.renewal = Renewal.of(self.booster) if checkpointed else None
-
-    def _make_booster(self, state: State | None = None) -> lgb.Booster:
-        """Make the booster of these rows, or one that goes on from a saved state."""
-        with warnings.catch_warnings():  # LightGBM 4.6 keeps a pyarrow table beside the bins
-            warnings.filterwarnings("ignore", "Cannot subset")
-            training = self.whole.subset(self.fold.training.tolist()).construct()
-            held = self.whole.subset(self.fold.held.tolist()).construct()
-        if state is not None:
-            training.set_init_score(state["scores"])
-            held.set_init_score(state["held_scores"][0])
-        booster = lgb.Booster(self.params, training)
-        booster.add_valid(held, "held")
-        booster._Booster__set_objective_to_none = True  # as in _Observer
-        if state is not None:
-            merge_forest(booster, state["forest"].decode())
-        return booster
-
-    def grow(self) -> None:
-        def objective(margin: Array, _: Any) -> Any:
-            return self.solver(margin + self.start)
-
-        if self.renewal is not None:
-            self.renewal.renew(self.booster, self.solver.rounds)
-        self._schedule(self.solver.rounds)
-        self.booster.update(fobj=objective)
-        self.trees_after.append(self.booster.current_iteration())
-
-    def _schedule(self, rounds: int) -> None:
-        for schedule in self.schedules:
-            schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
-
-    def state(self) -> State:
-        own = {"solver": self.solver.state(), "trees_after": self.trees_after}
-        return {**own, **state_of(self.booster)}
-
-    def restore(self, state: State) -> None:
-        self.solver.restore(state["solver"])
-        self.trees_after = state["trees_after"]
-        self.booster = self._make_booster(state)
-        for rounds in range(self.solver.rounds):
-            self._schedule(rounds)
-
-    def held_margin(self, rounds: int | None = None) -> Array:
-        return self._margin(self.booster.eval_valid, self.fold.held, self.held_start, rounds)
-
-    def own_margin(self, rounds: int) -> Array:
-        return self._margin(self.booster.eval_train, self.fold.training, self.start, rounds)
-
-    def _margin(
-        self, evaluate: Callable[..., Any], rows: Codes, start: Array, rounds: int | None
-    ) -> Array:
-        """Scores of rows that the booster has, which it hands out after all rounds only."""
-        if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            of_prefix = self.booster.predict(
-                take_rows(self.X, rows), raw_score=True, num_iteration=self.trees_after[rounds]
-            )
-            return np.asarray(of_prefix) + start
-        kept: list[Array] = []
-
-        def keep(margin: Array, _: Any) -> list[Any]:
-            kept.append(margin + start)
-            return []
-
-        evaluate(feval=keep)
-        return kept[0]
-
-
-def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
-    """Add to all raw scores that a booster predicts, those of its prefixes included.
-
-    Parameters
-    ----------
-    booster : Booster
-        One with its objective, that has been trained or loaded.
-    shift : ndarray of shape (1,) or (n_classes,)
-        What to add to each class's score.
-
-    Returns
-    -------
-    Booster
-        A new one, for LightGBM cannot read a model into an existing one.
-    """
-    text = add_intercept(booster.model_to_string(num_iteration=-1), shift.tolist())
-    shifted = lgb.Booster(model_str=text)
-    shifted.best_iteration, shifted.best_score = booster.best_iteration, booster.best_score
-    shifted.params = booster.params
-    return shifted.set_train_data_name(booster._train_data_name)
-
-
-class _Observer:
-    """Callbacks that measure the evaluation sets and keep the last scores of the training rows.
-
-    LightGBM adds each new tree once to the scores of every data set; it hands them to a metric,
-    and a metric that returns nothing is not recorded.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        What the values are recorded in.
-    intercept : ndarray of shape (n_classes or 1,), default=None
-        DART: added to the first trees after the first round. The scores of the training rows are
-        then not read, for every reading makes DART drop trees.
-    sets : sequence of UnseenRows or None
-        The evaluation sets as LightGBM has them; None for training rows.
-    watches : bool
-        Whether the multipliers move by the last evaluation set.
-    resuming : Resuming
-        Of a checkpoint, if there is one.
-    """
-
-    def __init__(
-        self,
-        fit: ConstrainedFit,
-        intercept: Array | None,
-        sets: Sequence[UnseenRows | None],
-        watches: bool,
-        resuming: Resuming,
-    ) -> None:
-        self.fit = fit
-        self.resuming = resuming
-        self.sets = sets
-        self.watches = watches
-        self.intercept = intercept
-        self.begin = 0
-        self.grown_in: list[int] = resuming.grown_in
-        self.train_margin: Array | None = None
-
-    def grown_after(self, rounds: int) -> int:
-        """Count the booster's rounds after so many of the solver: one without a split is none."""
-        return self.begin + int(np.searchsorted(self.grown_in, rounds))
-
-    def callbacks(self) -> list[Callable[[Any], None]]:
-        def before(env: Any) -> None:
-            self.begin = env.begin_iteration
-            if self.intercept is not None and self.fit.solver.rounds == 0:
-                self._settle_dart(env.model)
-            # Private: says that there is no objective to drop, so that update() does not reset
-            # the parameters once more and with them the stream of column samples. Without it the
-            # model is as good, but not equal to the native one.
-            env.model._Booster__set_objective_to_none = True
-            if env.iteration > env.begin_iteration:
-                return
-            if self.watches:
-                self.fit.watch(self.fit.evaluation_sets[-1])
-            if self.resuming.rounds:
-                self.resuming.restore()
-            elif self.watches:
-                self._measure(env.model, 0)
-
-        def after(env: Any) -> None:
-            if self.resuming.passes(env.iteration):
-                return
-            rounds = self.fit.solver.rounds
-            if rounds == 1 and self.intercept is not None:
-                self._add_intercept(env.model)
-            if env.model.current_iteration() > self.begin + len(self.grown_in):
-                self.grown_in.append(rounds - 1)
-            if self.fit.evaluation_sets and self.fit.measures_after(rounds):
-                self._measure(env.model, rounds)
-            if env.iteration + 1 == env.end_iteration and self.intercept is None:
-                env.model.eval_train(feval=self._keep)
-            self.resuming.save(env)
-
-        def end(env: Any) -> None:
-            if self.fit.announcer.is_over(env.iteration + 1 - env.begin_iteration):
-                raise EarlyStopException(env.iteration, env.evaluation_result_list)
-
-        before.before_iteration = True  # type: ignore[attr-defined]
-        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
-        end.order = 1000  # type: ignore[attr-defined]  # after all others have seen the round
-        return [before, after, end]
-
-    def _measure(self, booster: lgb.Booster, rounds: int) -> None:
-        remaining = iter(self.sets)
-        watches = self.watches and self.fit.is_iteration_end(rounds)
-
-        def measure(margin: Array, _: Any) -> list[Any]:
-            held = next(remaining)
-            if held is None:
-                return []
-            held.measure(rounds, margin)
-            if watches and held is self.fit.unseen:
-                self.fit.observe(margin)
-            return []
-
-        booster.eval_valid(feval=measure)
-
-    def _settle_dart(self, booster: lgb.Booster) -> None:
-        """Bring DART into the state that its own objective would start from.
-
-        LightGBM leaves a flag of DART unset until its first update; reading scores before that,
-        as custom gradients do, draws a random number or not as memory happens to say. An update
-        that fails for want of an objective sets the flag and does nothing else.
-        """
-        with _quiet_stderr(), contextlib.suppress(lgb.basic.LightGBMError):
-            booster.update()
-
-    def _add_intercept(self, booster: lgb.Booster) -> None:
-        # Not from dump_model, which makes DART drop trees.
-        sizes = re.findall(r"^num_leaves=(\d+)$", booster.model_to_string(num_iteration=1), re.M)
-        assert self.intercept is not None
-        for tree, (shift, size) in enumerate(zip(self.intercept, sizes, strict=True)):
-            for leaf in range(int(size)):
-                booster.set_leaf_output(tree, leaf, booster.get_leaf_output(tree, leaf) + shift)
-
-    def _keep(self, margin: Array, _: Any) -> list[Any]:
-        self.train_margin = margin.copy()
-        return []
-
-
-class _RulesStopping:
-    """Early stopping that looks at the rules; see :mod:`gbm_constrained.early_stopping`.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        Its last evaluation set has been measured when this is called.
-    by_metric : callable
-        ``lightgbm.early_stopping(...)``, which has the patience and judges by the metric.
-    on : {"constraints", "both"}
-        What is judged.
-    """
-
-    before_iteration = False
-
-    def __init__(
-        self, fit: ConstrainedFit, by_metric: Callable[..., Any], on: EarlyStoppingOn
-    ) -> None:
-        self.fit, self.on, self.by_metric = fit, on, copy.copy(by_metric)
-        self.by_metric.verbose = False  # type: ignore[attr-defined]  # it would miscount rounds
-        self.order = by_metric.order  # type: ignore[attr-defined]
-        self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
-        self.watch = RulesWatch()
-        self.results: Any = []  # of the best round by the rules
-        self.met_in: list[int] = []
-
-    def __call__(self, env: CallbackEnv) -> None:
-        ends = env.iteration + 1 == env.end_iteration
-        rounds = env.iteration + 1 - env.begin_iteration
-        holds = self.watch.look(env.iteration, self.fit.violation(rounds))
-        if self.watch.best == env.iteration:
-            self.results = env.evaluation_result_list or []
-        if self.on == "both" and self.watch.met:
-            if holds or ends:
-                self._judge_by_metric(env, holds, ends)
-            return
-        exhausted = env.iteration - self.watch.best >= self.patience
-        if ends or (self.on == "constraints" and exhausted):
-            raise lgb.callback.EarlyStopException(self.watch.best, self.results)
-
-    def _judge_by_metric(self, env: CallbackEnv, holds: bool, ends: bool) -> None:
-        """Let LightGBM judge the rounds that met the rules, as if there were no others."""
-        position = env.begin_iteration + len(self.met_in)
-        self.met_in.append(env.iteration)
-        results = env.evaluation_result_list if holds else _infinitely_bad(env)
-        end = position + 1 if ends else env.end_iteration
-        seen = replace(env, iteration=position, end_iteration=end, evaluation_result_list=results)
-        try:
-            self.by_metric(seen)
-        except lgb.callback.EarlyStopException as stop:
-            best = self.met_in[stop.best_iteration - env.begin_iteration]
-            raise lgb.callback.EarlyStopException(best, stop.best_score) from None
-
-
-def _infinitely_bad(env: CallbackEnv) -> list[Any]:
-    """Results of the round as if every metric were the worst there is."""
-    worst = []
-    for result in env.evaluation_result_list or ():
-        values = list(result)
-        values[2] = -np.inf if values[3] else np.inf
-        # Named since LightGBM 4.7, plain tuples before.
-        worst.append(type(result)(*values) if hasattr(result, "_fields") else tuple(values))
-    return worst
-
-
-def _stops_early(callback: Any) -> bool:
-    return bool(getattr(callback, "stopping_rounds", None))
-
-
-@contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Keep an expected failure of native code from printing; it writes to the descriptor.
-
-    One thread at a time: a second would keep the silence of the first, and bring it back.
-    """
-    with _STDERR:
-        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            os.close(nowhere)
 
 
 def _check_categories(X: Any, name: str) -> None:
@@ -1333,125 +973,3 @@ def _constant(intercept: Array, n_samples: int) -> Array:
 def _added(score: Array, more: Any) -> Array:
     """Add scores that the user starts from."""
     return score if more is None else np.asarray(score + np.asarray(more, dtype=np.float64))
-
-
-def _link(margin: Array) -> Array:
-    return np.asarray(expit(margin) if margin.ndim == 1 else softmax(margin, axis=1))
-
-
-def _on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a metric of probabilities of one that is given margins."""
-
-    @functools.wraps(metric)
-    def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:
-        return metric(y_true, _link(margin), *args, **kwargs)
-
-    return on_margins
-
-
-def _logloss(y: Array, p: Array, weight: Any) -> float:
-    right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
-    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
-
-
-def _error(y: Array, p: Array, weight: Any, top_k: int = 1) -> float:
-    if p.ndim == 1:
-        return float(np.average((p > 0.5) != (y > 0), weights=weight))
-    # LightGBM counts a row as right only if fewer than k other classes score as high.
-    right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=weight))
-
-
-def _squared(y: Array, p: Array, weight: Any) -> float:
-    return float(np.average((y - p) ** 2, weights=weight))
-
-
-def _auc(y: Array, score: Array, weight: Any) -> float:
-    one_class = np.ptp(y) == 0  # of which LightGBM says so
-    return 1.0 if one_class else float(roc_auc_score(y, score, sample_weight=weight))
-
-
-def _average_precision(y: Array, score: Array, weight: Any) -> float:
-    none = not y.any()  # of which LightGBM says so
-    return 1.0 if none else float(average_precision_score(y, score, sample_weight=weight))
-
-
-def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
-    """Mean over pairs of classes of how well their scores part the two; Kleiman and Page, 2019."""
-    k = score.shape[1]
-    cost = 1.0 - np.eye(k)
-    if costs is not None:
-        costs = costs.split(",") if isinstance(costs, str) else costs
-        cost = np.asarray(costs, dtype=np.float64).reshape(k, k)
-        np.fill_diagonal(cost, 0.0)
-    total = 0.0
-    for i, j in itertools.combinations(range(k), 2):
-        both = np.isin(y, (i, j))
-        if np.unique(y[both]).size == 2:
-            side = cost[i] - cost[j]
-            along = (side[i] - side[j]) * (score[both] @ side)
-            part = None if weight is None else weight[both]
-            total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
-    return float(total / (k * (k - 1) / 2))
-
-
-METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
-    "binary_logloss": (_logloss, False),
-    "multi_logloss": (_logloss, False),
-    "cross_entropy": (_logloss, False),
-    "binary_error": (_error, False),
-    "multi_error": (_error, False),
-    "l1": (lambda y, p, w: float(np.average(np.abs(y - p), weights=w)), False),
-    "l2": (_squared, False),
-    "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
-    "auc": (_auc, True),
-    "average_precision": (_average_precision, True),
-    "auc_mu": (_auc_mu, True),
-}
-RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
-OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")  # LightGBM takes no others
-NO_METRIC = ("none", "null", "custom", "na")
-METRIC_ALIASES = {
-    "binary": "binary_logloss",
-    "multiclass": "multi_logloss",
-    "softmax": "multi_logloss",
-    "xentropy": "cross_entropy",
-    "mae": "l1",
-    "mean_absolute_error": "l1",
-    "regression_l1": "l1",
-    "mse": "l2",
-    "mean_squared_error": "l2",
-    "regression": "l2",
-    "regression_l2": "l2",
-    "root_mean_squared_error": "rmse",
-    "l2_root": "rmse",
-}
-
-
-def _canonical(name: str, n_classes: int) -> str:
-    """Name under which LightGBM reports a metric."""
-    name = METRIC_ALIASES.get(name.lower(), name.lower())
-    binary = {"logloss", "multi_logloss"}, {"error", "multi_error"}
-    several = {"logloss", "binary_logloss"}, {"error", "binary_error"}
-    prefix, (losses, errors) = ("binary", binary) if n_classes == 2 else ("multi", several)
-    if name in losses:
-        return f"{prefix}_logloss"
-    return f"{prefix}_error" if name in errors else name
-
-
-def _builtin_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, margins and weights."""
-    function, higher_is_better = METRICS[name]
-    reported = name
-    if name == "multi_error" and top_k > 1:
-        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
-    if name == "auc_mu":
-        function = functools.partial(_auc_mu, costs=costs)
-
-    def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
-        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        # Probabilities may tie where margins do not, which ranking metrics would notice.
-        score = margin if name in RANK_METRICS else _link(margin)
-        return reported, function(y_true, score, weight), higher_is_better
-
-    return metric

@@ -16,6 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import lightgbm as lgb
+
+from gbm_constrained.losses import Array
+
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
 PANDAS = "\npandas_categorical:"  # LightGBM looks for it in the last line
 CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
@@ -134,6 +138,28 @@ def classifier_of(text: str) -> tuple[str, int]:
 def _split_trees(text: str) -> list[str]:
     """Head of a model's text, and its trees, the last one with all that follows."""
     return re.split(r"^(?=Tree=\d+\n)", text, flags=re.M)
+
+
+def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
+    """Add to all raw scores that a booster predicts, those of its prefixes included.
+
+    Parameters
+    ----------
+    booster : Booster
+        One with its objective, that has been trained or loaded.
+    shift : ndarray of shape (1,) or (n_classes,)
+        What to add to each class's score.
+
+    Returns
+    -------
+    Booster
+        A new one, for LightGBM cannot read a model into an existing one.
+    """
+    text = add_intercept(booster.model_to_string(num_iteration=-1), shift.tolist())
+    shifted = lgb.Booster(model_str=text)
+    shifted.best_iteration, shifted.best_score = booster.best_iteration, booster.best_score
+    shifted.params = booster.params
+    return shifted.set_train_data_name(booster._train_data_name)
 
 
 def _map_trees(text: str, change: Callable[[int, str], str]) -> str:

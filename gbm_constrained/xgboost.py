@@ -1,4 +1,4 @@
-"""XGBoost: the drop-in classifier, and everything XGBoost does in its own way.
+"""XGBoost: the drop-in classifier, and how its own fit is driven by a solver.
 
 With a callable objective ``XGBClassifier.fit`` still puts ``binary:logistic`` or
 ``multi:softprob`` into the booster, so that the trained model is a native one. What it leaves out
@@ -19,15 +19,15 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import xgboost as xgb
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, softmax
 from xgboost.core import require_keyword_args
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
-from gbm_constrained.checkpointing import Checkpoint, State, refuse_without_constraints
+from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
 from gbm_constrained.decision import Guarantee, UnseenRows
-from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
+from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.losses import Array, Proxy
@@ -49,19 +49,12 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
-from gbm_constrained.solvers import ABPP
-from gbm_constrained.tables import take_rows
 from gbm_constrained.ubjson import check_complete, is_ubjson
-from gbm_constrained.unseen import Fold, MakeScout, MeasureOn
-from gbm_constrained.xgboost_resuming import (
-    Resuming,
-    check_margins,
-    forest_of,
-    refuse_checkpoint,
-    renew_samples,
-    samples,
-    state_of,
-)
+from gbm_constrained.unseen import MeasureOn
+from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
+from gbm_constrained.xgboost_model import first_rounds, scale_trees, shift_intercept
+from gbm_constrained.xgboost_resuming import Resuming, refuse_checkpoint, samples
+from gbm_constrained.xgboost_scouts import held_matrix, scout_maker
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
@@ -268,9 +261,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         base_margin = check_scores(
             base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
         )
-        params = {}
+        params, objective = {}, _native_objective(fit.classes.size)
         if self.base_score is None and xgb_model is None:
-            native_params = {"nthread": self.n_jobs, **_native_objective(fit.classes.size)}
+            native_params = {"nthread": self.n_jobs, **objective}
             if fit.classes.size == 2 and self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
@@ -318,7 +311,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if measure_on in ("crossfit", "holdout"):
             if feature_weights is None:
                 feature_weights = self.feature_weights
-            make = _scout_maker(self, fit, params, own_margin, feature_weights)
+            make = scout_maker(self, fit, {**params, **objective}, own_margin, feature_weights)
             with xgb.config_context(verbosity=self.verbosity):  # as in the parent's fit
                 fit.scout(make, measure_on)
         sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
@@ -520,7 +513,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         params: dict[str, Any],
         sets: Sequence[tuple[Any, Any, bool]],
         continues: bool,
-    ) -> Iterator[_Observer]:
+    ) -> Iterator[Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards."""
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
@@ -536,7 +529,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.eval_metric = _on_probabilities(self.eval_metric)
         renews = "seed_per_iteration" in params
         resuming = Resuming(fit, self._matrices, renews)
-        observer = _Observer(fit, self._matrices, resuming)
+        observer = Observer(fit, self._matrices, resuming)
         callbacks, stopping = self.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
             by_metric = xgb.callback.EarlyStopping
@@ -545,7 +538,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             if self.early_stopping_rounds is not None:
                 stopping.append(by_metric(rounds=self.early_stopping_rounds))
             self.early_stopping_rounds = None
-        rules = [_RulesStopping(fit, c, on) for c in stopping]
+        rules = [RulesStopping(fit, c, on) for c in stopping]
         self.callbacks = [*resuming.callbacks(), *callbacks, observer, *rules]
         try:
             yield observer
@@ -583,7 +576,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    def _finish(self, fit: ConstrainedFit, observer: _Observer, base_margin: Any) -> None:
+    def _finish(self, fit: ConstrainedFit, observer: Observer, base_margin: Any) -> None:
         matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
@@ -600,7 +593,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         if best is not None:
             end = int(best) + 1
         if fit.options.iterate == "ergodic":
-            _scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
+            scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         margin = observer.train_margin
         if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
             margin = None
@@ -612,7 +605,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
     def _score_after(self, fit: ConstrainedFit, rounds: int) -> float | None:
         """Give what early stopping judged the model by after some rounds, while it is driven."""
-        rules = [c for c in self.callbacks if isinstance(c, _RulesStopping)]
+        rules = [c for c in self.callbacks if isinstance(c, RulesStopping)]
         if rules and rules[-1].decides:
             return fit.violation(rounds)
         data = metric = None
@@ -687,25 +680,6 @@ def _of_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence
     return values
 
 
-def _rows_for_matrix(
-    parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any
-) -> dict[str, Any]:
-    """Arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
-    return {
-        "data": take_rows(X, rows),
-        "base_margin": None if base_margin is None else take_rows(base_margin, rows),
-        "missing": parent.missing,
-        "enable_categorical": parent.enable_categorical,
-        "feature_types": parent.feature_types,
-    }
-
-
-def _held_matrix(parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any) -> Any:
-    """Matrix of some rows that no tree is grown on: values, which are scored faster than bins."""
-    given = _rows_for_matrix(parent, X, rows, base_margin)
-    return xgb.DMatrix(**given, nthread=parent.n_jobs)
-
-
 def _check_complete(fname: Any) -> None:
     """Refuse a binary model that was cut, on which XGBoost would crash, and one of LightGBM."""
     if isinstance(fname, bytearray):
@@ -760,7 +734,7 @@ class _Trained:
 
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.matrices:  # those of certificates
-            self.matrices[rows] = _held_matrix(
+            self.matrices[rows] = held_matrix(
                 self.parent, self.fit.whole.X, self.fit.certified, self.base_margin
             )
         return self._predict(self.matrices[rows], rounds)
@@ -772,7 +746,7 @@ class _Trained:
     def cut(self, rounds: int) -> None:
         end = self.grown_before + rounds
         stopped = self.booster.attr("best_iteration") is not None
-        self.booster = self.parent._Booster = _first_rounds(self.booster, end)
+        self.booster = self.parent._Booster = first_rounds(self.booster, end)
         if stopped:  # predict goes by it
             score = self.score_after(rounds)
             best_score = None if score is None else str(score)
@@ -780,199 +754,6 @@ class _Trained:
 
     def shift(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
-
-
-def _scout_maker(
-    parent: ConstrainedXGBClassifier,
-    fit: ConstrainedFit,
-    params: dict[str, Any],
-    base_margin: Any,
-    feature_weights: Any,
-) -> MakeScout:
-    """Make scouts for a fit; all of them have the bins of the first, which no label has seen."""
-    stack = fit.stack
-    label, weight = stack.codes.clip(0), stack.sample_weight
-    if weight is not None:
-        weight = np.asarray(weight)
-    with untouched_random_state(parent):
-        native = {**parent.get_xgb_params(), **params, **_native_objective(fit.classes.size)}
-    native.pop("n_estimators", None)
-    native.pop("eval_metric", None)  # which may be a function, and is about the returned model
-    bins = None
-
-    def make(fold: Fold, solver: ABPP) -> _Scout:
-        nonlocal bins
-        rows = fold.training
-        training = xgb.XGBClassifier._create_dmatrix(
-            parent,
-            bins,
-            **_rows_for_matrix(parent, stack.X, rows, base_margin),
-            label=label[rows],
-            weight=None if weight is None else weight[rows],
-            feature_weights=feature_weights,
-        )
-        bins = training if bins is None else bins
-        held = _held_matrix(parent, stack.X, fold.held, base_margin)
-        return _Scout(parent, native, training, held, solver)
-
-    return make
-
-
-class _Scout:
-    """A booster on some of the rows, grown as the parent's own ``fit`` would."""
-
-    def __init__(
-        self,
-        parent: ConstrainedXGBClassifier,
-        native: dict[str, Any],
-        training: Any,
-        held: Any,
-        solver: ABPP,
-    ) -> None:
-        self.solver, self.matrix, self.held = solver, training, held
-        self.native = native
-        self.booster = xgb.Booster(native, [self.matrix, self.held])
-        # All other callbacks are about the model that is returned.
-        schedulers = xgb.callback.LearningRateScheduler
-        self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
-        self.renews = "seed_per_iteration" in native
-
-    def grow(self) -> None:
-        rounds = self.solver.rounds
-        if self.renews:
-            renew_samples(self.booster, rounds)
-        # As ``update`` with an objective, which compares the names of features three times.
-        grad, hess = self.solver(self._predict(self.matrix, training=True))
-        self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
-        self._schedule(rounds)
-
-    def _schedule(self, rounds: int) -> None:
-        for scheduler in self.schedulers:
-            scheduler.after_iteration(self.booster, rounds, {})
-
-    def held_margin(self, rounds: int | None = None) -> Array:
-        return self._predict(self.held, rounds or 0)
-
-    def own_margin(self, rounds: int) -> Array:
-        return self._predict(self.matrix, rounds)
-
-    def _predict(self, matrix: Any, rounds: int = 0, *, training: bool = False) -> Array:
-        return np.asarray(
-            self.booster.predict(
-                matrix,
-                output_margin=True,
-                iteration_range=(0, rounds),
-                validate_features=False,
-                training=training,
-            )
-        )
-
-    def _margins(self) -> list[Array]:
-        return [self._predict(matrix) for matrix in (self.matrix, self.held)]
-
-    def state(self) -> State:
-        return {"solver": self.solver.state(), **state_of(self.booster, self._margins())}
-
-    def restore(self, state: State) -> None:
-        self.solver.restore(state["solver"])
-        matrices = [self.matrix, self.held]
-        self.booster = xgb.Booster(self.native, matrices, model_file=forest_of(state))
-        for rounds in range(self.solver.rounds):
-            self._schedule(rounds)
-        check_margins(state, self._margins())
-
-
-class _Observer(xgb.callback.TrainingCallback):
-    """Measures the evaluation sets after every outer iteration.
-
-    XGBoost keeps the margins of matrices it has seen and adds the new trees only. The booster that
-    its ``fit`` returns is a copy that has forgotten them, so the last margins of the training rows
-    are taken before.
-    """
-
-    def __init__(self, fit: ConstrainedFit, matrices: list[Any], resuming: Resuming) -> None:
-        super().__init__()
-        self.fit = fit
-        self.resuming = resuming
-        self.matrices = matrices
-        self.watches = False
-        self.grown_before = 0  # rounds of the model that is continued
-        self.train_margin: Array | None = None
-
-    def before_training(self, model: Any) -> Any:
-        self.grown_before = model.num_boosted_rounds()
-        if self.watches:
-            self.fit.watch(self.fit.evaluation_sets[-1])
-        if self.resuming.rounds:
-            self.resuming.restore()
-        elif self.watches:
-            self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
-        return model
-
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        # Not after the last one, where the callbacks that follow would not see it.
-        return self.fit.announcer.is_over(epoch)
-
-    def after_training(self, model: Any) -> Any:
-        if self.matrices:
-            self.train_margin = model.predict(self.matrices[0], output_margin=True)
-        return model
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        if self.resuming.passes(epoch):
-            return False
-        rounds = self.fit.solver.rounds
-        if self.fit.measures_after(rounds):
-            watches = self.watches and self.fit.is_iteration_end(rounds)
-            for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                margin = model.predict(matrix, output_margin=True)
-                held.measure(rounds, margin)
-                if watches and held is self.fit.unseen:
-                    self.fit.observe(margin)
-        self.resuming.save(model, epoch)
-        return False
-
-
-class _RulesStopping(xgb.callback.TrainingCallback):
-    """Early stopping that looks at the rules; see :mod:`gbm_constrained.early_stopping`.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        Its last evaluation set has been measured when this is called.
-    by_metric : EarlyStopping
-        XGBoost's own, which has the patience and judges by the metric.
-    on : {"constraints", "both"}
-        What is judged.
-    """
-
-    def __init__(
-        self, fit: ConstrainedFit, by_metric: xgb.callback.EarlyStopping, on: EarlyStoppingOn
-    ) -> None:
-        super().__init__()
-        self.fit, self.by_metric, self.on = fit, by_metric, on
-        self.watch = RulesWatch()
-
-    @property
-    def decides(self) -> bool:
-        """Whether the rules alone decided which round is best."""
-        return self.on == "constraints" or not self.watch.met
-
-    def before_training(self, model: Any) -> Any:
-        return self.by_metric.before_training(model)
-
-    def after_training(self, model: Any) -> Any:
-        return self.by_metric.after_training(model)
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        round_ = self.by_metric.starting_round + epoch
-        holds = self.watch.look(round_, self.fit.violation(epoch + 1))
-        if self.on == "both" and holds:
-            return bool(self.by_metric.after_iteration(model, epoch, evals_log))
-        if self.watch.best == round_:
-            model.set_attr(best_iteration=str(round_), best_score=str(self.watch.least))
-        stops = round_ - self.watch.best >= self.by_metric.rounds
-        return bool(self.on == "constraints" and stops)
 
 
 def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
@@ -1001,121 +782,3 @@ def _on_probabilities(metric: Any) -> Any:
         return metric(y_true, p, *args, **kwargs)
 
     return on_margins
-
-
-def _scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
-    """Multiply the leaves of each round's trees, in the model's own JSON form."""
-    model = json.loads(booster.save_raw("json"))
-    forest, drop_weights = _trees_of(model)
-    ends = forest["iteration_indptr"]
-    for round_, factor in enumerate(scale, start=grown_before):
-        for i in range(ends[round_], ends[round_ + 1]):
-            if drop_weights is not None:
-                drop_weights[i] *= float(factor)
-                continue
-            tree = forest["trees"][i]
-            for node, child in enumerate(tree["left_children"]):
-                if child == -1:
-                    tree["split_conditions"][node] *= float(factor)
-            tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
-    _load_json(booster, model)
-
-
-def _first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
-    """Cut a booster, with its categories.
-
-    A slice of XGBoost's has none, and takes the codes of any table for those of the training rows.
-    """
-    kept = booster[:end]
-    if "c" not in (booster.feature_types or ()):
-        return kept
-    config = kept.save_config()
-    model = json.loads(kept.save_raw("json"))
-    whole = json.loads(booster.save_raw("json"))
-    _trees_of(model)[0]["cats"] = _trees_of(whole)[0]["cats"]
-    _load_json(kept, model)
-    kept.load_config(config)
-    return kept
-
-
-def _load_json(booster: xgb.Booster, model: dict[str, Any]) -> None:
-    """Have a booster take over a model in its JSON form."""
-    # XGBoost reads no escapes of letters, such as \u00e9: names of features would change.
-    booster.load_model(bytearray(json.dumps(model, ensure_ascii=False).encode()))
-
-
-def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None]:
-    """Trees in the JSON form of a model, and what DART multiplies each of them by."""
-    gradient_booster = model["learner"]["gradient_booster"]
-    if gradient_booster["name"] == "dart":
-        return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
-    forest = gradient_booster["model"]
-    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
-
-
-def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
-    """Add to all margins that a booster predicts, in place; those of its prefixes too.
-
-    The shift goes into the leaves of one tree of each class in the first round: ``base_score`` of
-    two classes is a probability in float32, which has no room for large margins. It is used only
-    where there is no tree.
-
-    Parameters
-    ----------
-    booster : Booster
-        Of ``gbtree`` or ``dart``.
-    shift : ndarray of shape (1,) or (n_classes,)
-        What to add to each class's margin.
-    """
-    config = json.loads(booster.save_config())
-    model = json.loads(booster.save_raw("json"))
-    forest, drop_weights = _trees_of(model)
-    if forest["trees"]:
-        for i, add in _carriers(forest, drop_weights, shift):
-            _add_to_leaves(forest["trees"][i], add)
-    else:
-        for holder in (model, config):
-            _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-    _load_json(booster, model)
-    booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
-
-
-def _carriers(
-    forest: dict[str, Any], drop_weights: list[float] | None, shift: Array
-) -> list[tuple[int, Array]]:
-    """Trees of the first round that take the shift, and what is added to the leaves of each."""
-    first = range(forest["iteration_indptr"][1])
-    weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
-    if int(forest["trees"][0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
-        i = int(weight.argmax())
-        return [(i, shift / weight[i])]
-    of_class = np.array(forest["tree_info"][: len(first)])
-    heaviest = [int(np.where(of_class == k, weight, -1.0).argmax()) for k in range(shift.size)]
-    return [(i, shift[k : k + 1] / weight[i]) for k, i in enumerate(heaviest)]
-
-
-def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
-    if add.size == 1:
-        value, leaves = tree["split_conditions"], tree["left_children"]
-        tree["split_conditions"] = [
-            v + float(add[0]) if child == -1 else v for v, child in zip(value, leaves, strict=True)
-        ]
-    else:
-        tree["leaf_weights"] = _added(tree["leaf_weights"], add)
-    tree["base_weights"] = _added(tree["base_weights"], add)
-
-
-def _added(values: list[float], add: Array) -> list[float]:
-    table: list[float] = (np.reshape(values, (-1, add.size)) + add).ravel().tolist()
-    return table
-
-
-def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
-    base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
-    if shift.size == 1:
-        # float32 ends the probabilities below one at 1 - 2^-24.
-        base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
-    else:
-        base_score = base_score + shift
-    parameters["base_score"] = json.dumps(base_score.tolist())
-    parameters["boost_from_average"] = "0"

@@ -34,7 +34,7 @@ from gbm_constrained.rates import (
     tpr,
 )
 from gbm_constrained.rows import Rows, columns_of
-from gbm_constrained.xgboost import shift_intercept
+from gbm_constrained.xgboost_model import shift_intercept
 
 # Groups are small here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

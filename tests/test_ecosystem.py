@@ -36,7 +36,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gbm_constrained import class_error, fnr, fpr, gap
-from gbm_constrained.lightgbm import _quiet_stderr
+from gbm_constrained.lightgbm_callbacks import quiet_stderr
 
 EXTRA = "is in the extra 'ecosystem'"
 ALWAYS = {
@@ -196,14 +196,14 @@ def test_stderr_is_not_lost_between_threads():
     entered, entered_too, left = threading.Event(), threading.Event(), threading.Event()
 
     def first():
-        with _quiet_stderr():
+        with quiet_stderr():
             entered.set()
             entered_too.wait(0.2)
         left.set()
 
     def second():
         entered.wait()
-        with _quiet_stderr():
+        with quiet_stderr():
             entered_too.set()
             left.wait()
 

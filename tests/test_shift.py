@@ -13,9 +13,13 @@ import pytest
 import xgboost as xgb
 from scipy.special import expit, softmax
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr
-from gbm_constrained import lightgbm as ours_lgb
-from gbm_constrained import xgboost as ours_xgb
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    fnr,
+    lightgbm_model,
+    xgboost_model,
+)
 
 # XGBoost 3.4 gives the parameters of DART to all boosters of trees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*booster=dart. is deprecated")
@@ -97,7 +101,7 @@ def test_xgboost_margins_of_the_model_and_its_prefixes(table, options, shifts, k
     clf, shift = xgb_model(table, k, **options), shifts[k]
     ranges = [(0, 0), (0, 1), (0, 5)]
     before = [clf.predict(X, output_margin=True, iteration_range=r) for r in ranges]
-    ours_xgb.shift_intercept(clf.get_booster(), shift)
+    xgboost_model.shift_intercept(clf.get_booster(), shift)
     for r, margin in zip(ranges, before, strict=True):
         close(clf.predict(X, output_margin=True, iteration_range=r), margin, shift)
 
@@ -110,7 +114,7 @@ def test_xgboost_file_decides_alike(table, options, extension, k, tmp_path):
     X = features(table[0], options)
     clf = xgb_model(table, k, **options)
     wanted = clf.predict(X, output_margin=True) + SHIFTS[k]
-    ours_xgb.shift_intercept(clf.get_booster(), SHIFTS[k])
+    xgboost_model.shift_intercept(clf.get_booster(), SHIFTS[k])
     clf.save_model(tmp_path / f"model.{extension}")
     plain = xgb.XGBClassifier(n_jobs=1)
     plain.load_model(tmp_path / f"model.{extension}")
@@ -137,7 +141,7 @@ def test_xgboost_model_is_otherwise_the_same(table, k):
     stopped, importances = clf.best_iteration, clf.feature_importances_
     margin = clf.predict(X, output_margin=True)
     assert stopped + 1 < booster.num_boosted_rounds()
-    ours_xgb.shift_intercept(booster, SHIFTS[k])
+    xgboost_model.shift_intercept(booster, SHIFTS[k])
     close(booster.predict(rows, output_margin=True), before, SHIFTS[k])
     close(clf.predict(X, output_margin=True), margin, SHIFTS[k])
     assert clf.best_iteration == booster.best_iteration == stopped
@@ -158,7 +162,7 @@ def test_xgboost_contributions_add_up(table, k):
     """Also where they are made of the weights of inner nodes."""
     X, _ = table
     booster = xgb_model(table, k).get_booster()
-    ours_xgb.shift_intercept(booster, SHIFTS[k])
+    xgboost_model.shift_intercept(booster, SHIFTS[k])
     rows = xgb.DMatrix(X, enable_categorical=True, nthread=1)
     margin = booster.predict(rows, output_margin=True)
     for approx in (False, True):
@@ -175,12 +179,12 @@ def test_xgboost_sliced_and_continued(table, options, k):
     if "booster" not in options:
         part = clf.get_booster()[:4]
         before = part.predict(rows, output_margin=True)
-        ours_xgb.shift_intercept(part, SHIFTS[k])
+        xgboost_model.shift_intercept(part, SHIFTS[k])
         close(part.predict(rows, output_margin=True), before, SHIFTS[k])
     longer = xgb.XGBClassifier(enable_categorical=True, n_estimators=4, n_jobs=1, **options)
     longer.fit(X, y[k], xgb_model=clf.get_booster())
     before = longer.predict(X, output_margin=True)
-    ours_xgb.shift_intercept(longer.get_booster(), SHIFTS[k])
+    xgboost_model.shift_intercept(longer.get_booster(), SHIFTS[k])
     close(longer.predict(X, output_margin=True), before, SHIFTS[k])
 
 
@@ -195,8 +199,8 @@ def test_xgboost_without_trees(table, several_rounds, k):
         params |= {"objective": "multi:softprob", "num_class": 3, "base_score": [0.1, 0.2, 0.3]}
     booster = xgb.train(params, rows, ROUNDS * several_rounds)
     before = booster.predict(rows, output_margin=True)
-    ours_xgb.shift_intercept(booster, SHIFTS[k])
-    ours_xgb.shift_intercept(booster, SHIFTS[k])
+    xgboost_model.shift_intercept(booster, SHIFTS[k])
+    xgboost_model.shift_intercept(booster, SHIFTS[k])
     loaded = xgb.Booster()
     loaded.load_model(booster.save_raw("ubj"))
     for b in (booster, loaded):
@@ -213,7 +217,7 @@ def test_lightgbm_scores_of_the_model_and_its_prefixes(table, options, shifts, k
     booster = clf.booster_
     lengths = [1, 5, -1]
     before = [booster.predict(X, raw_score=True, num_iteration=i, num_threads=1) for i in lengths]
-    shifted = ours_lgb.shift_intercept(booster, shifts[k])
+    shifted = lightgbm_model.shift_intercept(booster, shifts[k])
     shifted.save_model(tmp_path / "model.txt")
     plain = lgb.Booster(model_file=tmp_path / "model.txt")
     for b in (shifted, plain):
@@ -243,7 +247,7 @@ def test_lightgbm_booster_is_otherwise_the_same(table, k):
     before = clf.booster_
     assert before.best_iteration > 0
     scores = clf.predict(X, raw_score=True)
-    after = ours_lgb.shift_intercept(before, SHIFTS[k])
+    after = lightgbm_model.shift_intercept(before, SHIFTS[k])
     for name in ("best_iteration", "best_score", "params", "pandas_categorical"):
         assert getattr(after, name) == getattr(before, name), name
     assert after._train_data_name == before._train_data_name
@@ -278,7 +282,7 @@ def test_constrained_models(table, library, options):
             **options,
         ).fit(X, y[2])
         before = clf.predict(X, output_margin=True)
-        ours_xgb.shift_intercept(clf.get_booster(), SHIFTS[2])
+        xgboost_model.shift_intercept(clf.get_booster(), SHIFTS[2])
         after = clf.predict(X, output_margin=True)
     else:
         options |= {"boosting_type": "dart"} if dart else {}
@@ -286,7 +290,7 @@ def test_constrained_models(table, library, options):
             constraints=[fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
         ).fit(X, y[2])
         before = clf.predict(X, raw_score=True)
-        clf._Booster = ours_lgb.shift_intercept(clf.booster_, SHIFTS[2])
+        clf._Booster = lightgbm_model.shift_intercept(clf.booster_, SHIFTS[2])
         after = clf.predict(X, raw_score=True)
     close(after, before, SHIFTS[2])
     np.testing.assert_array_equal(clf.predict(X), decided(before + SHIFTS[2]))

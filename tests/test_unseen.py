@@ -23,11 +23,11 @@ from gbm_constrained import (
     fnr,
     fpr,
     gap,
+    lightgbm_scouts,
     log_loss,
     selection_rate,
+    xgboost_scouts,
 )
-from gbm_constrained import lightgbm as ours_lgb
-from gbm_constrained import xgboost as ours_xgb
 from gbm_constrained.cells import Cells
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.options import SolverOptions
@@ -579,7 +579,7 @@ def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(library, cas
 def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
     """The last one; no booster is grown besides, and its rates move the multipliers."""
     X, y = table[0], table[1][kind]
-    for module in (ours_xgb, ours_lgb):
+    for module in (xgboost_scouts, lightgbm_scouts):
         monkeypatch.setattr(
             module._Scout, "__init__", lambda *a, **k: pytest.fail("a booster besides")
         )

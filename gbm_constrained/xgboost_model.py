@@ -1,0 +1,130 @@
+"""XGBoost's own JSON form of a model: scale its trees, cut it, add to its scores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+from scipy.special import expit, logit
+
+from gbm_constrained.losses import Array
+
+
+def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
+    """Multiply the leaves of each round's trees, in the model's own JSON form."""
+    model = json.loads(booster.save_raw("json"))
+    forest, drop_weights = _trees_of(model)
+    ends = forest["iteration_indptr"]
+    for round_, factor in enumerate(scale, start=grown_before):
+        for i in range(ends[round_], ends[round_ + 1]):
+            if drop_weights is not None:
+                drop_weights[i] *= float(factor)
+                continue
+            tree = forest["trees"][i]
+            for node, child in enumerate(tree["left_children"]):
+                if child == -1:
+                    tree["split_conditions"][node] *= float(factor)
+            tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
+    _load_json(booster, model)
+
+
+def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
+    """Cut a booster, with its categories.
+
+    A slice of XGBoost's has none, and takes the codes of any table for those of the training rows.
+    """
+    kept = booster[:end]
+    if "c" not in (booster.feature_types or ()):
+        return kept
+    config = kept.save_config()
+    model = json.loads(kept.save_raw("json"))
+    whole = json.loads(booster.save_raw("json"))
+    _trees_of(model)[0]["cats"] = _trees_of(whole)[0]["cats"]
+    _load_json(kept, model)
+    kept.load_config(config)
+    return kept
+
+
+def _load_json(booster: xgb.Booster, model: dict[str, Any]) -> None:
+    """Have a booster take over a model in its JSON form."""
+    # XGBoost reads no escapes of letters, such as \u00e9: names of features would change.
+    booster.load_model(bytearray(json.dumps(model, ensure_ascii=False).encode()))
+
+
+def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None]:
+    """Trees in the JSON form of a model, and what DART multiplies each of them by."""
+    gradient_booster = model["learner"]["gradient_booster"]
+    if gradient_booster["name"] == "dart":
+        return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
+    forest = gradient_booster["model"]
+    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
+
+
+def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
+    """Add to all margins that a booster predicts, in place; those of its prefixes too.
+
+    The shift goes into the leaves of one tree of each class in the first round: ``base_score`` of
+    two classes is a probability in float32, which has no room for large margins. It is used only
+    where there is no tree.
+
+    Parameters
+    ----------
+    booster : Booster
+        Of ``gbtree`` or ``dart``.
+    shift : ndarray of shape (1,) or (n_classes,)
+        What to add to each class's margin.
+    """
+    config = json.loads(booster.save_config())
+    model = json.loads(booster.save_raw("json"))
+    forest, drop_weights = _trees_of(model)
+    if forest["trees"]:
+        for i, add in _carriers(forest, drop_weights, shift):
+            _add_to_leaves(forest["trees"][i], add)
+    else:
+        for holder in (model, config):
+            _add_to_base_score(holder["learner"]["learner_model_param"], shift)
+    _load_json(booster, model)
+    booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
+
+
+def _carriers(
+    forest: dict[str, Any], drop_weights: list[float] | None, shift: Array
+) -> list[tuple[int, Array]]:
+    """Trees of the first round that take the shift, and what is added to the leaves of each."""
+    first = range(forest["iteration_indptr"][1])
+    weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
+    if int(forest["trees"][0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
+        i = int(weight.argmax())
+        return [(i, shift / weight[i])]
+    of_class = np.array(forest["tree_info"][: len(first)])
+    heaviest = [int(np.where(of_class == k, weight, -1.0).argmax()) for k in range(shift.size)]
+    return [(i, shift[k : k + 1] / weight[i]) for k, i in enumerate(heaviest)]
+
+
+def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
+    if add.size == 1:
+        value, leaves = tree["split_conditions"], tree["left_children"]
+        tree["split_conditions"] = [
+            v + float(add[0]) if child == -1 else v for v, child in zip(value, leaves, strict=True)
+        ]
+    else:
+        tree["leaf_weights"] = _added(tree["leaf_weights"], add)
+    tree["base_weights"] = _added(tree["base_weights"], add)
+
+
+def _added(values: list[float], add: Array) -> list[float]:
+    table: list[float] = (np.reshape(values, (-1, add.size)) + add).ravel().tolist()
+    return table
+
+
+def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
+    base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
+    if shift.size == 1:
+        # float32 ends the probabilities below one at 1 - 2^-24.
+        base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
+    else:
+        base_score = base_score + shift
+    parameters["base_score"] = json.dumps(base_score.tolist())
+    parameters["boost_from_average"] = "0"
