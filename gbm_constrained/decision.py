@@ -70,6 +70,12 @@ def shifted(margin: Array, shift: Float) -> Array:
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
 
 
+def decided(margin: Array, shift: Float) -> Array:
+    """Class index that shifted scores decide for."""
+    scores = shifted(margin, shift)
+    return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp))
+
+
 class Scores(NamedTuple):
     """Scores of rows under a model whose decisions may be shifted.
 

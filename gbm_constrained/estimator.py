@@ -1,4 +1,4 @@
-"""One constrained fit of a drop-in classifier: its data, solver, choices and reports."""
+"""One constrained fit of a drop-in classifier: its data, its solver, and what is chosen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length
 
 from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
@@ -63,12 +63,12 @@ from gbm_constrained.feasibility import (
     judge,
 )
 from gbm_constrained.fingerprint import fingerprint_of, machine
-from gbm_constrained.history import history_frame
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.progress import Progress
 from gbm_constrained.rates import Constraint
+from gbm_constrained.reports import groups_frame, history_frame, rules_frame
 from gbm_constrained.rows import Bool, Codes, Float, Rows, columns_of
 from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
@@ -1083,39 +1083,15 @@ class ConstrainedFit:
 
     def describe(self, estimator: Any) -> None:
         """Set the fitted attributes that tell of the constraints."""
-        estimator.constraint_report_ = self.report()
-        estimator.group_report_ = self.group_report()
-        estimator.history_ = self.history()
+        estimator.constraint_report_ = rules_frame(
+            self._reported, self._functionals, self.multipliers, self.outcome, self._doubted()
+        )
+        estimator.group_report_ = groups_frame(self._reported, self._functionals, self.outcome)
+        estimator.history_ = self._history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
         multipliers = pd.Series(self.multipliers, list(self._reported.rows), name="multiplier")
         estimator.multipliers_ = multipliers.reindex(self._reported.all_rows, fill_value=0.0)
-
-    def report(self) -> pd.DataFrame:
-        """One row per constraint: its values on training and unseen rows, and its multiplier."""
-        compiled, outcome = self._reported, self.outcome
-        train = compiled.values(self._functionals)
-        held_out = np.full(len(train), np.nan)
-        interval = np.full((len(train), 2), np.nan)
-        if outcome is not None:
-            held_out, interval = compiled.values(outcome.functionals), outcome.intervals
-        satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
-        satisfied[np.isnan(held_out)] = pd.NA
-        satisfied[self._doubted()] = False
-        return pd.DataFrame(
-            {
-                "constraint": compiled.names,
-                "bound": compiled.bounds,
-                "train": train,
-                "held_out": held_out,
-                "low": interval[:, 0],
-                "high": interval[:, 1],
-                "rows": None if outcome is None else list(outcome.sources),
-                "multiplier": compiled.totals(self.multipliers),
-                "train_satisfied": compiled.satisfied(train),
-                "satisfied": satisfied,
-            }
-        )
 
     def _doubted(self) -> Bool:
         """Rules that are not called satisfied, whatever their value on the unseen rows.
@@ -1135,30 +1111,7 @@ class ConstrainedFit:
             doubted = [rule for rule, source in told_by if source == own and rule in refuted]
         return np.array([rule in doubted for rule in rules], dtype=bool)
 
-    def group_report(self) -> pd.DataFrame:
-        """One row per group of each constraint: its size and its rate."""
-        compiled, outcome = self._reported, self.outcome
-        records = []
-        for name, span, groups in zip(
-            compiled.names, compiled.spans, compiled.groups, strict=True
-        ):
-            for k, group in zip(range(span.start, span.stop), groups, strict=False):
-                low, high = (np.nan, np.nan) if outcome is None else outcome.of_functionals[k]
-                records.append(
-                    {
-                        "constraint": name,
-                        "group": str(group),
-                        "rows": group.size,
-                        "train": self._functionals[k],
-                        "held_out": np.nan if outcome is None else outcome.functionals[k],
-                        "low": low,
-                        "high": high,
-                    }
-                )
-        columns = ["constraint", "group", "rows", "train", "held_out", "low", "high"]
-        return pd.DataFrame(records, columns=columns)
-
-    def history(self) -> pd.DataFrame:
+    def _history(self) -> pd.DataFrame:
         """One row per outer iteration, and a last one for the model that is returned."""
         records = [r for r in self.solver.history if r.rounds < self._final.rounds]
         records.append(self._final)
@@ -1191,36 +1144,3 @@ def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float
     """Rates of a randomised classifier: the mean over its prefixes."""
     stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
     return np.asarray(prefixes["probability"].to_numpy() @ stacked)
-
-
-def drawn(decide: Callable[[int], Array], prefixes: pd.DataFrame, random_state: Any) -> Array:
-    """Decisions of a randomised classifier: each row by a prefix drawn for it.
-
-    Parameters
-    ----------
-    decide : callable
-        Decisions on all rows of the prefix of so many rounds.
-    prefixes : DataFrame
-        Rounds and probability of each prefix.
-    random_state : int, RandomState or None
-        As in scikit-learn.
-    """
-    decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
-    uniform = check_random_state(random_state).random_sample(decisions.shape[1])
-    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
-    return np.asarray(decisions[which, np.arange(uniform.size)])
-
-
-def decided(margin: Array, shift: Float) -> Array:
-    """Class index that shifted scores decide for."""
-    scores = shifted(margin, shift)
-    return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp))
-
-
-def refuse_random_state(random_state: Any) -> None:
-    """Refuse a source of randomness where nothing is drawn."""
-    if random_state is not None:
-        raise ValueError(
-            f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
-            f"constraints and iterate='randomized', which this one was not: leave it out."
-        )

@@ -28,9 +28,9 @@ from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores
-from gbm_constrained.decision import Guarantee, UnseenRows
+from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
-from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
+from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.lightgbm_callbacks import Observer, RulesStopping, stops_early
 from gbm_constrained.lightgbm_metrics import (
@@ -74,6 +74,7 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
+from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.tables import foreign_categories, take_rows
 from gbm_constrained.unseen import MeasureOn
 

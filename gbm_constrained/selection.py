@@ -7,12 +7,16 @@ prefixes of one ensemble they cost nothing to store.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from sklearn.utils import check_random_state
 
+from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
 
 MET = 1e-12  # Violation that is rounding.
@@ -116,3 +120,30 @@ def prefix_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], 
     weight = np.maximum(found.x, 0.0)
     chosen = np.flatnonzero(weight > 1e-9)
     return chosen, weight[chosen] / weight[chosen].sum()
+
+
+def drawn(decide: Callable[[int], Array], prefixes: pd.DataFrame, random_state: Any) -> Array:
+    """Decisions of a randomised classifier: each row by a prefix drawn for it.
+
+    Parameters
+    ----------
+    decide : callable
+        Decisions on all rows of the prefix of so many rounds.
+    prefixes : DataFrame
+        Rounds and probability of each prefix.
+    random_state : int, RandomState or None
+        As in scikit-learn.
+    """
+    decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
+    uniform = check_random_state(random_state).random_sample(decisions.shape[1])
+    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
+    return np.asarray(decisions[which, np.arange(uniform.size)])
+
+
+def refuse_random_state(random_state: Any) -> None:
+    """Refuse a source of randomness where nothing is drawn."""
+    if random_state is not None:
+        raise ValueError(
+            f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
+            f"constraints and iterate='randomized', which this one was not: leave it out."
+        )

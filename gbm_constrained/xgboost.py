@@ -26,9 +26,9 @@ from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
-from gbm_constrained.decision import Guarantee, UnseenRows
+from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
-from gbm_constrained.estimator import ConstrainedFit, decided, drawn, refuse_random_state
+from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
@@ -49,6 +49,7 @@ from gbm_constrained.options import (
     with_constraints,
 )
 from gbm_constrained.progress import Progress
+from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import MeasureOn
 from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
