@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
-from gbm_constrained.rows import Bool, Columns, Float, Key, Rows, UnavailableError, key_of
+from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
 MOST_GROUPS = 500  # Each is compared with every other one.
@@ -237,6 +237,24 @@ class CompiledConstraints:
     def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
+
+    @cached_property
+    def opposites(self) -> tuple[Codes, Codes]:
+        """Pairs of rows of R that are each other's negatives, no row in two of them.
+
+        Both rows of a gap between two groups, for instance: their positions, shape (p,) each.
+        """
+        pairs, alone = [], dict[tuple[bytes, bytes], int]()
+        R = self.R.sorted_indices()
+        for j, (start, end) in enumerate(pairwise(R.indptr)):
+            at, value = R.indices[start:end].tobytes(), R.data[start:end]
+            i = alone.pop((at, (-value).tobytes()), None)
+            if i is None:
+                alone[at, value.tobytes()] = j
+            else:
+                pairs.append((i, j))
+        first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        return first, second
 
     @cached_property
     def _transposed(self) -> tuple[Any, Any]:

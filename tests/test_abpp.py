@@ -352,10 +352,10 @@ def test_shrinkage_counts_as_proximal(progress, schedule):
 GAP = [gap(error_rate(), by="g", min_group_size=1) <= 0.1, fnr() <= 0.1]
 
 
-def with_groups(**options):
+def with_groups(lazy=True, **options):
     groups = np.tile([0, 1], 4)
     cells, compiled = compile_constraints(GAP, Rows(Y, np.array([0, 1]), None, {"g": groups}))
-    return ABPP(Lagrangian(Y, cells, compiled), lazy=True, **options)
+    return ABPP(Lagrangian(Y, cells, compiled), lazy=lazy, **options)
 
 
 def path_of(solver):
@@ -420,6 +420,35 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     for _ in range(5):
         exact(HALF)
     assert exact._stride[0] == 1.0
+
+
+def swinging(lazy=True, n_rounds=12):
+    """Multipliers and gradients where each group in turn is the one whose rows are missed."""
+    solver = with_groups(lazy=lazy)
+    multipliers, gradients = [], []
+    for k in range(n_rounds):
+        margin = np.where(Y == 1, -1.0, 1.0)
+        margin[k // 3 % 2 :: 2] *= -1.0
+        gradients.append(solver(margin)[0].copy())
+        multipliers.append(solver.multipliers.copy())
+    return np.array(multipliers), np.array(gradients)
+
+
+def test_opposite_rows_of_a_booster_keep_only_their_difference(monkeypatch):
+    """Which is all that gradients know; without this both multipliers stay."""
+    kept, gradients = swinging()
+    assert (kept[:, :2].min(axis=1) == 0.0).all()
+    assert (kept[:, :2].max(axis=0) > 0.0).all()
+    exact, _ = swinging(lazy=False)
+    assert exact[:, :2].min(axis=1).max() > 0.0  # the proof is of multipliers as they are
+    monkeypatch.setattr(ABPP, "_cancel", lambda self, multipliers: None)
+    both, as_before = swinging()
+    assert both[:, :2].min(axis=1).max() > 0.0
+    # As long as no step has followed one that was taken from both.
+    first = int((both[:, :2].min(axis=1) > 0.0).argmax())
+    assert first > 0
+    np.testing.assert_allclose(kept[first, :2] @ [1, -1], both[first, :2] @ [1, -1], rtol=1e-12)
+    np.testing.assert_allclose(gradients[: first + 1], as_before[: first + 1], rtol=1e-6)
 
 
 # Constraints that do nothing

@@ -22,6 +22,7 @@ from gbm_constrained.rates import (
     gap,
     label,
     log_loss,
+    ratio,
     recall,
     selection_rate,
 )
@@ -394,3 +395,27 @@ def test_rows_that_reward_errors_of_all_labels():
         _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
         assert (compiled.rewards_all_errors == expected).all(), rule
         assert (compiled.rewards_errors >= compiled.rewards_all_errors).all()
+
+
+def test_opposite_rows():
+    """All that there are, each once; brute force."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    columns = {"two": rng.integers(0, 2, 400), "four": rng.integers(0, 4, 400)}
+    cases = {
+        gap(error_rate(), by="two") <= 0.1: 1,
+        gap(recall(), by="four") <= 0.1: 6,
+        gap(fpr(), by="four", reference=2) <= 0.1: 3,
+        gap(log_loss(), by="two") <= 0.1: 1,
+        ratio(selection_rate(), by="two") >= 0.8: 0,
+        fnr() <= 0.1: 0,
+    }
+    for some in [*([rule] for rule in cases), [*cases], [*cases, *cases]]:
+        _, compiled = compile_constraints(some, Rows(y, np.arange(2), None, columns))
+        first, second = compiled.opposites
+        table = compiled.R.toarray()
+        np.testing.assert_array_equal(table[first], -table[second])
+        assert np.unique([first, second]).size == 2 * first.size
+        assert first.size == sum(cases[rule] for rule in some)
+        left = np.delete(table, np.concatenate([first, second]), axis=0)
+        assert not any((left == -row).all(axis=1).any() for row in left)

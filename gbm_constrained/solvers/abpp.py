@@ -76,6 +76,14 @@ lag behind, is waited for. (The rule is that of resilient backpropagation; Riedm
 again: without it the gap ends at 0.072 on the training rows, with a fourth of this growth at
 0.054, with it at 0.017.
 
+**Opposite rows.** Of the two rows of a gap, those of ``g`` and ``-g``, at most one can bind, but
+a rate that swings past both bounds leaves both with a multiplier. The gradient knows their
+difference only. What they have in common would still lengthen the dual steps of rows that seem
+stuck, inside their bounds with a multiplier above zero, until noise is answered by a jump: a
+booster's solver takes it from both. Adult, gap of error rates <= 0.01, LightGBM at rate 0.3,
+cross-fitted, ten splits: without this the multipliers end at 1.7 to 17 in three of them, and the
+models' test gaps are 0.024 to 0.067; with it all end at 0.85, with test gaps of 0.003 to 0.015.
+
 **Inside out.** The solver is called with the current scores and answers with gradients and
 Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
 call it in a plain loop.
@@ -382,7 +390,16 @@ class ABPP:
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self._sigma * self._stride * inverse**2
         ahead = np.maximum(self.multipliers + step * z, 0.0)
+        if self.lazy:
+            self._cancel(ahead)
         return np.asarray(ahead) if scheduled is None else self._corrected(scheduled, ahead)
+
+    def _cancel(self, multipliers: Float) -> None:
+        """Take from opposite rows what their multipliers have in common; see the module."""
+        first, second = self.lagrangian.constraints.opposites
+        common = np.minimum(multipliers[first], multipliers[second])
+        multipliers[first] -= common
+        multipliers[second] -= common
 
     def _corrected(self, scheduled: Float, ahead: Float) -> Float:
         """Scheduled multipliers, and of some rows own ones near to them."""
