@@ -5,14 +5,18 @@ These are statements about training rows; what holds on unseen rows is printed b
 
 import numpy as np
 import pytest
+from sklearn.model_selection import train_test_split
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
     class_error,
+    error_rate,
     fnr,
     fpr,
+    gap,
 )
+from gbm_constrained.datasets import load_adult
 
 OPTIONS = {"n_jobs": 2, "measure_on": "train"}
 MODELS = {
@@ -62,3 +66,20 @@ def test_dry_bean(library, dry_bean):
     decisions = clf.predict(X)
     for k, bound in bounds.items():
         assert np.mean(decisions[y == k] != k) <= bound + 0.005
+
+
+def test_multipliers_settle_at_a_large_learning_rate():
+    """Where the rate tips over, by more than one they swung while opposite rows kept theirs."""
+    data = load_adult(download=False)
+    X, _, y, _, sex, _ = train_test_split(
+        data.data, data.target.to_numpy(), data.sensitive_features["sex"],
+        test_size=0.3, random_state=2,
+    )  # fmt: skip
+    model = ConstrainedLGBMClassifier(
+        constraints=[gap(error_rate(), by="sex") <= 0.01], n_estimators=160, learning_rate=0.3,
+        measure_on="crossfit", n_jobs=2, verbose=-1,
+    )  # fmt: skip
+    history = model.fit(X, y, sensitive_features=sex).history_
+    late = history.filter(like="multiplier").iloc[-len(history) // 3 :].to_numpy()
+    assert late.min() > 0.5
+    assert np.ptp(late) < 0.2
