@@ -61,8 +61,8 @@ class Shift:
     excess : float
         Largest violation of a row of constraints after it; 0 if all hold.
     loss : float
-        What was made smallest where no shift is feasible: the excess, or the error plus the price
-        of all violations.
+        What was made smallest where no shift is feasible: the excess, or the error plus a price of
+        violations.
     uncalibrated : tuple of int, default=()
         Rows of constraints with a mean loss, which decisions do not determine: they were left out.
     """
@@ -132,10 +132,10 @@ def best_shift(
     """Shift of smallest error under which all constraints hold on these rows.
 
     Where none is found that meets them all, the largest violation is made smallest, and then the
-    error; or, of several classes, the error plus a price of violations. No shift is preferred to
-    others as good. The search is exact for two classes, where among equals the shift
-    nearest to zero is taken; several classes are searched from several starts, and the outcome is
-    never worse than no shift.
+    error; or the error plus a price of violations: of the largest for two classes, and of all for
+    several. No shift is preferred to others as good. The search is exact for two classes, where
+    among equals the shift nearest to zero is taken; several classes are searched from several
+    starts, and the outcome is never worse than no shift.
 
     Of several classes, those that no constraint tells apart keep their scores relative to each
     other, as long as that costs no errors beyond chance. The best decisions under constraints on
@@ -161,8 +161,8 @@ def best_shift(
     bounds : ndarray of shape (m,), default=None
         Right-hand sides instead of those of the constraints, for instance tighter ones.
     price : float, default=None
-        Several classes: errors that a violation is worth where not all constraints can be met. By
-        default any number, to the last digit of the largest violation.
+        Errors that a violation is worth where not all constraints can be met. By default any
+        number, to the last digit of the largest violation.
 
     Raises
     ------
@@ -179,18 +179,19 @@ def best_shift(
     decisions = _Decisions(cells, weight)
     merits = _Merits(decisions, compiled, right)
     if margin.ndim == 1:
-        value = np.array([_best_threshold(margin, merits)])
+        value = np.array([_best_threshold(margin, merits, price)])
         decided = (margin + value > 0).astype(np.intp)
     else:
         value = _BiasSearch(margin, merits, price).run()
         decided = (margin + value).argmax(axis=1)
     error, excess, total = merits.of(decided)
+    violation = excess if margin.ndim == 1 else total
     return Shift(
         value,
         error,
         _functionals(compiled, decisions.fractions(decided)),
         excess,
-        excess if price is None or margin.ndim == 1 else error + price * total,
+        excess if price is None else error + price * violation,
         merits.uncalibrated,
     )
 
@@ -525,20 +526,26 @@ def _alike(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
     return groups
 
 
-def _best(error: Float, excess: Float, shift: Float) -> int:
-    """Candidate of smallest violation, then error, then shift, equal up to rounding."""
+def _best(error: Float, excess: Float, shift: Float, price: float | None = None) -> int:
+    """Candidate of smallest violation, then error, then shift, equal up to rounding.
+
+    With a price, of smallest error plus that of the violation where all violate.
+    """
     least = excess.min()
-    good = excess <= (least + MET if least > 0.0 else 0.0)
+    if least > 0.0 and price is not None:
+        error, good = error + price * excess, np.ones(error.size, dtype=bool)
+    else:
+        good = excess <= (least + MET if least > 0.0 else 0.0)
     good &= error <= error[good].min() + MET
     return int(np.where(good, np.abs(shift), np.inf).argmin())
 
 
-def _best_threshold(margin: Float, merits: _Merits) -> float:
+def _best_threshold(margin: Float, merits: _Merits, price: float | None) -> float:
     if merits.stays:
         return 0.0
     line = _threshold_line(margin)
     error, excess, _ = merits.along(line)
-    return float(line.shift[_best(error, excess, line.shift)])
+    return float(line.shift[_best(error, excess, line.shift, price)])
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,10 @@ GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 
 PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
 FEW_PREFIXES = 3  # The last of these, for several classes.
-# Errors that a violation is worth where several classes cannot meet all rules: the last point of
-# violation would otherwise cost any number of them.
-PRICE = 3.0
+# Errors that a violation is worth where not all rules can be met: the last of it would otherwise
+# cost any number of them. Of several classes, and of two, where one of a gap may be chance, too.
+PRICE, DEAR = 3.0, 10.0
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
-DEAR = 10.0  # Errors that a violation of a gap is worth at most, if it may be chance.
 CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
 THRESHOLDS = 400  # Thresholds of each that are tested, at most.
@@ -383,6 +382,11 @@ def _rank(choice: Choice) -> tuple[bool, float, float]:
     return (not met, choice.error if met else choice.loss, -choice.rounds)
 
 
+def price(cells: Cells) -> float:
+    """Errors that a violation on these rows is worth where not all rules can be met."""
+    return DEAR if cells.classes.size == 2 else PRICE
+
+
 def choose(
     rows: UnseenRows,
     margins: Margins,
@@ -412,7 +416,9 @@ def choose(
         margin = margins(prefix)
         start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
         aimed = aims(rows.compiled, rows.cells, start)
-        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=PRICE)
+        found = best_shift(
+            margin, rows.cells, rows.compiled, bounds=asked, price=price(rows.cells)
+        )
         used = asked
         if (aimed < asked).any():
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
@@ -434,7 +440,8 @@ def choose(
         violations = _violations_by_chance(rows, unshifted)
         if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
             excess = float(violations.max())
-            return Choice(rounds, np.zeros(1), free_error, excess, loss=excess)
+            loss = free_error + DEAR * excess
+            return Choice(rounds, np.zeros(1), free_error, excess, loss=loss)
     return best
 
 
@@ -467,7 +474,7 @@ def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Floa
     for fold in rows.folds:
         others = np.setdiff1d(everyone, fold, assume_unique=True)
         cells = rows.cells.take(others)
-        found = best_shift(margin[others], cells, rows.compiled, bounds=bounds)
+        found = best_shift(margin[others], cells, rows.compiled, bounds=bounds, price=price(cells))
         decided[fold] = rows.decisions(margin[fold] + found.value[0])
     return decided
 
@@ -641,7 +648,9 @@ def hold_in_the_mean(
     held = fresh.functionals(scores, fresh.counts(fresh.decisions(scores)))
     if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds).all():
         return replace(start, excess=0.0)
-    found = best_shift(margin, fresh.cells, fresh.compiled, bounds=bounds, price=PRICE)
+    found = best_shift(
+        margin, fresh.cells, fresh.compiled, bounds=bounds, price=price(fresh.cells)
+    )
     return replace(start, shift=found.value, error=found.error, excess=found.excess)
 
 

@@ -131,15 +131,21 @@ def measured(problem, cells, compiled, shift, bounds=None):
     )
 
 
-def every_threshold(problem, cells, compiled, bounds=None):
-    """The best (excess, error, shift) over all thresholds, one after the other."""
+def every_threshold(problem, cells, compiled, bounds=None, price=None):
+    """The best (excess, error, shift) over all thresholds, one after the other.
+
+    With a price, that of smallest error plus price of the excess, where all have one.
+    """
     scores = np.unique(problem.margin)
     shifts = [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
     table = []
     for shift in shifts:
         error, excess, _ = measured(problem, cells, compiled, shift, bounds)
         table.append((round(excess, 11), round(error, 11), abs(shift), shift))
-    return min(table)
+    best = min(table)
+    if price is None or best[0] == 0.0:
+        return best
+    return min(table, key=lambda row: (round(row[1] + price * row[0], 10), row[2]))
 
 
 # --- two classes ---------------------------------------------------------------------------------
@@ -148,25 +154,28 @@ def every_threshold(problem, cells, compiled, bounds=None):
 @random(60)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
-    class_weight=st.sampled_from([1.0, 0.2, 30.0]),
+    class_weight=st.sampled_from([1.0, 0.2, 30.0]), price=st.sampled_from([None, 0.5, 10.0]),
 )  # fmt: skip
-def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight):
+def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, price):
     """Any rules, in several views, with rows of another data set that have no labels.
 
-    Errors on the classes may count differently, as they do in the objective.
+    Errors on the classes may count differently, as they do in the objective. Violations may have
+    a price.
     """
     problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
     cells.class_weight[1] = class_weight
     assert len(cells.views) > many
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
     np.testing.assert_allclose(found.excess, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
     assert found.feasible == (excess == 0.0)
+    priced = found.excess if price is None else found.error + price * found.excess
+    assert found.loss == priced
     assert found.uncalibrated == ()
-    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled)
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, price=price)
     assert found.excess == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)

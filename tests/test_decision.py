@@ -203,6 +203,35 @@ def test_a_gap_that_may_be_chance_is_not_bought_at_any_price(n):
         assert found.error > 0.135 + 0.05
 
 
+def test_the_last_of_a_violation_is_not_bought_with_errors():
+    """A gap of exactly zero is met by no prefix; which one comes nearest to it is chance."""
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], [1000, 1109])
+    y = (rng.random(2109) < np.where(group, 0.7, 0.3)).astype(int)
+    noise = rng.normal(size=2109)
+    rows = UnseenRows(
+        *compile_constraints(
+            [gap(error_rate(), by="g") <= 0], Rows(y, np.arange(2), columns={"g": group})
+        ),
+        "test",
+    )
+
+    def margins(rounds):
+        return noise + 0.7 + 0.2 * rounds * (y - 0.5)  # ever better; a threshold closes the gap
+
+    def at(prefix):
+        return best_shift(margins(prefix), rows.cells, rows.compiled)
+
+    tried = {r: at(r) for r in prefixes(20, 2)}
+    assert all(0.0 < shift.excess < 0.002 for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].excess) < 20
+    for among_prefixes in (False, True):
+        found = choose(rows, margins, 20, 2, among_prefixes=among_prefixes)
+        assert found.rounds == 20
+        assert found.error < tried[18].error
+        assert found.excess <= tried[20].excess + 0.1 * (tried[20].error - found.error)
+
+
 def violation(shift, compiled):
     return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 
