@@ -1,29 +1,22 @@
-"""One constrained fit of a drop-in classifier: its data, its solver, and what is chosen."""
+"""One constrained fit of a drop-in classifier: its data, its solver, and where it measures."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from sklearn.utils import check_consistent_length
 
-from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
-from gbm_constrained.cells import Cells, CellStatistics
+from gbm_constrained.cells import Cells
 from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
 from gbm_constrained.checks import (
     as_groups,
     check_features,
     check_labels,
     check_weight,
-    level_of_the_user,
     own_random_state,
 )
 from gbm_constrained.compiler import (
@@ -32,45 +25,21 @@ from gbm_constrained.compiler import (
     compile_constraints,
     needs_of,
 )
-from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
-    UNKNOWN,
-    Choice,
-    Outcome,
-    Scores,
     UnseenRows,
     aims,
-    certify,
-    choose,
     expected,
-    hold_in_the_mean,
-    honest_decisions,
     least_p_values,
     least_values,
     sequences_of,
-    shifted,
     standard_errors,
-)
-from gbm_constrained.disagreement import (
-    broken_in_training,
-    of_predictions,
-    optimism_of_boosters,
-    values_by_training,
-)
-from gbm_constrained.feasibility import (
-    Feasibility,
-    InfeasibleConstraintsWarning,
-    judge,
 )
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.progress import Progress
-from gbm_constrained.rates import Constraint
-from gbm_constrained.reports import groups_frame, history_frame, rules_frame
-from gbm_constrained.rows import Bool, Codes, Float, Rows, columns_of
-from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
@@ -90,13 +59,6 @@ from gbm_constrained.unseen import (
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
 
 GROUPED_PARTS = 20  # Parts of whole groups that a share is put together of, at most.
-MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
-
-# What a constrained fit leaves on an estimator.
-FITTED_ATTRIBUTES = (
-    "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-    "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
-)  # fmt: skip
 
 
 def _product(a: Float | None, b: Float | None) -> Float | None:
@@ -110,27 +72,8 @@ def _of_rows(factors: Float, y: Codes) -> Float | None:
     return None if (factors == 1.0).all() else factors[y]
 
 
-class Trained(Protocol):
-    """A booster that the library has trained, as far as its constrained fit looks into it.
-
-    Rounds are those of this fit, without the rounds of a model that was continued.
-    """
-
-    def margin(self, rounds: int) -> Array:
-        """Scores of the training rows after some rounds."""
-
-    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
-        """Scores of an evaluation set, or of rows kept for certificates, after some rounds."""
-
-    def cut(self, rounds: int) -> None:
-        """Keep the first rounds."""
-
-    def shift(self, shift: Float) -> None:
-        """Add to all scores."""
-
-
 class ConstrainedFit:
-    """One constrained fit of a booster: the solver, what it saw, and what is reported of it.
+    """One constrained fit of a booster: its data, the solver, and what the solver sees.
 
     Parameters
     ----------
@@ -179,6 +122,23 @@ class ConstrainedFit:
         Class indices, sample weights, and these times the class weights; of training rows.
     solver : ABPP or CBPR
         The outer loop.
+    rows, cells : Rows, Cells
+        All rows of the stack, and their partition.
+    reported, driven : CompiledConstraints
+        The constraints as they were stated, and as multipliers are driven by them: with mean
+        losses in the place of rates where `error_form` says so.
+    divisible : bool
+        Whether a prefix of the booster is what it was after its rounds.
+    measurement : Measurement or None
+        What drives multipliers by rows that the trees have not seen, if anything does.
+    scouts : Scouts or None
+        Boosters of parts of the rows.
+    unseen : UnseenRows or None
+        The rows that multipliers are driven by, where the trees have not seen them.
+    fresh : UnseenRows or None
+        Rows kept for certificates.
+    evaluation_sets : list of UnseenRows
+        Rows that the user gave to look at.
 
     Raises
     ------
@@ -239,7 +199,7 @@ class ConstrainedFit:
         self.kept: Codes | None = None
         self.certified: Codes | None = None
         self.stack = self.whole = stack
-        self._rows = rows
+        self.rows = rows
         if options.guarantee is not None:
             if self._groups is not None:
                 raise ValueError(
@@ -251,7 +211,7 @@ class ConstrainedFit:
             cells = Cells(rows, needs, idle=self._idle)
             share = options.calibration_fraction
             self.certified, self.kept = self._parts(np.arange(len(rows)), cells, share)
-            self.stack, self._rows = stack.take(self.kept), rows.take(self.kept)
+            self.stack, self.rows = stack.take(self.kept), rows.take(self.kept)
         n = self.stack.sizes[0]
         self.y = self.stack.codes[:n]
         left = np.isin(np.arange(self.classes.size), self.y)
@@ -271,7 +231,7 @@ class ConstrainedFit:
         )
         row_weight = _product(self.library_weight, _of_rows(of_objective, self.y))
         try:
-            self._cells, self._reported = self._compile(self._rows)
+            self.cells, self.reported = self._compile(self.rows)
         except ValueError as error:
             if self.certified is None:
                 raise
@@ -282,9 +242,9 @@ class ConstrainedFit:
                 f"that it needs are all among those set aside: give more of them or a smaller "
                 f"calibration_fraction, or leave the guarantee out."
             ) from None
-        trained, factors = self._reported, None
+        trained, factors = self.reported, None
         if options.error_form == "log_loss":
-            trained, factors = as_losses(self._reported, self.classes.size)
+            trained, factors = as_losses(self.reported, self.classes.size)
         start = options.initial_multipliers
         names = trained.all_rows
         if start is not None and start.shape != (len(names),):
@@ -294,7 +254,7 @@ class ConstrainedFit:
             )
         if start is not None:
             start = start[np.isin(names, trained.rows)]
-        self._trained, self._row_weight = trained, self.stack.with_mean(row_weight)
+        self.driven, self._row_weight = trained, self.stack.with_mean(row_weight)
         self._kernel = {
             "proxy": options.proxy,
             "outlier_clip": options.outlier_clip,
@@ -318,7 +278,7 @@ class ConstrainedFit:
         self.solver.callback = self._teller("training", "training rows", self.solver)
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
-        self._divisible = False  # whether a prefix of the booster is what it was after its rounds
+        self.divisible = False
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
         self._scouts_state: State | None = None
@@ -326,14 +286,9 @@ class ConstrainedFit:
         self.fresh: UnseenRows | None = None
         if self.certified is not None:
             part = rows.take(self.certified)
-            found = self._compile(part, like=self._reported)
+            found = self._compile(part, like=self.reported)
             self.fresh = UnseenRows(*found, "certification")
             self._check_certifiable(self.fresh)
-        self.choice: Choice | None = None
-        self.outcome: Outcome | None = None
-        self._mixed = np.zeros(len(trained))  # violations by a mixture of prefixes
-        self._final: Record
-        self.feasibility: Feasibility | None = None
 
     def _compile(
         self, rows: Rows, like: CompiledConstraints | None = None
@@ -384,12 +339,10 @@ class ConstrainedFit:
         """Build the Lagrangian of all rows, or of some."""
         weight = self._row_weight
         if index is None:
-            return Lagrangian(
-                self._rows.y, self._cells, self._trained, weight=weight, **self._kernel
-            )
+            return Lagrangian(self.rows.y, self.cells, self.driven, weight=weight, **self._kernel)
         part = None if weight is None else weight[index]
-        cells, y = self._cells.take(index), self._rows.y[index]
-        return Lagrangian(y, cells, self._trained, weight=part, **self._kernel)
+        cells, y = self.cells.take(index), self.rows.y[index]
+        return Lagrangian(y, cells, self.driven, weight=part, **self._kernel)
 
     def _teller(self, phase: Phase, rows: str, solver: ABPP) -> Callable[[Record], None] | None:
         """Make what tells of a solver's iterations."""
@@ -416,14 +369,14 @@ class ConstrainedFit:
             Whether rows are held out by the user.
         """
         asked = self.options.measure_on
-        self._divisible = possible
+        self.divisible = possible
         if asked == "holdout" and has_evaluation_set and self.options.holdout_fraction is None:
             return "watch"
         if asked == "auto" and possible:
             taken_over = [
-                self._cells.weighted_count[part.cells].sum()
-                for k in np.unique(self._reported.R.indices)
-                for part in self._reported.parts[k] or ()
+                self.cells.weighted_count[part.cells].sum()
+                for k in np.unique(self.reported.R.indices)
+                for part in self.reported.parts[k] or ()
             ]
             return "holdout" if min(taken_over, default=0) >= PLENTY else "crossfit"
         if asked in ("holdout", "crossfit") and not possible:
@@ -458,12 +411,12 @@ class ConstrainedFit:
         measure_on : {"holdout", "crossfit"}
             How the rows are split.
         """
-        everyone = np.arange(len(self._rows))
+        everyone = np.arange(len(self.rows))
         if measure_on == "crossfit":
             n = min(self.options.n_folds, everyone.size)
-            held = self._parts(everyone, self._cells, 1.0 / n, n)
+            held = self._parts(everyone, self.cells, 1.0 / n, n)
         else:
-            held = self._parts(everyone, self._cells, self.options.holdout_fraction or 0.25)[:1]
+            held = self._parts(everyone, self.cells, self.options.holdout_fraction or 0.25)[:1]
         folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
         if not all(fold.training.size and fold.held.size for fold in folds):
             raise ValueError(
@@ -496,13 +449,13 @@ class ConstrainedFit:
         finally:
             self.hide_progress()
         self._correct(leader)
-        self.unseen = UnseenRows(lagrangian.cells, self._reported, source, self.scouts.positions)
+        self.unseen = UnseenRows(lagrangian.cells, self.reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
 
     def _correct(self, leader: ABPP) -> None:
         """Let the model of all rows be driven by what the boosters of the folds lose."""
-        compiled = self._trained
+        compiled = self.driven
         if not leader.history or not compiled.rewards_all_errors.any():
             return
         assert self.scouts is not None
@@ -513,7 +466,7 @@ class ConstrainedFit:
 
     def watch(self, rows: UnseenRows) -> None:
         """Measure the constraints on an evaluation set while the library's own fit goes on."""
-        if len(rows.compiled) != len(self._trained):
+        if len(rows.compiled) != len(self.driven):
             raise ValueError(
                 f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
                 f"be measured (a mask, a data set, a column or a group that is not there): give "
@@ -552,7 +505,7 @@ class ConstrainedFit:
         """
         if checkpoint is None:
             return
-        compiled, cells = self._reported, self._cells
+        compiled, cells = self.reported, self.cells
         rules = {
             "constraints": compiled.constraints,
             "rows": compiled.rows,
@@ -637,9 +590,9 @@ class ConstrainedFit:
             check_weight(weight, codes.size, f"sample weight of {name}"),
             columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
             [X],
-            like=self._rows,
+            like=self.rows,
         )
-        found = self._compile(rows, like=self._reported)
+        found = self._compile(rows, like=self.reported)
         added = UnseenRows(*found, name)
         self.evaluation_sets.append(added)
         return added
@@ -672,7 +625,7 @@ class ConstrainedFit:
     def check_stopping_set(self) -> None:
         """Refuse to stop early on constraints that the last evaluation set knows nothing of."""
         held = self.evaluation_sets[-1]
-        if len(held.compiled) != len(self._reported):
+        if len(held.compiled) != len(self.reported):
             raise ValueError(
                 f"early_stopping_on={self.options.early_stopping_on!r} measures the constraints "
                 f"on {held.source}, where some cannot be measured (a mask, a data set, a column "
@@ -687,443 +640,10 @@ class ConstrainedFit:
         values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
         return float((values - held.compiled.b).max(initial=-np.inf))
 
-    def prefix_rounds(self, margin: Array, rounds: int) -> int:
-        """Boosting rounds of the prefix to keep among the first `rounds`, whose scores are given.
-
-        The best one; or the last one, and where it violates the rules a late one that does less:
-        driven on the rows they are measured on, rates swing about their bounds to the end.
-        """
-        records = self._prefixes(self._statistics(margin), rounds)
-        errors, violations = _outcomes(records)
-        best = self.options.iterate == "best"
-        return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
-
-    def mixture(
-        self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
-    ) -> pd.DataFrame:
-        """Choose the prefixes that a randomised classifier draws from: rounds and probability.
-
-        Parameters
-        ----------
-        margin : ndarray
-            Scores of the training rows under the whole ensemble.
-        rounds : int
-            Its boosting rounds.
-        margins : callable
-            Scores of unseen rows after some rounds. What is measured on such rows is chosen by
-            them.
-        """
-        if self.measurement is None:
-            records = self._prefixes(self._statistics(margin), rounds)
-        else:
-            assert self.unseen is not None
-            records = self._unseen_prefixes(margins(self.unseen, rounds), rounds)
-        errors, violations = _outcomes(records)
-        chosen, probability = prefix_mixture(errors, violations)
-        self._mixed = probability @ violations[chosen]
-        return pd.DataFrame(
-            {"rounds": [records[t].rounds for t in chosen], "probability": probability}
-        )
-
-    def _swings(self, rounds: int) -> bool:
-        """Whether the rules were driven on training rows to the end, and earlier models exist."""
-        return (
-            self.options.iterate == "last"
-            and self.options.error_form == "rate"
-            and self.measurement is None
-            and self._divisible
-            and rounds == self.solver.rounds
-        )
-
-    def _scores(self, margin: Array, shift: Float) -> Scores:
-        """Scores under the model returned: the shift is folded into it, or kept beside it."""
-        return Scores.of(margin, shift, beside=self.options.probabilities == "calibrated")
-
-    def _statistics(self, margin: Array) -> CellStatistics:
-        """Cell statistics of the training rows."""
-        return self.solver.lagrangian.at(margin).statistics()
-
-    def _prefixes(
-        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
-    ) -> list[Record]:
-        """List the records of all prefixes of one round or more, up to `rounds`.
-
-        The statistics are those after `rounds`, of the rows of `solver`: by default the one of
-        this fit.
-        """
-        solver = solver or self.solver
-        before = [r for r in solver.history if 0 < r.rounds < rounds]
-        return [*before, self._record(statistics, rounds, solver)]
-
-    def _unseen_prefixes(self, margin: Array, rounds: int) -> list[Record]:
-        """List the records of all prefixes on the unseen rows, whose last scores are given."""
-        assert self.measurement is not None
-        assert self.unseen is not None
-        leader = self.measurement.solver
-        statistics = leader.lagrangian.at(margin).statistics()
-        *before, whole = self._prefixes(statistics, rounds, leader)
-        # The others were to meet the bounds that the iteration before them had aimed at.
-        start = before[-1] if before else leader.history[0]
-        whole = replace(whole, bounds=self.measurement.bounds_after(start))
-        self.unseen.functionals_in[rounds] = whole.functionals
-        return [*before, whole]
-
-    def _seen(self, rounds: int) -> Record | None:
-        """Record of a model that an outer iteration began with, before the dual step.
-
-        None where none did, or where that is not what the report is of.
-        """
-        if not self._divisible or self._trained is not self._reported:
-            return None
-        for trained_in, found in itertools.pairwise(self.solver.history):
-            if found.rounds == rounds:
-                return replace(
-                    found,
-                    bounds=trained_in.bounds,
-                    multipliers=trained_in.multipliers,
-                    bregman=np.nan,
-                    seconds=self.solver.elapsed,
-                )
-        return None
-
-    def _record(
-        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
-    ) -> Record:
-        """State of a solver after some rounds, which begin no outer iteration."""
-        solver = solver or self.solver
-        lagrangian = solver.lagrangian
-        trained_in = [r for r in solver.history if r.rounds < rounds]
-        last = trained_in[-1] if trained_in else solver.history[-1]
-        functionals = lagrangian.constraints.functionals(statistics)
-        reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
-        return replace(
-            last,
-            iteration=last.iteration + 1,
-            rounds=rounds,
-            objective=lagrangian.objective(statistics),
-            error=lagrangian.error(statistics),
-            rates=lagrangian.constraints.rows_of(functionals),
-            functionals=functionals,
-            bregman=np.nan,
-            seconds=solver.elapsed,
-            fritz_john=reached[0] if reached else np.nan,
-        )
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no multiplier has ever been at work."""
-        return not any(r.multipliers.any() for r in self.solver.history)
-
-    def settle(self, rounds: int, margins: Callable[[UnseenRows, int], Array]) -> Choice | None:
-        """Choose the prefix and the shift of the model that is returned.
-
-        Parameters
-        ----------
-        rounds : int
-            Boosting rounds of the whole ensemble.
-        margins : callable
-            Scores of unseen rows after some rounds, of boosters that have not seen them.
-
-        Returns
-        -------
-        Choice or None
-            None where nothing was measured on unseen rows, or an average is returned.
-        """
-        unseen, options = self.unseen, self.options
-        if unseen is None or options.iterate in ("ergodic", "randomized"):
-            return None
-        R = options.rounds_per_iteration
-        after = functools.cache(functools.partial(margins, unseen))
-        choice = Choice(rounds, np.zeros(self.columns), np.nan, 0.0)
-        reported, margin = unseen, after(rounds)
-        decisions = unseen.decisions(margin)
-        functionals = unseen.functionals(margin, unseen.counts(decisions))
-        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
-        among = options.iterate == "best"
-        # Errors decide about a threshold only where a rule stands in the way of the model's own.
-        at_rest = self.is_idle or not (among or self.solver.multipliers.any())
-        if not at_rest or excess.max(initial=0.0) > 0.0:
-            choice = choose(unseen, after, rounds, R, among_prefixes=among)
-            margin = after(choice.rounds)
-            decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
-        scores, bounds = self._scores(margin, choice.shift), None
-        if self.fresh is not None:
-            fresh = functools.cache(functools.partial(margins, self.fresh))
-            given = unseen, after, self.fresh, fresh, choice
-            if options.guarantee == "expected":
-                choice = hold_in_the_mean(*given)
-                bounds = expected(self.fresh.compiled, self.fresh.cells)
-            else:
-                choice = certify(*given, rounds, R, options.delta, among_prefixes=among)
-            reported, scores = self.fresh, self._scores(fresh(choice.rounds), choice.shift)
-            decisions = self.fresh.decisions(scores.deciding)
-        outcome = Outcome.of(reported, scores, decisions)
-        moved = choice.shift.any() or choice.rounds != rounds
-        untouched = self.is_idle and not moved
-        self.feasibility = judge(
-            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds, untouched
-        )
-        self.choice, self.outcome = choice, outcome
-        unseen.functionals_in[choice.rounds] = outcome.functionals
-        return choice
-
-    def conclude(
-        self, estimator: Any, trained: Trained, rounds: int, margin: Array | None
-    ) -> pd.DataFrame | None:
-        """Choose what is returned of a trained booster, make it so, and describe it.
-
-        Parameters
-        ----------
-        estimator : classifier
-            Which is given the fitted attributes.
-        trained : Trained
-            Its booster.
-        rounds : int
-            Boosting rounds of the whole ensemble; fewer than were trained after early stopping.
-        margin : ndarray, default=None
-            Scores of the training rows under it, where they are known.
-
-        Returns
-        -------
-        DataFrame or None
-            Prefixes of a randomised classifier: rounds of this fit, and probability.
-        """
-
-        def held_margin(rows: UnseenRows, upto: int) -> Array:
-            if rows is self.unseen and self.scouts is not None:
-                return self.scouts.held_margin(upto)
-            return trained.held_margin(rows, upto)
-
-        choice = self.settle(rounds, held_margin)
-        kept, shift, prefixes = rounds, np.zeros(self.columns), None
-        scored = rounds  # that margin is of
-        if choice is not None:
-            kept, shift = choice.rounds, choice.shift
-            matched = self._matched(shift)
-            if matched is not None:
-                assert self.scouts is not None
-                margin = trained.margin(kept) if margin is None or kept != rounds else margin
-                scored = kept
-                shift = as_bold_as_scouts(
-                    self.scouts, kept, shift, margin, matched, self._rows.weight
-                )
-        elif self.options.iterate in ("best", "randomized") or self._swings(rounds):
-            margin = trained.margin(rounds) if margin is None else margin
-            if self.options.iterate == "randomized":
-                prefixes = self.mixture(margin, rounds, held_margin)
-            else:
-                kept = self.prefix_rounds(margin, rounds)
-        for held in self.evaluation_sets:
-            reports = held is self.evaluation_sets[-1]
-            if reports or kept not in held.functionals_in or shift.any():
-                self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
-        # Scoring all rows again takes as long as a fifth of a fit.
-        unknown = shift.any() or prefixes is not None or self._may_be_refuted
-        seen = None if unknown else self._seen(kept)
-        if seen is None and (margin is None or kept != scored):
-            margin = trained.margin(kept)
-        if kept != rounds:
-            trained.cut(kept)
-        estimator.shift_ = shift
-        if shift.any() and self.options.probabilities == "calibrated":
-            estimator._threshold = shift
-        elif shift.any():
-            trained.shift(shift)
-        if seen is not None:
-            self._take(seen, seen.functionals)
-        else:
-            assert margin is not None
-            self.finish(self._scores(margin, shift), kept, prefixes)
-        self.describe(estimator)
-        if self.checkpoint is not None:
-            self.checkpoint.finish()
-        return prefixes
-
-    def _matched(self, shift: Float) -> Bool | None:
-        """Rows by which a threshold chosen on the folds is carried over to the model, if any."""
-        if self.scouts is None or self.fresh is not None or not shift.any():
-            return None
-        return rows_to_match(self._trained, self._cells)
-
-    def finish(self, scores: Scores, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
-        """Take the scores of all rows under the model that is returned.
-
-        Parameters
-        ----------
-        scores : Scores
-            Of the training rows, and of further data sets.
-        rounds : int
-            Boosting rounds in that model; fewer than were trained after early stopping.
-        prefixes : DataFrame, default=None
-            Those of a randomised classifier, whose expected rates are then reported.
-        """
-        statistics = scores.statistics(self.solver.lagrangian)
-        self._take(self._record(statistics, rounds), self._reported.functionals(statistics))
-        if prefixes is None:
-            self._hold_against_training(statistics)
-            return
-        records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
-        self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
-        errors = np.array([records[t].error for t in prefixes["rounds"]])
-        error = float(prefixes["probability"].to_numpy() @ errors)
-        self._final = replace(self._final, functionals=self._functionals, error=error)
-        # Each once, also one that is watched: the mean takes the place of a value it is made of.
-        for held in {*self.evaluation_sets, *([self.unseen] if self.unseen else [])}:
-            held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
-        outcomes = [Outcome.of_mean(held, rounds) for held in self.reporting]
-        if outcomes:
-            self.outcome = outcomes[0].completed_by(outcomes[-1], self._reported)
-
-    @property
-    def _may_be_refuted(self) -> bool:
-        """Whether rules are judged by boosters of parts of the rows, and not by the model."""
-        return self.scouts is not None and self.fresh is None and self.feasibility is not None
-
-    def _hold_against_training(self, statistics: CellStatistics) -> None:
-        """Doubt rules that the model returned breaks, by its training rows."""
-        if not self._may_be_refuted:
-            return
-        assert self.unseen is not None
-        assert self.feasibility is not None
-        counts = CellCounts.of_shares(self._cells, statistics.predicted)
-        compiled, rounds = self._reported, self._final.rounds
-        optimism = None
-        if self.solver.optimism is not None:
-            optimism = self.solver.optimism(rounds // self.options.rounds_per_iteration)[0]
-        of_shares = of_predictions(compiled)
-        known = np.full(len(compiled), np.nan) if optimism is None else optimism
-        broken = broken_in_training(compiled, counts, np.where(of_shares, 0.0, known))
-        if broken[compiled.owner[of_shares]].any():
-            # Only now: scoring the rows of all boosters takes long.
-            known = np.where(of_shares, np.minimum(self._lost_by_scouts(), 0.0), known)
-            broken = broken_in_training(compiled, counts, known)
-        values = values_by_training(compiled, self._functionals, optimism)
-        self.feasibility = self.feasibility.refuted_by(values, broken & self._may_be_doubted())
-
-    def _may_be_doubted(self) -> Bool:
-        """Rules with a value on unseen rows, but for those missed for the sake of a conflict."""
-        assert self.unseen is not None
-        assert self.feasibility is not None
-        found = self.unseen.values(self._final.rounds)
-        if self.feasibility.status != "infeasible":
-            return np.isfinite(found)
-        return np.asarray(self._reported.satisfied(found), dtype=bool)
-
-    def _lost_by_scouts(self) -> Float:
-        """How much higher rows of constraints are on unseen rows, by the boosters of the folds."""
-        assert self.scouts is not None
-        assert self.unseen is not None
-        assert self.choice is not None
-        unseen, choice = self.unseen, self.choice
-
-        def decisions(margin: Array) -> Codes:
-            return unseen.decisions(shifted(margin, choice.shift))
-
-        # At the shift of the model returned: reported are decisions at one for each fold.
-        held = unseen.counts(decisions(self.scouts.held_margin(choice.rounds)))
-        return optimism_of_boosters(
-            self._reported,
-            self._cells,
-            [fold.training for fold in self.scouts.folds],
-            [decisions(member.own_margin(choice.rounds)) for member in self.scouts.members],
-            functionals_of(unseen.compiled, held),
-        )
-
-    def _take(self, final: Record, functionals: Float) -> None:
-        """Take the record of the model that is returned, and the rates to report."""
-        self._final, self._functionals = final, functionals
-        self.multipliers = final.multipliers
-
-    @property
-    def reporting(self) -> list[UnseenRows]:
-        """Unseen rows whose rates are reported: for each rule the first where it has a value."""
-        driving = [self.unseen] if self.unseen is not None else []
-        return [*self.evaluation_sets[-1:], *driving]
-
-    def look_at(
-        self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
-    ) -> None:
-        """Measure an evaluation set at the scores of the returned model."""
-        # Rows that are watched report where nothing was chosen by them.
-        untouched = self.fresh is None and (held is not self.unseen or self.choice is None)
-        if untouched and prefixes is None and held is self.evaluation_sets[-1]:
-            outcome, driving = Outcome.of(held, scores), self.outcome
-            held.functionals_in[rounds] = outcome.functionals
-            if driving is not None:
-                outcome = outcome.completed_by(driving, self._reported)
-            self.outcome = outcome
-        else:
-            statistics = scores.statistics(held.lagrangian)
-            held.functionals_in[rounds] = held.compiled.functionals(statistics)
-
     @property
     def columns(self) -> int:
         """Scores of a row: one for two classes, one per class otherwise."""
         return 1 if self.classes.size == 2 else self.classes.size
-
-    @staticmethod
-    def forget(estimator: Any) -> None:
-        """Remove from an estimator what an earlier constrained fit left on it."""
-        for name in FITTED_ATTRIBUTES:
-            estimator.__dict__.pop(name, None)
-
-    def complain(self) -> None:
-        """Warn or raise where rules cannot be met."""
-        if (self._mixed > MIXED).any():
-            worst = int(self._mixed.argmax())
-            warnings.warn(
-                f"No mixture of this model's prefixes meets all rules: the one returned violates "
-                f"{self._trained.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, or "
-                f"use iterate='last', which moves the threshold as well.",
-                InfeasibleConstraintsWarning,
-                stacklevel=level_of_the_user(),
-            )
-        if self.feasibility is not None:
-            self.feasibility.complain(raises=self.options.on_infeasible == "raise")
-
-    def describe(self, estimator: Any) -> None:
-        """Set the fitted attributes that tell of the constraints."""
-        estimator.constraint_report_ = rules_frame(
-            self._reported, self._functionals, self.multipliers, self.outcome, self._doubted()
-        )
-        estimator.group_report_ = groups_frame(self._reported, self._functionals, self.outcome)
-        estimator.history_ = self._history()
-        estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
-        estimator.feasibility_ = self.feasibility
-        multipliers = pd.Series(self.multipliers, list(self._reported.rows), name="multiplier")
-        estimator.multipliers_ = multipliers.reindex(self._reported.all_rows, fill_value=0.0)
-
-    def _doubted(self) -> Bool:
-        """Rules that are not called satisfied, whatever their value on the unseen rows.
-
-        Those that a guarantee was asked for in vain, and those that the training rows refute.
-        """
-        found, choice = self.feasibility, self.choice
-        rules = self._reported.constraints
-        doubted: Sequence[Constraint] = ()
-        if self.fresh is not None and choice is not None:
-            not_given = self.options.guarantee == "expected" and choice.excess > 0.0
-            doubted = rules if choice.uncertified or not_given else ()
-        elif found is not None and self.outcome is not None and self.unseen is not None:
-            refuted = [rule.constraint for rule in found.refuted]
-            told_by = zip(rules, self.outcome.sources, strict=True)
-            own = self.unseen.source
-            doubted = [rule for rule, source in told_by if source == own and rule in refuted]
-        return np.array([rule in doubted for rule in rules], dtype=bool)
-
-    def _history(self) -> pd.DataFrame:
-        """One row per outer iteration, and a last one for the model that is returned."""
-        records = [r for r in self.solver.history if r.rounds < self._final.rounds]
-        records.append(self._final)
-        losses = self.options.error_form == "log_loss"
-        told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
-        held_out = np.where(np.isnan(told[0][-1]), told[-1], told[0]) if told else None
-        return history_frame(
-            records,
-            self.solver.lagrangian.constraints,
-            None if losses else held_out,  # 0-1 rates, which no mean loss compares with
-            moving_bounds=losses,
-        )
 
 
 def _n_parts(share: float, n_groups: int) -> int:
@@ -1132,15 +652,3 @@ def _n_parts(share: float, n_groups: int) -> int:
     if smaller * most < 1.0:
         return max(round(1.0 / smaller), 2)
     return Fraction(share).limit_denominator(most).denominator
-
-
-def _outcomes(records: Sequence[Record]) -> tuple[Float, Float]:
-    """Errors of prefixes, and their violations of each row of constraints."""
-    errors = np.array([r.error for r in records])
-    return errors, np.array([r.rates - r.bounds for r in records])
-
-
-def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
-    """Rates of a randomised classifier: the mean over its prefixes."""
-    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
-    return np.asarray(prefixes["probability"].to_numpy() @ stacked)

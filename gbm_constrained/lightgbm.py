@@ -28,6 +28,7 @@ from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores
+from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit
@@ -333,7 +334,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         if not options.constraints:
             refuse_without_constraints(checkpoint)
             super().fit(X, y, sample_weight, **given)
-            ConstrainedFit.forget(self)
+            forget(self)
             return self
         self._check_supported(options, callbacks)
         n_rounds = self._parameter("num_iterations", 100)
@@ -454,7 +455,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         with saving.unchanged_on_error(self):
             with self._driven_by(fit, native_params):
                 super().fit(stack.X, stack.y, stack.sample_weight, **given)
-            ConstrainedFit.forget(self)
+            forget(self)
             self._make_native(fit, late, observer.grown_in, resuming)
             best = self._Booster.best_iteration
             rounds = fit.solver.rounds
@@ -466,12 +467,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 margin = None
             held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
             trained = _Trained(self, fit, observer, own_score, init_score, held)
-            prefixes = fit.conclude(self, trained, rounds, margin)
+            conclusion = Conclusion(fit)
+            prefixes = conclusion.conclude(self, trained, rounds, margin)
             if prefixes is not None:
                 self.prefixes_ = prefixes.assign(
                     rounds=prefixes["rounds"].map(observer.grown_after)
                 )
-        fit.complain()
+        conclusion.complain()
         return self
 
     def _progress(self, callbacks: Any) -> Progress | None:
@@ -573,7 +575,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             source=source,
         )
         with saving.unchanged_on_error(self):
-            ConstrainedFit.forget(self)
+            forget(self)
             saving.forget_rules(self)
             own = {
                 "_objective": objective,
@@ -842,7 +844,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
 
 class _Trained:
-    """The booster of a finished fit; see :class:`gbm_constrained.estimator.Trained`.
+    """The booster of a finished fit; see :class:`gbm_constrained.conclusion.Trained`.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Scores
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
@@ -234,7 +235,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         options = SolverOptions.of(self)
         if not options.constraints:
             super().fit(X, y, sample_weight)
-            ConstrainedFit.forget(self)
+            forget(self)
             return self
         if options.iterate in ("best", "randomized"):
             raise ValueError(
@@ -277,10 +278,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             if not fit.announcer.is_stopped:
                 self._check_converged(ends, weights, solution)
             margin = learner.margin(weights)
-            fit.finish(Scores(margin, margin), n_iterations)
+            conclusion = Conclusion(fit)
+            conclusion.finish(Scores(margin, margin), n_iterations)
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            fit.describe(self)
+            conclusion.describe(self)
         return self
 
     def _repr_html_inner(self) -> str:

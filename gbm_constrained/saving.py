@@ -20,7 +20,7 @@ import pandas as pd
 
 import gbm_constrained
 from gbm_constrained.checks import untouched_random_state
-from gbm_constrained.estimator import FITTED_ATTRIBUTES
+from gbm_constrained.conclusion import FITTED_ATTRIBUTES
 from gbm_constrained.options import check_constraints
 from gbm_constrained.serialization import dumps, loads
 

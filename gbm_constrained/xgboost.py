@@ -26,6 +26,7 @@ from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
+from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit
@@ -327,8 +328,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 xgb_model=observer.resuming.forest(xgb_model),
             )
             self._forget()
-            self._finish(fit, observer, base_margin)
-        fit.complain()
+            conclusion = self._conclude(fit, observer, base_margin)
+        conclusion.complain()
         return self
 
     def _progress(self, verbose: Any, eval_set: Any) -> Progress | None:
@@ -340,7 +341,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
     def _forget(self) -> None:
         """Forget an earlier fit, and what the file of a model that was continued knows of it."""
-        ConstrainedFit.forget(self)
+        forget(self)
         self.get_booster().set_attr(**{saving.NAME: None})
 
     def save_model(self, fname: Any) -> None:
@@ -552,7 +553,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
 
     # Not public in XGBoost, and the only way to its cached margins of the training and evaluation
-    # rows. If it stops being called, no matrix is seen and _finish says so.
+    # rows. If it stops being called, no matrix is seen and _conclude says so.
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
         if "_sets" in self.__dict__:
@@ -577,7 +578,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    def _finish(self, fit: ConstrainedFit, observer: Observer, base_margin: Any) -> None:
+    def _conclude(self, fit: ConstrainedFit, observer: Observer, base_margin: Any) -> Conclusion:
         matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
@@ -600,9 +601,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             margin = None
         score_after = functools.partial(self._score_after, fit)
         trained = _Trained(self, fit, matrices, grown_before, base_margin, score_after)
-        prefixes = fit.conclude(self, trained, end - grown_before, margin)
+        conclusion = Conclusion(fit)
+        prefixes = conclusion.conclude(self, trained, end - grown_before, margin)
         if prefixes is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
+        return conclusion
 
     def _score_after(self, fit: ConstrainedFit, rounds: int) -> float | None:
         """Give what early stopping judged the model by after some rounds, while it is driven."""
@@ -697,7 +700,7 @@ def _check_complete(fname: Any) -> None:
 
 
 class _Trained:
-    """The booster of a finished fit; see :class:`gbm_constrained.estimator.Trained`.
+    """The booster of a finished fit; see :class:`gbm_constrained.conclusion.Trained`.
 
     Parameters
     ----------

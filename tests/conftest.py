@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gbm_constrained.conclusion import Conclusion
 from gbm_constrained.datasets import load_adult, load_dry_bean
-from gbm_constrained.estimator import ConstrainedFit
 
 
 @pytest.fixture(scope="session")
@@ -44,14 +44,14 @@ def several():
 
 
 @pytest.fixture
-def fits(monkeypatch):
-    """Inner state of each constrained fit."""
+def conclusions(monkeypatch):
+    """What each constrained fit came to."""
     seen = []
-    describe = ConstrainedFit.describe
+    describe = Conclusion.describe
 
     def keep(self, estimator):
         seen.append(self)
         describe(self, estimator)
 
-    monkeypatch.setattr(ConstrainedFit, "describe", keep)
+    monkeypatch.setattr(Conclusion, "describe", keep)
     return seen

@@ -148,14 +148,15 @@ def test_the_share_is_as_near_as_scores_allow(scores, seed, share):
     ids=["crossfit", "holdout", "prefix"],
 )
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, fits):
+def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusions):
     """By hand: its own false alarms, and those of the boosters on their rows and on others."""
     rng = np.random.default_rng(0)
     X, y, _ = drawn(rng, 1500)
     weight = rng.random(y.size) + 0.5 if weighted else None
     model = make(library, [fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
-    (fit,) = fits
-    scouts, choice = fit.scouts, fit.choice
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
+    scouts = fit.scouts
     rounds, shift = choice.rounds, choice.shift[0]
     assert shift != 0.0
     mass = np.where(y == 0, 1.0 if weight is None else weight, 0.0)
@@ -180,36 +181,36 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, fits):
 
 
 @BOTH
-def test_other_thresholds_stay_where_they_were_chosen(library, fits):
+def test_other_thresholds_stay_where_they_were_chosen(library, conclusions):
     X, y, group = drawn(np.random.default_rng(1), 1200)
     groups = pd.DataFrame({"g": group})
     for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
         model = make(library, rules, measure_on="crossfit").fit(X, y, sensitive_features=groups)
-        np.testing.assert_array_equal(model.shift_, fits[-1].choice.shift)
+        np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
         assert model.shift_.any()
 
 
 @BOTH
-def test_a_threshold_that_selects_all_says_nothing(library, fits):
+def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     """The lowest of all scores may be that of a positive."""
     X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
     model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
-    scouts, choice = fits[-1].scouts, fits[-1].choice
+    scouts, choice = conclusions[-1].fit.scouts, conclusions[-1].choice
     assert (scouts.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
     assert choice.shift.any()
     np.testing.assert_array_equal(model.shift_, choice.shift)
 
 
 @BOTH
-def test_certificates_are_of_the_threshold_that_was_tested(library, fits):
+def test_certificates_are_of_the_threshold_that_was_tested(library, conclusions):
     X, y, _ = drawn(np.random.default_rng(2), 3000)
     for guarantee in ("expected", "high_probability"):
         model = make(library, [fnr() <= 0.2], guarantee=guarantee).fit(X, y)
-        np.testing.assert_array_equal(model.shift_, fits[-1].choice.shift)
+        np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
 
 
 @BOTH
-def test_rows_of_data_sets_are_not_gone_by(library, fits):
+def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     """Egregious examples are in no objective: how many of them are selected says nothing."""
     rng = np.random.default_rng(3)
     X, y, _ = drawn(rng, 1200)
@@ -217,14 +218,15 @@ def test_rows_of_data_sets_are_not_gone_by(library, fits):
     rule = recall(on=dataset("egregious")) >= 0.95
     model = make(library, [rule], measure_on="crossfit")
     model.fit(X, y, datasets={"egregious": extra})
-    (fit,) = fits
-    inside = rows_to_match(fit._trained, fit._cells)
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
+    inside = rows_to_match(fit.driven, fit.cells)
     np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
-    assert model.shift_[0] != fit.choice.shift[0]
+    assert model.shift_[0] != choice.shift[0]
 
 
 @BOTH
-def test_misses_hold_in_the_population_at_fewer_false_alarms(library, fits):
+def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusions):
     """On rows that no model saw: the rule with less room, and the false alarms that it cost."""
     fresh, truth, _ = drawn(np.random.default_rng(99), 40_000)
     missed, alarms, alarms_before = [], [], []
@@ -234,7 +236,7 @@ def test_misses_hold_in_the_population_at_fewer_false_alarms(library, fits):
         margin = margins_of(model, fresh)
         missed.append(np.mean(margin[truth == 1] <= 0))
         alarms.append(np.mean(margin[truth == 0] > 0))
-        before = margin - model.shift_[0] + fits[-1].choice.shift[0]
+        before = margin - model.shift_[0] + conclusions[-1].choice.shift[0]
         alarms_before.append(np.mean(before[truth == 0] > 0))
     # 450 positives in each fit: 0.014 for each, 0.007 for their mean.
     assert 0.07 < np.mean(missed) < 0.12

@@ -271,11 +271,11 @@ def test_resumed_is_the_uninterrupted_model(library, case, rows, path, interrupt
         assert not os.listdir(path.parent)
 
 
-def test_sums_that_depend_on_the_path_are_restored(rows, fits):
+def test_sums_that_depend_on_the_path_are_restored(rows, conclusions):
     """Of several views, only decisions that change are moved: rounding remembers the others."""
     model, data, more = make("lightgbm", "several views, weights", rows)
     model.fit(*data, **more)
-    held = fits[0].evaluation_sets[0]
+    held = conclusions[0].fit.evaluation_sets[0]
     margins = np.random.default_rng(0).normal(size=(6, 300))
 
     def decisions(rows, margins):

@@ -56,7 +56,7 @@ def fit_at(library, data, rules, measure_on, **given):
 
 @BOTH
 @WHERE
-def test_callbacks_see_the_iterations_of_every_booster(library, measure_on, binary, fits):
+def test_callbacks_see_the_iterations_of_every_booster(library, measure_on, binary, conclusions):
     states = []
     rules = [fnr() <= 0.1, fpr() <= 0.2]
     model = fit_at(library, binary, rules, measure_on, constraint_callbacks=[states.append])
@@ -78,7 +78,7 @@ def test_callbacks_see_the_iterations_of_every_booster(library, measure_on, bina
     seconds = [s.seconds for s in states]
     assert seconds == sorted(seconds)
     # What was seen last of the multipliers is what the model has, and the values are the history.
-    (fit,) = fits
+    (fit,) = (found.fit for found in conclusions)
     path = [r.multipliers for r in fit.solver.history]
     followed = measuring or training[: len(path)]
     for state, multipliers in zip(followed, path, strict=True):

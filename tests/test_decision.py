@@ -293,12 +293,12 @@ def test_a_threshold_beside_the_model_travels_with_it(library, kind, table):
 
 
 @BOTH
-def test_the_threshold_is_the_best_on_pooled_scores(library, table, fits):
+def test_the_threshold_is_the_best_on_pooled_scores(library, table, conclusions):
     """By trying all: the least error of those that miss no more than allowed."""
     X, y = table[0], table[1]["binary"]
     make(library, RULES["binary"]).fit(X, y)
-    choice = fits[0].choice
-    pooled = fits[0].scouts.held_margin(choice.rounds).astype(float)
+    choice = conclusions[0].choice
+    pooled = conclusions[0].fit.scouts.held_margin(choice.rounds).astype(float)
     values = np.unique(pooled)
     cuts = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
     table_of = pooled[None] > cuts[:, None]
@@ -340,12 +340,13 @@ def test_early_stopping_and_the_shift(library, kind, table):
 
 
 @BOTH
-def test_best_is_a_prefix_by_unseen_rows(library, table, fits):
+def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     """Of a few prefixes, each with its best threshold, that of least error; cut and shifted."""
     X, y = table[0], table[1]["binary"]
     options = {"n_estimators": 60, "learning_rate": 0.8}
     model = make(library, RULES["binary"], iterate="best", **options).fit(X, y)
-    (fit,) = fits
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
     looked_at = prefixes(60, 2)
     assert looked_at[-1] == 60
     assert len(looked_at) <= PREFIXES
@@ -356,7 +357,7 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, fits):
     errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
-    np.testing.assert_array_equal(fit.choice.shift, found[best].value)
+    np.testing.assert_array_equal(choice.shift, found[best].value)
     booster = model.get_booster() if library == "xgboost" else model.booster_
     grown = booster.num_boosted_rounds() if library == "xgboost" else booster.current_iteration()
     assert grown == best == model.history_["rounds"].iloc[-1]
@@ -431,20 +432,20 @@ def test_the_threshold_aims_inside_where_that_costs_little():
 
 
 @BOTH
-def test_multipliers_and_threshold_aim_alike(library, table, fits):
+def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     X, y, sex = table[0], table[1]["binary"], table[2]
     rules = [gap(selection_rate(), by="sex") <= 0.1]
     model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     compiled, cells = fit.unseen.compiled, fit.unseen.cells
     records = fit.measurement.solver.history
     np.testing.assert_array_equal(records[0].bounds, 0.1)
     for before, record in itertools.pairwise(records):
         np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
     assert (records[-1].bounds < 0.1).all()
-    pooled = fit.scouts.held_margin(fit.choice.rounds)
+    pooled = fit.scouts.held_margin(choice.rounds)
     selected = [(pooled[sex == s] + model.shift_[0] > 0).mean() for s in (0, 1)]
-    assert abs(selected[0] - selected[1]) <= fit.choice.bounds[0] <= 0.1
+    assert abs(selected[0] - selected[1]) <= choice.bounds[0] <= 0.1
     # The threshold aims inside unless that costs two points of errors more.
     start = fit.unseen.decisions(pooled)
     at = functionals_of(compiled, CellCounts.of(cells, start))
@@ -452,7 +453,7 @@ def test_multipliers_and_threshold_aim_alike(library, table, fits):
     asked = best_shift(pooled, cells, compiled)
     is_cheap = inside.feasible and inside.error <= asked.error + COSTLY
     np.testing.assert_array_equal(model.shift_, (inside if is_cheap else asked).value)
-    assert (fit.choice.bounds[0] < 0.1) == is_cheap
+    assert (choice.bounds[0] < 0.1) == is_cheap
     assert model.constraint_report_.bound[0] == 0.1
 
 
@@ -486,23 +487,21 @@ def test_training_rows_have_no_interval(library, table):
 
 @BOTH
 @pytest.mark.parametrize("weighted", [False, True])
-def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, fits):
+def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, conclusions):
     """Each fold by the threshold that the others choose; intervals are of these decisions."""
     X, y, sex = table[0], table[1]["binary"], table[2]
     weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
     rules = [fnr() <= 0.1, gap(selection_rate(), by="sex") <= 0.3]
     model = make(library, rules)
     model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
-    fit = fits[0]
-    rounds = fit.choice.rounds
+    fit, choice = conclusions[0].fit, conclusions[0].choice
+    rounds = choice.rounds
     pooled = fit.scouts.held_margin(rounds)
     decisions = np.zeros(y.size, dtype=np.intp)
     shifts = []
     for fold in fit.scouts.folds:
         cells = fit.unseen.cells.take(fold.training)
-        found = best_shift(
-            pooled[fold.training], cells, fit.unseen.compiled, bounds=fit.choice.bounds
-        )
+        found = best_shift(pooled[fold.training], cells, fit.unseen.compiled, bounds=choice.bounds)
         decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
         shifts.append(found.value[0])
     assert np.ptp(shifts) > 0
@@ -545,7 +544,9 @@ def test_a_mean_loss_has_a_value_and_no_interval(library, table):
 @KINDS
 @pytest.mark.parametrize("probabilities", ["shifted", "calibrated"])
 @pytest.mark.filterwarnings("ignore::gbm_constrained.FragileConstraintsWarning")
-def test_mean_losses_are_those_of_the_probabilities(library, kind, probabilities, table, fits):
+def test_mean_losses_are_those_of_the_probabilities(
+    library, kind, probabilities, table, conclusions
+):
     """On all rows alike: training rows, evaluation sets that report or moved something, folds."""
     X, y = table[0], table[1][kind]
     rules = [*DEMANDING[kind], log_loss() <= 0.8]
@@ -567,7 +568,7 @@ def test_mean_losses_are_those_of_the_probabilities(library, kind, probabilities
         assert last[f"held_out[{rules[1]}]"] == report.held_out
         assert last["objective"] == pytest.approx(of_train, abs=1e-6)
     model = make(library, rules, probabilities=probabilities).fit(X, y)
-    margin = fits[-1].scouts.held_margin(fits[-1].choice.rounds)
+    margin = conclusions[-1].fit.scouts.held_margin(conclusions[-1].choice.rounds)
     if probabilities == "shifted":
         margin = margin + (model.shift_ if kind == "several" else model.shift_[0])
     scores = margin if kind == "several" else np.column_stack([np.zeros(y.size), margin])
@@ -632,13 +633,13 @@ def test_names_of_classes_do_not_matter(table):
 
 @BOTH
 @pytest.mark.parametrize("rules", [1, 2])
-def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, fits):
+def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclusions):
     """Of n positive rows that are set aside, b (n + 1) - 1 are missed at most."""
     X, y = table[0], table[1]["binary"]
     for bound in (0.05, 0.1, 0.2, 0.6):
         own = [fnr() <= bound, fpr() <= 0.99][:rules]
         model = make(library, own, guarantee="expected").fit(X, y)
-        fit = fits.pop()
+        fit = conclusions.pop().fit
         positive = fit.certified[y[fit.certified] == 1]
         missed = (model.predict(X[positive]) == 0).sum()
         assert missed <= bound * (positive.size + 1) - 1
@@ -655,12 +656,12 @@ def certified(library, rules, table, kind="binary", **options):
 
 @BOTH
 @KINDS
-def test_certification_rows_are_in_no_booster(library, kind, table, fits):
+def test_certification_rows_are_in_no_booster(library, kind, table, conclusions):
     """Other features in those rows change the shift, and no tree."""
     X, y = table[0], table[1][kind]
     rule = [fnr() <= 0.2] if kind == "binary" else [class_error(2) <= 0.4]
     model = certified(library, rule, table, kind, probabilities="calibrated")
-    fit = fits[0]
+    fit = conclusions[0].fit
     rows, kept = fit.certified, fit.kept
     np.testing.assert_array_equal(np.sort(np.concatenate([rows, kept])), np.arange(y.size))
     assert abs(rows.size - 0.35 * y.size) <= 1
@@ -670,7 +671,7 @@ def test_certification_rows_are_in_no_booster(library, kind, table, fits):
     other = X.copy()
     other[rows] = np.random.default_rng(9).normal(size=(rows.size, 5))
     moved = certified(library, rule, (other, table[1]), kind, probabilities="calibrated")
-    np.testing.assert_array_equal(fits[1].certified, rows)
+    np.testing.assert_array_equal(conclusions[1].fit.certified, rows)
     if library == "xgboost":
         assert moved.get_booster().get_dump() == model.get_booster().get_dump()
     else:
@@ -682,22 +683,24 @@ def test_certification_rows_are_in_no_booster(library, kind, table, fits):
 @BOTH
 @pytest.mark.parametrize("rate", [fnr, fpr])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_one_rate_of_one_class_has_the_umbrella_threshold(library, rate, weighted, table, fits):
+def test_one_rate_of_one_class_has_the_umbrella_threshold(
+    library, rate, weighted, table, conclusions
+):
     """Weights that are equal change nothing."""
     X, y = table[0], table[1]["binary"]
     weight = {"sample_weight": np.full(y.size, 2.0)} if weighted else {}
     target, sign, bound = (1, -1.0, 0.2) if rate is fnr else (0, 1.0, 0.05)
     model = certified(library, [rate() <= bound], table, probabilities="calibrated", **weight)
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     own = fit.certified[y[fit.certified] == target]
-    wrong = sign * margins_of(model, X[own], fit.choice.rounds).astype(float)
+    wrong = sign * margins_of(model, X[own], choice.rounds).astype(float)
     threshold = umbrella_threshold(wrong, bound, 0.05)
     decisions = model.predict(X[own])
     np.testing.assert_array_equal(decisions != target, wrong > threshold)
     k = (decisions != target).sum()
-    assert fit.choice.p_value == pytest.approx(stats.binom.cdf(k, own.size, bound), rel=1e-6)
+    assert choice.p_value == pytest.approx(stats.binom.cdf(k, own.size, bound), rel=1e-6)
     bolder = (wrong >= threshold).sum()  # one row more, and those of the same score
-    assert fit.choice.p_value <= 0.05 < stats.binom.cdf(bolder, own.size, bound)
+    assert choice.p_value <= 0.05 < stats.binom.cdf(bolder, own.size, bound)
     report = model.constraint_report_.loc[0]
     assert report.held_out == pytest.approx(k / own.size)
     np.testing.assert_allclose([report.low, report.high], clopper_pearson(k, own.size), atol=1e-9)
@@ -705,30 +708,30 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(library, rate, weighte
 
 @BOTH
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-def test_a_threshold_that_is_safe_stays(library, guarantee, table, fits):
+def test_a_threshold_that_is_safe_stays(library, guarantee, table, conclusions):
     """A bound that the library's own model is far inside of: nothing is moved out to it."""
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fpr() <= 0.6], table, guarantee=guarantee)
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     assert not model.shift_.any()
     assert model.constraint_report_.held_out[0] < 0.4
     assert model.feasibility_.status == "feasible"
-    assert guarantee == "expected" or fit.choice.p_value <= 0.05
+    assert guarantee == "expected" or choice.p_value <= 0.05
     own = make(library, []).fit(X[fit.kept], y[fit.kept])
     np.testing.assert_array_equal(model.predict(X), own.predict(X))
 
 
 @BOTH
 @pytest.mark.parametrize("bound", [0.25, 0.35, 0.6])
-def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, fits):
+def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conclusions):
     """A rule that moved the multipliers, and is certified with room: errors choose the rest."""
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fnr() <= bound], table, delta=0.5, probabilities="calibrated")
-    fit = fits[0]
-    scores = fit.scouts.held_margin(fit.choice.rounds)
+    fit, choice = conclusions[0].fit, conclusions[0].choice
+    scores = fit.scouts.held_margin(choice.rounds)
     labels = y[fit.kept]
     own = fit.certified[y[fit.certified] == 1]
-    wrong = -margins_of(model, X[own], fit.choice.rounds).astype(float)
+    wrong = -margins_of(model, X[own], choice.rounds).astype(float)
     smallest = umbrella_threshold(wrong, bound, 0.5)
     limit = -0.5 * (smallest + wrong[wrong > smallest].min())
     found = ((scores > -model.shift_[0]) != labels).mean()
@@ -743,34 +746,34 @@ def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, fits
 
 
 @BOTH
-def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, fits):
+def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, conclusions):
     """It is the rate of the other decisions that must be small: 0.6 at most of the negatives."""
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fpr() >= 0.4], table, probabilities="calibrated")
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     own = fit.certified[y[fit.certified] == 0]
-    spared = -margins_of(model, X[own], fit.choice.rounds).astype(float)
+    spared = -margins_of(model, X[own], choice.rounds).astype(float)
     decisions = model.predict(X[own])
     threshold = umbrella_threshold(spared, 0.6, 0.05)
     np.testing.assert_array_equal(decisions == 0, spared > threshold)
     p = stats.binom.cdf((decisions == 0).sum(), own.size, 0.6)
-    assert fit.choice.p_value == pytest.approx(p, rel=1e-6)
+    assert choice.p_value == pytest.approx(p, rel=1e-6)
     assert p <= 0.05 < stats.binom.cdf((spared >= threshold).sum(), own.size, 0.6)
 
 
 @BOTH
-def test_several_rates_are_tested_together(library, table, fits):
+def test_several_rates_are_tested_together(library, table, conclusions):
     """The p-value is the largest of the binomial tails, by hand, and below delta."""
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fnr() <= 0.4, fpr() <= 0.6], table, delta=0.1)
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
     tails = [
         stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
         for c, bound in ((1, 0.4), (0, 0.6))
     ]
-    assert fit.choice.p_value == pytest.approx(max(tails), rel=1e-6)
-    assert fit.choice.p_value <= 0.1
+    assert choice.p_value == pytest.approx(max(tails), rel=1e-6)
+    assert choice.p_value <= 0.1
     report = model.constraint_report_
     rates = [(decisions != c)[labels == c].mean() for c in (1, 0)]
     np.testing.assert_allclose(report.held_out, rates, atol=1e-12)
@@ -778,34 +781,34 @@ def test_several_rates_are_tested_together(library, table, fits):
 
 
 @BOTH
-def test_certificates_with_unequal_weights_are_valid(library, table, fits):
+def test_certificates_with_unequal_weights_are_valid(library, table, conclusions):
     """Hoeffding's inequality for a weighted mean of misses, by hand."""
     X, y = table[0], table[1]["binary"]
     weight = np.random.default_rng(2).uniform(0.5, 1.5, y.size)
     model = certified(library, [fnr() <= 0.4], table, sample_weight=weight)
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     own = fit.certified[y[fit.certified] == 1]
     w = weight[own]
     missed = np.average(model.predict(X[own]) == 0, weights=w)
     effective = w.sum() ** 2 / (w**2).sum()
     p = np.exp(-2 * effective * (0.4 - missed) ** 2)
     assert missed < 0.4
-    assert fit.choice.p_value <= 0.05
-    assert fit.choice.p_value == pytest.approx(p, rel=1e-6)
+    assert choice.p_value <= 0.05
+    assert choice.p_value == pytest.approx(p, rel=1e-6)
 
 
 @BOTH
-def test_certificates_of_several_classes(library, table, fits):
+def test_certificates_of_several_classes(library, table, conclusions):
     X, y = table[0], table[1]["several"]
     model = certified(library, [class_error(2) <= 0.5, class_error(0) <= 0.6], table, "several")
-    fit = fits[0]
+    fit, choice = conclusions[0].fit, conclusions[0].choice
     decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
     tails = [
         stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
         for c, bound in ((2, 0.5), (0, 0.6))
     ]
-    assert fit.choice.p_value == pytest.approx(max(tails), rel=1e-6)
-    assert fit.choice.p_value <= 0.05
+    assert choice.p_value == pytest.approx(max(tails), rel=1e-6)
+    assert choice.p_value <= 0.05
 
 
 @BOTH
@@ -880,7 +883,7 @@ def test_training_rows_guarantee_nothing(library, guarantee, table):
 
 
 @BOTH
-def test_a_guarantee_on_a_watched_evaluation_set(library, table, fits):
+def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
     """Certification rows are still apart from both."""
     X, y = table[0], table[1]["binary"]
     model = make(
@@ -891,7 +894,7 @@ def test_a_guarantee_on_a_watched_evaluation_set(library, table, fits):
         calibration_fraction=0.35,
     )
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
-    fit = fits[0]
+    fit = conclusions[0].fit
     assert fit.scouts is None
     assert fit.solver.lagrangian.n_samples == fit.kept.size
     assert model.constraint_report_["rows"][0] == "certification"
@@ -927,12 +930,12 @@ def test_nothing_is_certified_behind_a_failure(monkeypatch):
 
 
 @BOTH
-def test_rows_of_further_data_sets_are_certified_as_well(library, table, fits):
+def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     rules = [fpr() <= 0.5, selection_rate(on=dataset("more")) <= 0.7]
     options = {"guarantee": "high_probability", "calibration_fraction": 0.35}
     model = make(library, rules, **options).fit(X, y, datasets={"more": X[:200] + 0.1})
-    fit = fits[0]
+    fit = conclusions[0].fit
     own = fit.certified[fit.certified >= y.size] - y.size
     assert abs(own.size - 70) <= 1
     rate = np.mean(model.predict(X[own] + 0.1))

@@ -26,7 +26,7 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
-from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.conclusion import Conclusion
 from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
 
 # --- the choice by itself -----------------------------------------------------------------------
@@ -452,13 +452,13 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
     watched = measured == "watched"
     given = {"eval_set": given["eval_set"]} if watched else {}
     fits = []
-    conclude = ConstrainedFit.conclude
+    conclude = Conclusion.conclude
 
     def remember(self, *arguments):
-        fits.append(self)
+        fits.append(self.fit)
         return conclude(self, *arguments)
 
-    monkeypatch.setattr(ConstrainedFit, "conclude", remember)
+    monkeypatch.setattr(Conclusion, "conclude", remember)
     options = {"n_estimators": n, "rounds_per_iteration": 3, "learning_rate": 0.09}
     options["measure_on"] = "holdout" if watched else measured
     lengths = sorted({3, 6, n})

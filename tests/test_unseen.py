@@ -125,12 +125,12 @@ def test_groups_are_not_split():
 
 
 @BOTH
-def test_fewer_rows_than_folds(library, fits):
+def test_fewer_rows_than_folds(library, conclusions):
     """Each row is a fold then."""
     X = np.arange(12.0).reshape(6, 2)
     y = np.array([0, 1, 0, 1, 1, 0])
     make(library, [fnr() <= 0.5], n_folds=10, n_estimators=2).fit(X, y)
-    assert [fold.held.size for fold in fits[0].scouts.folds] == [1] * 6
+    assert [fold.held.size for fold in conclusions[0].fit.scouts.folds] == [1] * 6
 
 
 def test_cells_smaller_than_the_number_of_parts():
@@ -142,12 +142,14 @@ def test_cells_smaller_than_the_number_of_parts():
 
 
 @BOTH
-def test_no_seed_is_seed_zero(library, table, fits):
+def test_no_seed_is_seed_zero(library, table, conclusions):
     X, y = table
     seeds = [None, 0, np.random.RandomState(0), 1]
     for seed in seeds:
         make(library, RULES["binary"], random_state=seed, n_estimators=2).fit(X, y["binary"])
-    held = [[fold.held for fold in fit.scouts.folds] for fit in fits]
+    held = [
+        [fold.held for fold in fit.scouts.folds] for fit in (found.fit for found in conclusions)
+    ]
     for other in held[1:3]:
         for one, two in zip(held[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
@@ -158,12 +160,12 @@ def test_no_seed_is_seed_zero(library, table, fits):
 
 @BOTH
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-def test_groups_of_a_fit(library, measure_on, table, fits):
+def test_groups_of_a_fit(library, measure_on, table, conclusions):
     X, y = table
     groups = np.array([f"patient {i}" for i in np.arange(600) // 5])
     model = make(library, RULES["binary"], measure_on=measure_on, n_estimators=3)
     model.fit(X, y["binary"], groups=groups)
-    folds = fits[0].scouts.folds
+    folds = conclusions[0].fit.scouts.folds
     assert len(folds) == (4 if measure_on == "crossfit" else 1)
     for fold in folds:
         assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
@@ -219,7 +221,7 @@ NAMES = ["numpy", "categories", "missing", "sparse", "weights", "start"]
         ("lightgbm", "subsample"),  # XGBoost's boosters take turns at one source of randomness
     ],
 )
-def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, fits):
+def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, conclusions):
     """Without multipliers: to rounding, after each number of rounds, pooled by row."""
     X, y = table[0], table[1][kind]
     n_classes = y.max() + 1
@@ -234,7 +236,7 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, fi
     make(library, [error_rate() <= 1.0], measure_on="crossfit", n_folds=3, **options).fit(
         X, y, **own
     )
-    (fit,) = fits
+    (fit,) = (found.fit for found in conclusions)
     assert not any(multipliers.any() for multipliers in fit.measurement.schedule)
     parent = PARENTS[library](n_estimators=ROUNDS, **OPTIONS[library], **options)
     begin = start
@@ -265,14 +267,14 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, fi
 
 
 @BOTH
-def test_boosters_on_parts_have_the_same_bins(library, fits):
+def test_boosters_on_parts_have_the_same_bins(library, conclusions):
     """Of features of many values: 8 bins are cut 7 times, and 4 boosters have the same cuts."""
     X = np.random.default_rng(0).normal(size=(600, 4))
     y = (X[:, 0] + X[:, 1] * X[:, 2] > 0.3).astype(int)
     options = {"max_bin": 8, "n_estimators": 12, "n_folds": 4}
     make(library, [error_rate() <= 1.0], measure_on="crossfit", **options).fit(X, y)
     cuts, alone = {}, {}
-    for i, member in enumerate(fits[0].scouts.members):
+    for i, member in enumerate(conclusions[0].fit.scouts.members):
         trees = member.booster.trees_to_dataframe()
         if library == "xgboost":
             feature, cut = trees["Feature"].replace("Leaf", None), trees["Split"]
@@ -286,12 +288,12 @@ def test_boosters_on_parts_have_the_same_bins(library, fits):
 
 
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-def test_rounds_that_grow_no_tree(measure_on, table, fits):
+def test_rounds_that_grow_no_tree(measure_on, table, conclusions):
     """LightGBM keeps none where no split pays: prefixes are those of the rounds asked for."""
     X, y = table[0], table[1]["binary"]
     options = {"min_split_gain": 6.0, "n_estimators": 40, "learning_rate": 0.5}
     make("lightgbm", [fnr() <= 0.1], measure_on=measure_on, **options).fit(X, y)
-    (fit,) = fits
+    (fit,) = (found.fit for found in conclusions)
     grown = [member.booster.current_iteration() for member in fit.scouts.members]
     assert min(grown) < 38, "every round grew a tree, so that nothing is proved"
     for record in fit.measurement.solver.history[1:]:
@@ -316,13 +318,14 @@ def scored(library, member, X, rounds):
 @BOTH
 @KINDS
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, table, fits):
+def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, table, conclusions):
     """Each booster's own predictions on its held rows, counted with weights; history has them."""
     X, y = table[0], table[1][kind]
     weight = np.random.default_rng(3).exponential(size=y.size)
     model = make(library, RULES[kind], measure_on=measure_on, probabilities="calibrated")
     model.fit(X, y, sample_weight=weight)
-    (fit,) = fits
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
     folds = fit.scouts.folds
     rows = np.sort(np.concatenate([fold.held for fold in folds]))
     assert rows.size == (600 if measure_on == "crossfit" else 150)
@@ -342,7 +345,7 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
         history = model.history_.set_index("rounds")
         # Weighted sums are taken in the library's precision.
         assert record.functionals[0] == pytest.approx(rate, abs=1e-7)
-        if record.rounds < fit.choice.rounds:  # the row of the returned model has its shift
+        if record.rounds < choice.rounds:  # the row of the returned model has its shift
             assert history.loc[record.rounds, name] == pytest.approx(rate, abs=1e-7)
     assert model.constraint_report_["rows"][0] == (
         "out of fold" if measure_on == "crossfit" else "holdout"
@@ -351,12 +354,12 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
 
 @BOTH
 @KINDS
-def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch):
+def test_the_model_follows_the_schedule(library, kind, table, conclusions, monkeypatch):
     """It is the fit on all rows whose multipliers are given, measured nowhere."""
     X, y = table[0], table[1][kind]
     model = make(library, RULES[kind], measure_on="crossfit", probabilities="calibrated")
     model.fit(X, y)
-    schedule = [np.array(m) for m in fits[0].measurement.schedule]
+    schedule = [np.array(m) for m in conclusions[0].fit.measurement.schedule]
     assert len(schedule) == 5
     assert schedule[-1].any()
 
@@ -366,9 +369,9 @@ def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch)
 
     monkeypatch.setattr(ConstrainedFit, "measured_on", given)
     same = make(library, RULES[kind]).fit(X, y)
-    rounds = fits[0].choice.rounds  # of the prefix that is returned
+    rounds = conclusions[0].choice.rounds  # of the prefix that is returned
     np.testing.assert_array_equal(margins_of(model, X), margins_of(same, X, rounds))
-    for fit in fits:
+    for fit in (found.fit for found in conclusions):
         np.testing.assert_array_equal([r.multipliers for r in fit.solver.history], schedule)
     for name in ("value", "multiplier"):
         column = f"{name}[{RULES[kind][0]}]"
@@ -378,7 +381,9 @@ def test_the_model_follows_the_schedule(library, kind, table, fits, monkeypatch)
 
 @BOTH
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-def test_optimism_is_what_boosters_lose_and_more_rows_leave(library, measure_on, table, fits):
+def test_optimism_is_what_boosters_lose_and_more_rows_leave(
+    library, measure_on, table, conclusions
+):
     """Gaps of error rates out of fold, less the mean of those that each booster grows on."""
     X, y = table[0], table[1]["binary"]
     group = np.random.default_rng(2).integers(0, 2, y.size)
@@ -396,7 +401,7 @@ def test_optimism_is_what_boosters_lose_and_more_rows_leave(library, measure_on,
     rules = [gap(error_rate(), by="g") <= 0.01]
     model = make(library, rules, measure_on=measure_on)
     model.fit(X, y, sensitive_features={"g": group})
-    scouts = fits[0].scouts
+    scouts = conclusions[0].fit.scouts
     rows = scouts.measurement.rows
     history = scouts.measurement.solver.history
     for k in range(1, len(history)):
@@ -476,16 +481,16 @@ def test_gaps_of_error_rates_hold_in_the_population(library):
 
 
 @pytest.mark.parametrize(("n", "corrected"), [(2000, [False] * 3), (12_000, [True, True, False])])
-def test_rates_that_few_rows_tell_correct_nothing(n, corrected, fits):
+def test_rates_that_few_rows_tell_correct_nothing(n, corrected, conclusions):
     """Of those that reward all errors, which two of the rows do."""
     X, y, group = population(np.random.default_rng(0), n)
     rules = [gap(error_rate(), by="g") <= 0.02, fpr() <= 0.4]
     make("lightgbm", rules, measure_on="crossfit").fit(X, y, sensitive_features={"g": group})
-    assert fits[0].solver.corrected.tolist() == corrected
+    assert conclusions[0].fit.solver.corrected.tolist() == corrected
 
 
 @BOTH
-def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, fits):
+def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, conclusions):
     """With a rate that falls to nothing, later rounds of the boosters on parts add nothing."""
     X, y = table[0], table[1]["binary"]
     rates = [0.3] * 4 + [1e-12] * 5
@@ -495,7 +500,7 @@ def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, fits
         model.fit(X, y)
     else:
         model.fit(X, y, callbacks=[lgb.reset_parameter(learning_rate=rates)])
-    scouts = fits[0].scouts
+    scouts = conclusions[0].fit.scouts
     # XGBoost's scheduler sets the rate after a round, for the next one.
     assert abs(scouts.held_margin(4) - scouts.held_margin(2)).max() > 0.05
     np.testing.assert_allclose(scouts.held_margin(ROUNDS), scouts.held_margin(5), atol=1e-6)
@@ -528,14 +533,14 @@ def test_holdout_is_chosen_where_every_rate_has_plenty_of_rows(sizes, rules, whe
 
 
 @BOTH
-def test_plenty_of_rows_grow_one_booster_more(library, table, fits, monkeypatch):
+def test_plenty_of_rows_grow_one_booster_more(library, table, conclusions, monkeypatch):
     monkeypatch.setattr("gbm_constrained.estimator.PLENTY", 100)
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1]).fit(X, y)
-    assert len(fits[0].scouts.members) == 1
+    assert len(conclusions[0].fit.scouts.members) == 1
     assert model.constraint_report_["rows"][0] == "holdout"
     make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.4).fit(X, y)
-    held = fits[1].scouts.folds[0].held
+    held = conclusions[1].fit.scouts.folds[0].held
     assert abs(held.size - 0.4 * 600) <= 1
     assert abs(y[held].sum() - 0.4 * y.sum()) <= 1
 
@@ -553,13 +558,15 @@ def earlier(library, X, y):
 
 @BOTH
 @pytest.mark.parametrize("case", ["dart", "continued"])
-def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(library, case, table, fits):
+def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(
+    library, case, table, conclusions
+):
     """By default; asked for explicitly it is refused, unless there is an evaluation set."""
     X, y = table[0], table[1]["binary"]
     options = dart(library) if case == "dart" else {}
     begin = earlier(library, X, y) if case == "continued" else {}
     model = make(library, [fnr() <= 0.1], **options).fit(X, y, **begin)
-    assert fits[-1].scouts is None
+    assert conclusions[-1].fit.scouts is None
     report = model.constraint_report_
     assert report[["held_out", "low", "high", "rows"]].isna().all(axis=None)
     assert not model.shift_.any()
@@ -580,7 +587,7 @@ def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(library, cas
 
 @BOTH
 @KINDS
-def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
+def test_an_evaluation_set_is_watched(library, kind, table, conclusions, monkeypatch):
     """The last one; no booster is grown besides, and its rates move the multipliers."""
     X, y = table[0], table[1][kind]
     for module in (xgboost_scouts, lightgbm_scouts):
@@ -592,7 +599,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, fits, monkeypatch):
     rules = {"binary": RULES["binary"], "several": [class_error(2) <= 0.3]}[kind]
     model = make(library, rules, measure_on="holdout", probabilities="calibrated")
     model.fit(X[250:], y[250:], eval_set=sets, **quiet(library))
-    (fit,) = fits
+    (fit,) = (found.fit for found in conclusions)
     assert fit.scouts is None
     records = fit.measurement.solver.history
     assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
@@ -634,7 +641,7 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
 
 @BOTH
 @pytest.mark.parametrize("measure_on", ["train", "holdout"])
-def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, table, fits):
+def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, table, conclusions):
     """In those that are reported, and in those that move the multipliers."""
     X, y = table[0], table[1]["binary"]
     weight = np.random.default_rng(4).exponential(size=200) ** 2
@@ -651,20 +658,20 @@ def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, ta
     assert model.constraint_report_.held_out[0] == pytest.approx(weighted, abs=1e-7)
     assert abs(weighted - plain) > 1e-3
     if measure_on == "holdout":
-        record = fits[0].measurement.solver.history[-1]
+        record = conclusions[0].fit.measurement.solver.history[-1]
         weighted, plain = rates(margins_of(model, X[:200], record.rounds) <= 0)
         assert record.functionals[0] == pytest.approx(weighted, abs=1e-7)
         assert abs(weighted - plain) > 1e-3
 
 
 @BOTH
-def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, fits):
+def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
-    (fold,) = fits[0].scouts.folds
+    (fold,) = conclusions[0].fit.scouts.folds
     assert fold.held.size == 120
-    assert fits[0].unseen.source == "holdout"
+    assert conclusions[0].fit.unseen.source == "holdout"
 
 
 @BOTH
@@ -695,13 +702,15 @@ def test_an_average_is_reported_on_rows_that_were_watched(library, table):
 
 @BOTH
 @pytest.mark.parametrize("weighted", [False, True])
-def test_training_rows_among_the_evaluation_sets_are_no_evidence(library, weighted, table, fits):
+def test_training_rows_among_the_evaluation_sets_are_no_evidence(
+    library, weighted, table, conclusions
+):
     """Nor are they watched; and the sensitive features of the others stay theirs."""
     X, y = table[0], table[1]["binary"]
     weight = {"sample_weight": np.ones(y.size)} if weighted else {}
     model = make(library, [fnr() <= 0.1], measure_on="holdout")
     model.fit(X, y, eval_set=[(X, y)], **weight, **quiet(library))
-    assert fits[0].scouts is not None
+    assert conclusions[0].fit.scouts is not None
     assert model.constraint_report_["rows"].tolist() == ["holdout"]
     s = np.arange(y.size) % 2
     other = X[:300] + 0.0, y[:300]
@@ -777,13 +786,13 @@ def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, 
 
 @pytest.mark.parametrize("share", [0.04, 0.25, 0.4, 0.6, 0.9, 0.97])
 @pytest.mark.parametrize("size", [1, 7])
-def test_the_share_held_out_is_that_of_whole_groups(share, size, table, fits):
+def test_the_share_held_out_is_that_of_whole_groups(share, size, table, conclusions):
     X, y = table[0], table[1]["binary"]
     groups = np.arange(y.size) // size
     make(
         "lightgbm", [fnr() <= 0.3], measure_on="holdout", holdout_fraction=share, n_estimators=2
     ).fit(X, y, groups=groups)
-    (fold,) = fits[0].scouts.folds
+    (fold,) = conclusions[0].fit.scouts.folds
     assert abs(fold.held.size / y.size - share) < 0.02
     assert abs(y[fold.held].mean() - y.mean()) < 0.05
     assert not np.intersect1d(groups[fold.training], groups[fold.held]).size

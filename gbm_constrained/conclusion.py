@@ -1,0 +1,551 @@
+"""What is made of a trained booster: the model that is returned, and what is reported of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
+from gbm_constrained.cells import CellStatistics
+from gbm_constrained.checks import level_of_the_user
+from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.decision import (
+    UNKNOWN,
+    Choice,
+    Outcome,
+    Scores,
+    UnseenRows,
+    certify,
+    choose,
+    expected,
+    hold_in_the_mean,
+    honest_decisions,
+    shifted,
+)
+from gbm_constrained.disagreement import (
+    broken_in_training,
+    of_predictions,
+    optimism_of_boosters,
+    values_by_training,
+)
+from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.feasibility import Feasibility, InfeasibleConstraintsWarning, judge
+from gbm_constrained.losses import Array
+from gbm_constrained.rates import Constraint
+from gbm_constrained.reports import groups_frame, history_frame, rules_frame
+from gbm_constrained.rows import Bool, Codes, Float
+from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.solvers import ABPP
+from gbm_constrained.solvers.abpp import Record
+
+MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
+
+# What a constrained fit leaves on an estimator.
+FITTED_ATTRIBUTES = (
+    "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
+    "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
+)  # fmt: skip
+
+
+class Trained(Protocol):
+    """A booster that the library has trained, as far as its constrained fit looks into it.
+
+    Rounds are those of this fit, without the rounds of a model that was continued.
+    """
+
+    def margin(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+
+    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+        """Scores of an evaluation set, or of rows kept for certificates, after some rounds."""
+
+    def cut(self, rounds: int) -> None:
+        """Keep the first rounds."""
+
+    def shift(self, shift: Float) -> None:
+        """Add to all scores."""
+
+
+def forget(estimator: Any) -> None:
+    """Remove from an estimator what an earlier constrained fit left on it."""
+    for name in FITTED_ATTRIBUTES:
+        estimator.__dict__.pop(name, None)
+
+
+class Conclusion:
+    """What a constrained fit comes to: the model returned, what is known of it, the reports.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, whose booster is trained.
+
+    Attributes
+    ----------
+    choice : Choice or None
+        Prefix and shift, where unseen rows chose them.
+    outcome : Outcome or None
+        What the rules are worth on unseen rows.
+    feasibility : Feasibility or None
+        Whether they can be met.
+    multipliers : ndarray of shape (m,)
+        Those under which the model was trained last.
+    """
+
+    def __init__(self, fit: ConstrainedFit) -> None:
+        self.fit = fit
+        self.choice: Choice | None = None
+        self.outcome: Outcome | None = None
+        self.feasibility: Feasibility | None = None
+        self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
+        self._final: Record
+        self._functionals: Float
+        self.multipliers: Float
+
+    def conclude(
+        self, estimator: Any, trained: Trained, rounds: int, margin: Array | None
+    ) -> pd.DataFrame | None:
+        """Choose what is returned of a trained booster, make it so, and describe it.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Which is given the fitted attributes.
+        trained : Trained
+            Its booster.
+        rounds : int
+            Boosting rounds of the whole ensemble; fewer than were trained after early stopping.
+        margin : ndarray, default=None
+            Scores of the training rows under it, where they are known.
+
+        Returns
+        -------
+        DataFrame or None
+            Prefixes of a randomised classifier: rounds of this fit, and probability.
+        """
+
+        def held_margin(rows: UnseenRows, upto: int) -> Array:
+            if rows is self.fit.unseen and self.fit.scouts is not None:
+                return self.fit.scouts.held_margin(upto)
+            return trained.held_margin(rows, upto)
+
+        choice = self.settle(rounds, held_margin)
+        kept, shift, prefixes = rounds, np.zeros(self.fit.columns), None
+        scored = rounds  # that margin is of
+        if choice is not None:
+            kept, shift = choice.rounds, choice.shift
+            matched = self._matched(shift)
+            if matched is not None:
+                assert self.fit.scouts is not None
+                margin = trained.margin(kept) if margin is None or kept != rounds else margin
+                scored = kept
+                shift = as_bold_as_scouts(
+                    self.fit.scouts, kept, shift, margin, matched, self.fit.rows.weight
+                )
+        elif self.fit.options.iterate in ("best", "randomized") or self._swings(rounds):
+            margin = trained.margin(rounds) if margin is None else margin
+            if self.fit.options.iterate == "randomized":
+                prefixes = self.mixture(margin, rounds, held_margin)
+            else:
+                kept = self.prefix_rounds(margin, rounds)
+        for held in self.fit.evaluation_sets:
+            reports = held is self.fit.evaluation_sets[-1]
+            if reports or kept not in held.functionals_in or shift.any():
+                self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
+        # Scoring all rows again takes as long as a fifth of a fit.
+        unknown = shift.any() or prefixes is not None or self._may_be_refuted
+        seen = None if unknown else self._seen(kept)
+        if seen is None and (margin is None or kept != scored):
+            margin = trained.margin(kept)
+        if kept != rounds:
+            trained.cut(kept)
+        estimator.shift_ = shift
+        if shift.any() and self.fit.options.probabilities == "calibrated":
+            estimator._threshold = shift
+        elif shift.any():
+            trained.shift(shift)
+        if seen is not None:
+            self._take(seen, seen.functionals)
+        else:
+            assert margin is not None
+            self.finish(self._scores(margin, shift), kept, prefixes)
+        self.describe(estimator)
+        if self.fit.checkpoint is not None:
+            self.fit.checkpoint.finish()
+        return prefixes
+
+    def complain(self) -> None:
+        """Warn or raise where rules cannot be met."""
+        if (self._mixed > MIXED).any():
+            worst = int(self._mixed.argmax())
+            warnings.warn(
+                f"No mixture of this model's prefixes meets all rules: the one returned violates "
+                f"{self.fit.driven.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, or "
+                f"use iterate='last', which moves the threshold as well.",
+                InfeasibleConstraintsWarning,
+                stacklevel=level_of_the_user(),
+            )
+        if self.feasibility is not None:
+            self.feasibility.complain(raises=self.fit.options.on_infeasible == "raise")
+
+    def describe(self, estimator: Any) -> None:
+        """Set the fitted attributes that tell of the constraints."""
+        estimator.constraint_report_ = rules_frame(
+            self.fit.reported, self._functionals, self.multipliers, self.outcome, self._doubted()
+        )
+        estimator.group_report_ = groups_frame(self.fit.reported, self._functionals, self.outcome)
+        estimator.history_ = self._history()
+        estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
+        estimator.feasibility_ = self.feasibility
+        multipliers = pd.Series(self.multipliers, list(self.fit.reported.rows), name="multiplier")
+        estimator.multipliers_ = multipliers.reindex(self.fit.reported.all_rows, fill_value=0.0)
+
+    def settle(self, rounds: int, margins: Callable[[UnseenRows, int], Array]) -> Choice | None:
+        """Choose the prefix and the shift of the model that is returned.
+
+        Parameters
+        ----------
+        rounds : int
+            Boosting rounds of the whole ensemble.
+        margins : callable
+            Scores of unseen rows after some rounds, of boosters that have not seen them.
+
+        Returns
+        -------
+        Choice or None
+            None where nothing was measured on unseen rows, or an average is returned.
+        """
+        unseen, options = self.fit.unseen, self.fit.options
+        if unseen is None or options.iterate in ("ergodic", "randomized"):
+            return None
+        R = options.rounds_per_iteration
+        after = functools.cache(functools.partial(margins, unseen))
+        choice = Choice(rounds, np.zeros(self.fit.columns), np.nan, 0.0)
+        reported, margin = unseen, after(rounds)
+        decisions = unseen.decisions(margin)
+        functionals = unseen.functionals(margin, unseen.counts(decisions))
+        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
+        among = options.iterate == "best"
+        # Errors decide about a threshold only where a rule stands in the way of the model's own.
+        at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
+        if not at_rest or excess.max(initial=0.0) > 0.0:
+            choice = choose(unseen, after, rounds, R, among_prefixes=among)
+            margin = after(choice.rounds)
+            decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
+        scores, bounds = self._scores(margin, choice.shift), None
+        if self.fit.fresh is not None:
+            fresh = functools.cache(functools.partial(margins, self.fit.fresh))
+            given = unseen, after, self.fit.fresh, fresh, choice
+            if options.guarantee == "expected":
+                choice = hold_in_the_mean(*given)
+                bounds = expected(self.fit.fresh.compiled, self.fit.fresh.cells)
+            else:
+                choice = certify(*given, rounds, R, options.delta, among_prefixes=among)
+            reported, scores = self.fit.fresh, self._scores(fresh(choice.rounds), choice.shift)
+            decisions = self.fit.fresh.decisions(scores.deciding)
+        outcome = Outcome.of(reported, scores, decisions)
+        moved = choice.shift.any() or choice.rounds != rounds
+        untouched = self.is_idle and not moved
+        self.feasibility = judge(
+            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds, untouched
+        )
+        self.choice, self.outcome = choice, outcome
+        unseen.functionals_in[choice.rounds] = outcome.functionals
+        return choice
+
+    def finish(self, scores: Scores, rounds: int, prefixes: pd.DataFrame | None = None) -> None:
+        """Take the scores of all rows under the model that is returned.
+
+        Parameters
+        ----------
+        scores : Scores
+            Of the training rows, and of further data sets.
+        rounds : int
+            Boosting rounds in that model; fewer than were trained after early stopping.
+        prefixes : DataFrame, default=None
+            Those of a randomised classifier, whose expected rates are then reported.
+        """
+        statistics = scores.statistics(self.fit.solver.lagrangian)
+        self._take(self._record(statistics, rounds), self.fit.reported.functionals(statistics))
+        if prefixes is None:
+            self._hold_against_training(statistics)
+            return
+        records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
+        self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
+        errors = np.array([records[t].error for t in prefixes["rounds"]])
+        error = float(prefixes["probability"].to_numpy() @ errors)
+        self._final = replace(self._final, functionals=self._functionals, error=error)
+        # Each once, also one that is watched: the mean takes the place of a value it is made of.
+        for held in {*self.fit.evaluation_sets, *([self.fit.unseen] if self.fit.unseen else [])}:
+            held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
+        outcomes = [Outcome.of_mean(held, rounds) for held in self.reporting]
+        if outcomes:
+            self.outcome = outcomes[0].completed_by(outcomes[-1], self.fit.reported)
+
+    def mixture(
+        self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
+    ) -> pd.DataFrame:
+        """Choose the prefixes that a randomised classifier draws from: rounds and probability.
+
+        Parameters
+        ----------
+        margin : ndarray
+            Scores of the training rows under the whole ensemble.
+        rounds : int
+            Its boosting rounds.
+        margins : callable
+            Scores of unseen rows after some rounds. What is measured on such rows is chosen by
+            them.
+        """
+        if self.fit.measurement is None:
+            records = self._prefixes(self._statistics(margin), rounds)
+        else:
+            assert self.fit.unseen is not None
+            records = self._unseen_prefixes(margins(self.fit.unseen, rounds), rounds)
+        errors, violations = _outcomes(records)
+        chosen, probability = prefix_mixture(errors, violations)
+        self._mixed = probability @ violations[chosen]
+        return pd.DataFrame(
+            {"rounds": [records[t].rounds for t in chosen], "probability": probability}
+        )
+
+    def prefix_rounds(self, margin: Array, rounds: int) -> int:
+        """Boosting rounds of the prefix to keep among the first `rounds`, whose scores are given.
+
+        The best one; or the last one, and where it violates the rules a late one that does less:
+        driven on the rows they are measured on, rates swing about their bounds to the end.
+        """
+        records = self._prefixes(self._statistics(margin), rounds)
+        errors, violations = _outcomes(records)
+        best = self.fit.options.iterate == "best"
+        return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
+
+    def look_at(
+        self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
+    ) -> None:
+        """Measure an evaluation set at the scores of the returned model."""
+        # Rows that are watched report where nothing was chosen by them.
+        untouched = self.fit.fresh is None and (held is not self.fit.unseen or self.choice is None)
+        if untouched and prefixes is None and held is self.fit.evaluation_sets[-1]:
+            outcome, driving = Outcome.of(held, scores), self.outcome
+            held.functionals_in[rounds] = outcome.functionals
+            if driving is not None:
+                outcome = outcome.completed_by(driving, self.fit.reported)
+            self.outcome = outcome
+        else:
+            statistics = scores.statistics(held.lagrangian)
+            held.functionals_in[rounds] = held.compiled.functionals(statistics)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no multiplier has ever been at work."""
+        return not any(r.multipliers.any() for r in self.fit.solver.history)
+
+    @property
+    def reporting(self) -> list[UnseenRows]:
+        """Unseen rows whose rates are reported: for each rule the first where it has a value."""
+        driving = [self.fit.unseen] if self.fit.unseen is not None else []
+        return [*self.fit.evaluation_sets[-1:], *driving]
+
+    def _matched(self, shift: Float) -> Bool | None:
+        """Rows by which a threshold chosen on the folds is carried over to the model, if any."""
+        if self.fit.scouts is None or self.fit.fresh is not None or not shift.any():
+            return None
+        return rows_to_match(self.fit.driven, self.fit.cells)
+
+    @property
+    def _may_be_refuted(self) -> bool:
+        """Whether rules are judged by boosters of parts of the rows, and not by the model."""
+        return (
+            self.fit.scouts is not None and self.fit.fresh is None and self.feasibility is not None
+        )
+
+    def _hold_against_training(self, statistics: CellStatistics) -> None:
+        """Doubt rules that the model returned breaks, by its training rows."""
+        if not self._may_be_refuted:
+            return
+        assert self.fit.unseen is not None
+        assert self.feasibility is not None
+        counts = CellCounts.of_shares(self.fit.cells, statistics.predicted)
+        compiled, rounds = self.fit.reported, self._final.rounds
+        optimism = None
+        if self.fit.solver.optimism is not None:
+            optimism = self.fit.solver.optimism(rounds // self.fit.options.rounds_per_iteration)[0]
+        of_shares = of_predictions(compiled)
+        known = np.full(len(compiled), np.nan) if optimism is None else optimism
+        broken = broken_in_training(compiled, counts, np.where(of_shares, 0.0, known))
+        if broken[compiled.owner[of_shares]].any():
+            # Only now: scoring the rows of all boosters takes long.
+            known = np.where(of_shares, np.minimum(self._lost_by_scouts(), 0.0), known)
+            broken = broken_in_training(compiled, counts, known)
+        values = values_by_training(compiled, self._functionals, optimism)
+        self.feasibility = self.feasibility.refuted_by(values, broken & self._may_be_doubted())
+
+    def _may_be_doubted(self) -> Bool:
+        """Rules with a value on unseen rows, but for those missed for the sake of a conflict."""
+        assert self.fit.unseen is not None
+        assert self.feasibility is not None
+        found = self.fit.unseen.values(self._final.rounds)
+        if self.feasibility.status != "infeasible":
+            return np.isfinite(found)
+        return np.asarray(self.fit.reported.satisfied(found), dtype=bool)
+
+    def _lost_by_scouts(self) -> Float:
+        """How much higher rows of constraints are on unseen rows, by the boosters of the folds."""
+        assert self.fit.scouts is not None
+        assert self.fit.unseen is not None
+        assert self.choice is not None
+        unseen, choice = self.fit.unseen, self.choice
+
+        def decisions(margin: Array) -> Codes:
+            return unseen.decisions(shifted(margin, choice.shift))
+
+        # At the shift of the model returned: reported are decisions at one for each fold.
+        held = unseen.counts(decisions(self.fit.scouts.held_margin(choice.rounds)))
+        return optimism_of_boosters(
+            self.fit.reported,
+            self.fit.cells,
+            [fold.training for fold in self.fit.scouts.folds],
+            [decisions(member.own_margin(choice.rounds)) for member in self.fit.scouts.members],
+            functionals_of(unseen.compiled, held),
+        )
+
+    def _doubted(self) -> Bool:
+        """Rules that are not called satisfied, whatever their value on the unseen rows.
+
+        Those that a guarantee was asked for in vain, and those that the training rows refute.
+        """
+        found, choice = self.feasibility, self.choice
+        rules = self.fit.reported.constraints
+        doubted: Sequence[Constraint] = ()
+        if self.fit.fresh is not None and choice is not None:
+            not_given = self.fit.options.guarantee == "expected" and choice.excess > 0.0
+            doubted = rules if choice.uncertified or not_given else ()
+        elif found is not None and self.outcome is not None and self.fit.unseen is not None:
+            refuted = [rule.constraint for rule in found.refuted]
+            told_by = zip(rules, self.outcome.sources, strict=True)
+            own = self.fit.unseen.source
+            doubted = [rule for rule, source in told_by if source == own and rule in refuted]
+        return np.array([rule in doubted for rule in rules], dtype=bool)
+
+    def _take(self, final: Record, functionals: Float) -> None:
+        """Take the record of the model that is returned, and the rates to report."""
+        self._final, self._functionals = final, functionals
+        self.multipliers = final.multipliers
+
+    def _history(self) -> pd.DataFrame:
+        """One row per outer iteration, and a last one for the model that is returned."""
+        records = [r for r in self.fit.solver.history if r.rounds < self._final.rounds]
+        records.append(self._final)
+        losses = self.fit.options.error_form == "log_loss"
+        told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
+        held_out = np.where(np.isnan(told[0][-1]), told[-1], told[0]) if told else None
+        return history_frame(
+            records,
+            self.fit.solver.lagrangian.constraints,
+            None if losses else held_out,  # 0-1 rates, which no mean loss compares with
+            moving_bounds=losses,
+        )
+
+    def _swings(self, rounds: int) -> bool:
+        """Whether the rules were driven on training rows to the end, and earlier models exist."""
+        return (
+            self.fit.options.iterate == "last"
+            and self.fit.options.error_form == "rate"
+            and self.fit.measurement is None
+            and self.fit.divisible
+            and rounds == self.fit.solver.rounds
+        )
+
+    def _scores(self, margin: Array, shift: Float) -> Scores:
+        """Scores under the model returned: the shift is folded into it, or kept beside it."""
+        return Scores.of(margin, shift, beside=self.fit.options.probabilities == "calibrated")
+
+    def _statistics(self, margin: Array) -> CellStatistics:
+        """Cell statistics of the training rows."""
+        return self.fit.solver.lagrangian.at(margin).statistics()
+
+    def _prefixes(
+        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+    ) -> list[Record]:
+        """List the records of all prefixes of one round or more, up to `rounds`.
+
+        The statistics are those after `rounds`, of the rows of `solver`: by default the one of
+        this fit.
+        """
+        solver = solver or self.fit.solver
+        before = [r for r in solver.history if 0 < r.rounds < rounds]
+        return [*before, self._record(statistics, rounds, solver)]
+
+    def _unseen_prefixes(self, margin: Array, rounds: int) -> list[Record]:
+        """List the records of all prefixes on the unseen rows, whose last scores are given."""
+        assert self.fit.measurement is not None
+        assert self.fit.unseen is not None
+        leader = self.fit.measurement.solver
+        statistics = leader.lagrangian.at(margin).statistics()
+        *before, whole = self._prefixes(statistics, rounds, leader)
+        # The others were to meet the bounds that the iteration before them had aimed at.
+        start = before[-1] if before else leader.history[0]
+        whole = replace(whole, bounds=self.fit.measurement.bounds_after(start))
+        self.fit.unseen.functionals_in[rounds] = whole.functionals
+        return [*before, whole]
+
+    def _seen(self, rounds: int) -> Record | None:
+        """Record of a model that an outer iteration began with, before the dual step.
+
+        None where none did, or where that is not what the report is of.
+        """
+        if not self.fit.divisible or self.fit.driven is not self.fit.reported:
+            return None
+        for trained_in, found in itertools.pairwise(self.fit.solver.history):
+            if found.rounds == rounds:
+                return replace(
+                    found,
+                    bounds=trained_in.bounds,
+                    multipliers=trained_in.multipliers,
+                    bregman=np.nan,
+                    seconds=self.fit.solver.elapsed,
+                )
+        return None
+
+    def _record(
+        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+    ) -> Record:
+        """State of a solver after some rounds, which begin no outer iteration."""
+        solver = solver or self.fit.solver
+        lagrangian = solver.lagrangian
+        trained_in = [r for r in solver.history if r.rounds < rounds]
+        last = trained_in[-1] if trained_in else solver.history[-1]
+        functionals = lagrangian.constraints.functionals(statistics)
+        reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
+        return replace(
+            last,
+            iteration=last.iteration + 1,
+            rounds=rounds,
+            objective=lagrangian.objective(statistics),
+            error=lagrangian.error(statistics),
+            rates=lagrangian.constraints.rows_of(functionals),
+            functionals=functionals,
+            bregman=np.nan,
+            seconds=solver.elapsed,
+            fritz_john=reached[0] if reached else np.nan,
+        )
+
+
+def _outcomes(records: Sequence[Record]) -> tuple[Float, Float]:
+    """Errors of prefixes, and their violations of each row of constraints."""
+    errors = np.array([r.error for r in records])
+    return errors, np.array([r.rates - r.bounds for r in records])
+
+
+def _expected(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
+    """Rates of a randomised classifier: the mean over its prefixes."""
+    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
+    return np.asarray(prefixes["probability"].to_numpy() @ stacked)
