@@ -33,7 +33,7 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.audit import audit
-from gbm_constrained.estimator import FITTED_ATTRIBUTES
+from gbm_constrained.conclusion import FITTED_ATTRIBUTES
 from gbm_constrained.ubjson import check_complete
 from tests.boosters import BOTH, CLASSIFIERS, RULES, margins_of, quiet
 
