@@ -236,7 +236,8 @@ class Conclusion:
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
         at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
         if not at_rest or excess.max(initial=0.0) > 0.0:
-            choice = choose(unseen, after, rounds, R, among_prefixes=among)
+            differs = None if self.fit.solver.optimism is None else self._differs
+            choice = choose(unseen, after, rounds, R, among_prefixes=among, differs=differs)
             margin = after(choice.rounds)
             decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
         scores, bounds = self._scores(margin, choice.shift), None
@@ -353,6 +354,20 @@ class Conclusion:
         """Unseen rows whose rates are reported: for each rule the first where it has a value."""
         driving = [self.fit.unseen] if self.fit.unseen is not None else []
         return [*self.fit.evaluation_sets[-1:], *driving]
+
+    def _differs(self, rounds: int) -> Float:
+        """How much higher gaps of error rates of the model are than those of the folds' boosters.
+
+        By its training rows and what those boosters lose on unseen ones: while multipliers are on
+        their way a gap may be open in one booster and closed in the next.
+        """
+        solver, scouts = self.fit.solver, self.fit.scouts
+        assert scouts is not None
+        reached = [record for record in solver.history if record.rounds <= rounds][-1]
+        optimism, _ = scouts.optimism(reached.iteration)
+        pooled = scouts.measurement.solver.history
+        k = min(reached.iteration, len(pooled) - 1)
+        return np.where(solver.corrected, reached.rates + optimism - pooled[k].rates, 0.0)
 
     def _matched(self, shift: Float) -> Bool | None:
         """Rows by which a threshold chosen on the folds is carried over to the model, if any."""

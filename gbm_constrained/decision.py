@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells, CellStatistics
@@ -349,6 +350,9 @@ class Choice:
     loss : float, default=nan
         What it is ranked by where nothing is feasible; see
         :class:`gbm_constrained.calibration.Shift`.
+    strays : bool, default=False
+        Whether the model that would be returned is elsewhere than those it was chosen by, and
+        breaks a rule.
     """
 
     rounds: int
@@ -359,6 +363,7 @@ class Choice:
     level: float = np.nan
     bounds: Float | None = None
     loss: float = np.nan
+    strays: bool = False
 
     @property
     def uncertified(self) -> bool:
@@ -376,10 +381,10 @@ def prefixes(rounds: int, rounds_per_iteration: int) -> list[int]:
     return [*(int(k) * rounds_per_iteration for k in iterations[:-1]), rounds]
 
 
-def _rank(choice: Choice) -> tuple[bool, float, float]:
+def _rank(choice: Choice) -> tuple[bool, bool, float, float]:
     # The later of equals, for that is what was asked for.
     met = choice.excess == 0.0
-    return (not met, choice.error if met else choice.loss, -choice.rounds)
+    return (choice.strays, not met, choice.error if met else choice.loss, -choice.rounds)
 
 
 def price(cells: Cells) -> float:
@@ -394,6 +399,7 @@ def choose(
     rounds_per_iteration: int,
     *,
     among_prefixes: bool,
+    differs: Callable[[int], Float] | None = None,
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
@@ -408,8 +414,19 @@ def choose(
     among_prefixes : bool
         Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
         meets the rules, at the cost of no more than :data:`COSTLY` further errors.
+    differs : callable, default=None
+        Given rounds, how much higher each row of constraints is by the model that would be
+        returned than by those that scored the rows. A prefix that breaks a rule then, beyond
+        sampling error, is taken only where all do.
     """
     asked = rows.compiled.b
+
+    def strays(prefix: int, functionals: Float) -> bool:
+        if differs is None:
+            return False
+        rates = rows.compiled.rows_of(functionals) + differs(prefix)
+        spread = standard_errors(rows.compiled, rows.cells, functionals)
+        return bool((rates > asked + norm.isf(CHANCE) * spread).any())
 
     def at(prefix: int) -> Choice:
         """Aim inside the bounds if that is possible, and at them otherwise."""
@@ -424,7 +441,10 @@ def choose(
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
             if inside.feasible and inside.error <= found.error + COSTLY:
                 found, used = inside, aimed
-        return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
+        return Choice(
+            prefix, found.value, found.error, found.excess,
+            bounds=used, loss=found.loss, strays=strays(prefix, found.functionals),
+        )  # fmt: skip
 
     whole = at(rounds)
     unshifted = rows.decisions(margins(rounds))
@@ -440,8 +460,12 @@ def choose(
         violations = _violations_by_chance(rows, unshifted)
         if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
             excess = float(violations.max())
-            loss = free_error + DEAR * excess
-            return Choice(rounds, np.zeros(1), free_error, excess, loss=loss)
+            functionals = functionals_of(rows.compiled, rows.counts(unshifted))
+            free = Choice(
+                rounds, np.zeros(1), free_error, excess,
+                loss=free_error + DEAR * excess, strays=strays(rounds, functionals),
+            )  # fmt: skip
+            return best if free.strays and not best.strays else free
     return best
 
 

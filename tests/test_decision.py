@@ -232,6 +232,33 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         assert found.excess <= tried[20].excess + 0.1 * (tried[20].error - found.error)
 
 
+@pytest.mark.parametrize("stray", [{18, 20}, {6, 20}, set(prefixes(20, 2)), set()])
+def test_prefixes_at_which_the_model_strays_come_last(stray):
+    """Those that hold by the boosters of the folds, and not by the model that is returned."""
+    rng = np.random.default_rng(0)
+    group, y = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
+    noise = rng.normal(size=4000)
+    rows = UnseenRows(
+        *compile_constraints(
+            [gap(error_rate(), by="g") <= 0.05], Rows(y, np.arange(2), columns={"g": group})
+        ),
+        "test",
+    )
+
+    def differs(rounds):
+        # Opposite rows; beyond the bound by more than a sample of 4,000 rows may be.
+        return np.array([-1.0, 1.0]) * (0.12 if rounds in stray else 0.01)
+
+    found = choose(
+        rows, lambda rounds: noise + 0.2 * rounds * (y - 0.5), 20, 2,
+        among_prefixes=True, differs=differs,
+    )  # fmt: skip
+    left = set(prefixes(20, 2)) - stray
+    assert found.rounds == max(left or stray)
+    assert found.strays == (not left)
+    assert found.excess == 0.0
+
+
 def violation(shift, compiled):
     return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 

@@ -83,3 +83,21 @@ def test_multipliers_settle_at_a_large_learning_rate():
     late = history.filter(like="multiplier").iloc[-len(history) // 3 :].to_numpy()
     assert late.min() > 0.5
     assert np.ptp(late) < 0.2
+
+
+def test_the_best_prefix_is_none_that_multipliers_were_still_on_their_way_in():
+    """The folds' boosters had a gap of one point there together, and the model had six."""
+    data = load_adult(download=False)
+    coded = data.data.apply(lambda c: c.cat.codes if c.dtype == "category" else c)
+    known, sex = (data.split == "train").to_numpy(), data.sensitive_features["sex"]
+    model = ConstrainedXGBClassifier(
+        constraints=[gap(error_rate(), by="sex") <= 0.02], iterate="best", n_estimators=179,
+        learning_rate=0.245, max_leaves=70, max_depth=22, min_child_weight=0.745,
+        colsample_bytree=0.701, reg_alpha=0.193, gamma=1.155, random_state=99, n_jobs=2,
+        verbosity=0,
+    )  # fmt: skip
+    model.fit(coded[known], data.target[known], sensitive_features=sex[known])
+    wrong = model.predict(coded) != data.target
+    for rows in (known, ~known):
+        errors = [wrong[rows & (sex == group)].mean() for group in sex.cat.categories]
+        assert np.ptp(errors) <= 0.03

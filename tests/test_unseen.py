@@ -29,6 +29,7 @@ from gbm_constrained import (
     xgboost_scouts,
 )
 from gbm_constrained.cells import Cells
+from gbm_constrained.conclusion import Conclusion
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Rows
@@ -487,6 +488,33 @@ def test_rates_that_few_rows_tell_correct_nothing(n, corrected, conclusions):
     rules = [gap(error_rate(), by="g") <= 0.02, fpr() <= 0.4]
     make("lightgbm", rules, measure_on="crossfit").fit(X, y, sensitive_features={"g": group})
     assert conclusions[0].fit.solver.corrected.tolist() == corrected
+
+
+@BOTH
+def test_the_best_prefix_is_one_at_which_the_model_is_where_its_scouts_are(
+    library, conclusions, monkeypatch
+):
+    """By rates of error on its own training rows, and what the boosters of the folds lose."""
+    X, y, group = population(np.random.default_rng(0), 12_000)
+    rules, given = [gap(error_rate(), by="g") <= 0.02], {"sensitive_features": {"g": group}}
+    options = {"measure_on": "crossfit", "iterate": "best", "n_estimators": 24}
+    model = make(library, rules, **options).fit(X, y, **given)
+    (conclusion,) = conclusions
+    scouts, rounds = conclusion.fit.scouts, conclusion.choice.rounds
+    wrong = margins_of(model, X) - model.shift_[0] > 0
+    wrong = wrong != (y == np.unique(y)[1])
+    own = wrong[group == 0].mean() - wrong[group == 1].mean()
+    if rounds < 24:  # what a solver begins an iteration with; the last rounds are not known
+        seen = np.mean([m.solver.history[rounds // 2].rates[0] for m in scouts.members])
+        held = scouts.measurement.solver.history[rounds // 2].rates[0]
+        differs = own + 0.75 * (held - seen) - held
+        np.testing.assert_allclose(conclusion._differs(rounds), [differs, -differs], atol=1e-6)
+    monkeypatch.setattr(
+        Conclusion, "_differs", lambda self, r: np.full(2, 0.0 if r == 14 else 1.0)
+    )
+    model = make(library, rules, **options).fit(X, y, **given)
+    assert conclusions[1].choice.rounds == 14
+    assert model.history_["rounds"].iloc[-1] == 14
 
 
 @BOTH
