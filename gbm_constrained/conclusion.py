@@ -11,12 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
+    CHANCE,
     UNKNOWN,
     Choice,
     Outcome,
@@ -28,6 +30,7 @@ from gbm_constrained.decision import (
     hold_in_the_mean,
     honest_decisions,
     shifted,
+    standard_errors,
 )
 from gbm_constrained.disagreement import (
     broken_in_training,
@@ -136,25 +139,28 @@ class Conclusion:
                 return self.fit.scouts.held_margin(upto)
             return trained.held_margin(rows, upto)
 
-        choice = self.settle(rounds, held_margin)
+        scored = {} if margin is None else {rounds: margin}
+
+        def own_margin(upto: int) -> Array:
+            if upto not in scored:
+                scored[upto] = trained.margin(upto)
+            return scored[upto]
+
+        choice = self.settle(rounds, held_margin, own_margin)
         kept, shift, prefixes = rounds, np.zeros(self.fit.columns), None
-        scored = rounds  # that margin is of
         if choice is not None:
             kept, shift = choice.rounds, choice.shift
             matched = self._matched(shift)
             if matched is not None:
                 assert self.fit.scouts is not None
-                margin = trained.margin(kept) if margin is None or kept != rounds else margin
-                scored = kept
                 shift = as_bold_as_scouts(
-                    self.fit.scouts, kept, shift, margin, matched, self.fit.rows.weight
+                    self.fit.scouts, kept, shift, own_margin(kept), matched, self.fit.rows.weight
                 )
         elif self.fit.options.iterate in ("best", "randomized") or self._swings(rounds):
-            margin = trained.margin(rounds) if margin is None else margin
             if self.fit.options.iterate == "randomized":
-                prefixes = self.mixture(margin, rounds, held_margin)
+                prefixes = self.mixture(own_margin(rounds), rounds, held_margin)
             else:
-                kept = self.prefix_rounds(margin, rounds)
+                kept = self.prefix_rounds(own_margin(rounds), rounds)
         for held in self.fit.evaluation_sets:
             reports = held is self.fit.evaluation_sets[-1]
             if reports or kept not in held.functionals_in or shift.any():
@@ -162,8 +168,7 @@ class Conclusion:
         # Scoring all rows again takes as long as a fifth of a fit.
         unknown = shift.any() or prefixes is not None or self._may_be_refuted
         seen = None if unknown else self._seen(kept)
-        if seen is None and (margin is None or kept != scored):
-            margin = trained.margin(kept)
+        final = None if seen is not None else own_margin(kept)
         if kept != rounds:
             trained.cut(kept)
         estimator.shift_ = shift
@@ -174,8 +179,8 @@ class Conclusion:
         if seen is not None:
             self._take(seen, seen.functionals)
         else:
-            assert margin is not None
-            self.finish(self._scores(margin, shift), kept, prefixes)
+            assert final is not None
+            self.finish(self._scores(final, shift), kept, prefixes)
         self.describe(estimator)
         if self.fit.checkpoint is not None:
             self.fit.checkpoint.finish()
@@ -207,7 +212,12 @@ class Conclusion:
         multipliers = pd.Series(self.multipliers, list(self.fit.reported.rows), name="multiplier")
         estimator.multipliers_ = multipliers.reindex(self.fit.reported.all_rows, fill_value=0.0)
 
-    def settle(self, rounds: int, margins: Callable[[UnseenRows, int], Array]) -> Choice | None:
+    def settle(
+        self,
+        rounds: int,
+        margins: Callable[[UnseenRows, int], Array],
+        own_margin: Callable[[int], Array],
+    ) -> Choice | None:
         """Choose the prefix and the shift of the model that is returned.
 
         Parameters
@@ -216,6 +226,8 @@ class Conclusion:
             Boosting rounds of the whole ensemble.
         margins : callable
             Scores of unseen rows after some rounds, of boosters that have not seen them.
+        own_margin : callable
+            Scores of the training rows after some rounds.
 
         Returns
         -------
@@ -236,8 +248,8 @@ class Conclusion:
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
         at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
         if not at_rest or excess.max(initial=0.0) > 0.0:
-            differs = None if self.fit.solver.optimism is None else self._differs
-            choice = choose(unseen, after, rounds, R, among_prefixes=among, differs=differs)
+            stray = functools.partial(self._stray, own_margin)
+            choice = choose(unseen, after, rounds, R, among_prefixes=among, stray=stray)
             margin = after(choice.rounds)
             decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
         scores, bounds = self._scores(margin, choice.shift), None
@@ -355,19 +367,23 @@ class Conclusion:
         driving = [self.fit.unseen] if self.fit.unseen is not None else []
         return [*self.fit.evaluation_sets[-1:], *driving]
 
-    def _differs(self, rounds: int) -> Float:
-        """How much higher gaps of error rates of the model are than those of the folds' boosters.
+    def _stray(self, own_margin: Callable[[int], Array], rounds: int, shift: Float) -> float:
+        """How far a model breaks gaps of error rates beyond sampling error, by its training rows.
 
-        By its training rows and what those boosters lose on unseen ones: while multipliers are on
-        their way a gap may be open in one booster and closed in the next.
+        By what the boosters of the folds lose on unseen rows they are told to be higher on such
+        rows. While multipliers are on their way a gap may be open in one booster and closed in the
+        next, so that those boosters meet it together and the model does not.
         """
         solver, scouts = self.fit.solver, self.fit.scouts
-        assert scouts is not None
-        reached = [record for record in solver.history if record.rounds <= rounds][-1]
-        optimism, _ = scouts.optimism(reached.iteration)
-        pooled = scouts.measurement.solver.history
-        k = min(reached.iteration, len(pooled) - 1)
-        return np.where(solver.corrected, reached.rates + optimism - pooled[k].rates, 0.0)
+        if solver.optimism is None or scouts is None:
+            return 0.0
+        compiled, margin = self.fit.driven, own_margin(rounds)
+        functionals = compiled.functionals(self._statistics(shifted(margin, shift)))
+        lost, _ = scouts.optimism(rounds // self.fit.options.rounds_per_iteration)
+        violation = compiled.rows_of(functionals) + lost - compiled.b
+        chance = norm.isf(CHANCE) * standard_errors(compiled, self.fit.cells, functionals)
+        beyond = solver.corrected & (violation > chance)
+        return float(violation[beyond].max(initial=0.0))
 
     def _matched(self, shift: Float) -> Bool | None:
         """Rows by which a threshold chosen on the folds is carried over to the model, if any."""

@@ -28,7 +28,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from gbm_constrained.calibration import Shift, best_shift, threshold_curve
 from gbm_constrained.cells import Cells, CellStatistics
@@ -350,9 +349,9 @@ class Choice:
     loss : float, default=nan
         What it is ranked by where nothing is feasible; see
         :class:`gbm_constrained.calibration.Shift`.
-    strays : bool, default=False
-        Whether the model that would be returned is elsewhere than those it was chosen by, and
-        breaks a rule.
+    stray : float, default=0
+        Largest violation beyond sampling error by the model that would be returned, which may be
+        elsewhere than those that scored the rows.
     """
 
     rounds: int
@@ -363,7 +362,7 @@ class Choice:
     level: float = np.nan
     bounds: Float | None = None
     loss: float = np.nan
-    strays: bool = False
+    stray: float = 0.0
 
     @property
     def uncertified(self) -> bool:
@@ -381,12 +380,6 @@ def prefixes(rounds: int, rounds_per_iteration: int) -> list[int]:
     return [*(int(k) * rounds_per_iteration for k in iterations[:-1]), rounds]
 
 
-def _rank(choice: Choice) -> tuple[bool, bool, float, float]:
-    # The later of equals, for that is what was asked for.
-    met = choice.excess == 0.0
-    return (choice.strays, not met, choice.error if met else choice.loss, -choice.rounds)
-
-
 def price(cells: Cells) -> float:
     """Errors that a violation on these rows is worth where not all rules can be met."""
     return DEAR if cells.classes.size == 2 else PRICE
@@ -399,7 +392,7 @@ def choose(
     rounds_per_iteration: int,
     *,
     among_prefixes: bool,
-    differs: Callable[[int], Float] | None = None,
+    stray: Callable[[int, Float], float] = lambda rounds, shift: 0.0,
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
@@ -414,37 +407,37 @@ def choose(
     among_prefixes : bool
         Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
         meets the rules, at the cost of no more than :data:`COSTLY` further errors.
-    differs : callable, default=None
-        Given rounds, how much higher each row of constraints is by the model that would be
-        returned than by those that scored the rows. A prefix that breaks a rule then, beyond
-        sampling error, is taken only where all do.
+    stray : callable, default=0
+        Given rounds and a shift, how far the model that would be returned breaks a rule beyond
+        sampling error, although those that scored the rows may not. It has the price of a
+        violation.
     """
-    asked = rows.compiled.b
-
-    def strays(prefix: int, functionals: Float) -> bool:
-        if differs is None:
-            return False
-        rates = rows.compiled.rows_of(functionals) + differs(prefix)
-        spread = standard_errors(rows.compiled, rows.cells, functionals)
-        return bool((rates > asked + norm.isf(CHANCE) * spread).any())
+    asked, dear = rows.compiled.b, price(rows.cells)
 
     def at(prefix: int) -> Choice:
         """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
         start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
         aimed = aims(rows.compiled, rows.cells, start)
-        found = best_shift(
-            margin, rows.cells, rows.compiled, bounds=asked, price=price(rows.cells)
-        )
+        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=dear)
         used = asked
         if (aimed < asked).any():
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
             if inside.feasible and inside.error <= found.error + COSTLY:
                 found, used = inside, aimed
-        return Choice(
-            prefix, found.value, found.error, found.excess,
-            bounds=used, loss=found.loss, strays=strays(prefix, found.functionals),
-        )  # fmt: skip
+        return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
+
+    def told(choice: Choice) -> Choice:
+        return replace(choice, stray=stray(choice.rounds, choice.shift))
+
+    def rank(choice: Choice) -> tuple[bool, float, float]:
+        # The later of equals, for that is what was asked for.
+        met = choice.excess == 0.0
+        return (
+            not met,
+            (choice.error if met else choice.loss) + dear * choice.stray,
+            -choice.rounds,
+        )
 
     whole = at(rounds)
     unshifted = rows.decisions(margins(rounds))
@@ -455,17 +448,19 @@ def choose(
     others = prefixes(rounds, rounds_per_iteration)[:-1]
     if rows.cells.classes.size > 2:  # whose shifts take longer to find
         others = others[-FEW_PREFIXES:]
-    best = min([*map(at, others), whole], key=_rank)
+    best = told(whole)
+    for other in sorted(map(at, others), key=rank):
+        if rank(other) > rank(best):
+            break  # nor are those that follow better, whether they stray or not
+        best = min(best, told(other), key=rank)
     if rows.cells.classes.size == 2:
         violations = _violations_by_chance(rows, unshifted)
         if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
             excess = float(violations.max())
-            functionals = functionals_of(rows.compiled, rows.counts(unshifted))
-            free = Choice(
-                rounds, np.zeros(1), free_error, excess,
-                loss=free_error + DEAR * excess, strays=strays(rounds, functionals),
-            )  # fmt: skip
-            return best if free.strays and not best.strays else free
+            loss = free_error + DEAR * excess
+            free = told(Choice(rounds, np.zeros(1), free_error, excess, loss=loss))
+            if free.error + DEAR * free.stray <= best.error + DEAR * best.stray:
+                return free
     return best
 
 

@@ -491,27 +491,26 @@ def test_rates_that_few_rows_tell_correct_nothing(n, corrected, conclusions):
 
 
 @BOTH
-def test_the_best_prefix_is_one_at_which_the_model_is_where_its_scouts_are(
-    library, conclusions, monkeypatch
-):
-    """By rates of error on its own training rows, and what the boosters of the folds lose."""
+def test_how_far_the_model_strays_is_told_by_its_training_rows(library, conclusions, monkeypatch):
+    """By its gap of error rates there at any threshold, and what the folds' boosters lose."""
     X, y, group = population(np.random.default_rng(0), 12_000)
     rules, given = [gap(error_rate(), by="g") <= 0.02], {"sensitive_features": {"g": group}}
     options = {"measure_on": "crossfit", "iterate": "best", "n_estimators": 24}
-    model = make(library, rules, **options).fit(X, y, **given)
+    model = make(library, rules, probabilities="calibrated", **options).fit(X, y, **given)
     (conclusion,) = conclusions
-    scouts, rounds = conclusion.fit.scouts, conclusion.choice.rounds
-    wrong = margins_of(model, X) - model.shift_[0] > 0
-    wrong = wrong != (y == np.unique(y)[1])
-    own = wrong[group == 0].mean() - wrong[group == 1].mean()
-    if rounds < 24:  # what a solver begins an iteration with; the last rounds are not known
-        seen = np.mean([m.solver.history[rounds // 2].rates[0] for m in scouts.members])
-        held = scouts.measurement.solver.history[rounds // 2].rates[0]
-        differs = own + 0.75 * (held - seen) - held
-        np.testing.assert_allclose(conclusion._differs(rounds), [differs, -differs], atol=1e-6)
-    monkeypatch.setattr(
-        Conclusion, "_differs", lambda self, r: np.full(2, 0.0 if r == 14 else 1.0)
-    )
+    k = conclusion.choice.rounds // 2
+    lost = conclusion.fit.scouts.optimism(k)[0][0]
+    strays = []
+    for shift in np.linspace(-6.0, 6.0, 25):
+        wrong = (margins_of(model, X) + shift > 0) != (y == 1)
+        own = wrong[group == 0].mean() - wrong[group == 1].mean() + lost
+        spread = np.sqrt(sum(np.var(wrong[group == g]) / (group == g).sum() for g in (0, 1)))
+        beyond = abs(own) - 0.02
+        strays.append(beyond if beyond > 1.96 * spread else 0.0)
+        found = conclusion._stray(lambda rounds: margins_of(model, X), 2 * k, np.array([shift]))
+        assert found == pytest.approx(strays[-1], abs=1e-3)
+    assert min(strays) == 0.0 < max(strays)
+    monkeypatch.setattr(Conclusion, "_stray", lambda self, own, r, shift: float(r != 14))
     model = make(library, rules, **options).fit(X, y, **given)
     assert conclusions[1].choice.rounds == 14
     assert model.history_["rounds"].iloc[-1] == 14
