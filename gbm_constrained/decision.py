@@ -55,7 +55,8 @@ GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
 FEW_PREFIXES = 3  # The last of these, for several classes.
 # Errors that a violation is worth where not all rules can be met: the last of it would otherwise
-# cost any number of them. Of several classes, and of two, where one of a gap may be chance, too.
+# cost any number of them. Of several classes, and of one that is told by training rows; of two
+# classes, and of one of a gap that may be chance.
 PRICE, DEAR = 3.0, 10.0
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
 CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
@@ -409,17 +410,18 @@ def choose(
         meets the rules, at the cost of no more than :data:`COSTLY` further errors.
     stray : callable, default=0
         Given rounds and a shift, how far the model that would be returned breaks a rule beyond
-        sampling error, although those that scored the rows may not. It has the price of a
-        violation.
+        sampling error, although those that scored the rows may not; worth :data:`PRICE` errors.
     """
-    asked, dear = rows.compiled.b, price(rows.cells)
+    asked = rows.compiled.b
 
     def at(prefix: int) -> Choice:
         """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
         start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
         aimed = aims(rows.compiled, rows.cells, start)
-        found = best_shift(margin, rows.cells, rows.compiled, bounds=asked, price=dear)
+        found = best_shift(
+            margin, rows.cells, rows.compiled, bounds=asked, price=price(rows.cells)
+        )
         used = asked
         if (aimed < asked).any():
             inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
@@ -433,11 +435,8 @@ def choose(
     def rank(choice: Choice) -> tuple[bool, float, float]:
         # The later of equals, for that is what was asked for.
         met = choice.excess == 0.0
-        return (
-            not met,
-            (choice.error if met else choice.loss) + dear * choice.stray,
-            -choice.rounds,
-        )
+        loss = choice.error if met else choice.loss
+        return (not met, loss + PRICE * choice.stray, -choice.rounds)
 
     whole = at(rounds)
     unshifted = rows.decisions(margins(rounds))
@@ -459,7 +458,7 @@ def choose(
             excess = float(violations.max())
             loss = free_error + DEAR * excess
             free = told(Choice(rounds, np.zeros(1), free_error, excess, loss=loss))
-            if free.error + DEAR * free.stray <= best.error + DEAR * best.stray:
+            if free.error + PRICE * free.stray <= best.error + PRICE * best.stray:
                 return free
     return best
 
