@@ -111,7 +111,7 @@ def report(folder: Path, figures: Path) -> None:
 
 
 def draw_scatters(rows: pd.DataFrame, figures: Path) -> None:
-    """Figures 1 and 2: one point for each set, and the printed means of the constrained models."""
+    """Figures 1 and 2: a point for each set, and the printed means of the constrained models."""
     for number, names in enumerate(TABLES.values(), start=1):
         found = [name for name in names if name in set(rows["table"])]
         if not found:
@@ -136,11 +136,23 @@ def draw_scatters(rows: pd.DataFrame, figures: Path) -> None:
                         marker=MARKERS[library].replace("x", "D"),
                         label=f"printed: {library}, {model}",
                     )  # fmt: skip
-            ax.set_title(name)
+            beyond = _without_outliers(ax, shown)
+            ax.set_title(f"{name}, {beyond} of {len(shown)} points beyond" if beyond else name)
             ax.set_xlabel("violation (%)" if number == 1 else "unfairness (%)")
             ax.set_ylabel("accuracy (%)")
             ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         save(figure, figures / f"figure_{number}.png")
+
+
+def _without_outliers(ax: Any, shown: pd.DataFrame) -> int:
+    """Fit axes to all but the last hundredth of each; the number of points that are not seen."""
+    violation, accuracy = 100 * shown["violation"], 100 * shown["accuracy"]
+    right, bottom = max(violation.quantile(0.99), 1.0), accuracy.quantile(0.01)
+    width, height = right - violation.min(), accuracy.max() - bottom
+    right, bottom = right + 0.05 * width, bottom - 0.05 * height
+    ax.set_xlim(violation.min() - 0.05 * width, right)
+    ax.set_ylim(bottom, accuracy.max() + 0.05 * height)
+    return int(((violation > right) | (accuracy < bottom)).sum())
 
 
 def draw_histories(folder: Path, figures: Path) -> None:
