@@ -148,7 +148,7 @@ def _without_outliers(ax: Any, shown: pd.DataFrame) -> int:
     """Fit axes to all but the last hundredth of each; the number of points that are not seen."""
     violation, accuracy = 100 * shown["violation"], 100 * shown["accuracy"]
     right, bottom = max(violation.quantile(0.99), 1.0), accuracy.quantile(0.01)
-    width, height = right - violation.min(), accuracy.max() - bottom
+    width, height = max(right - violation.min(), 1.0), max(accuracy.max() - bottom, 1.0)
     right, bottom = right + 0.05 * width, bottom - 0.05 * height
     ax.set_xlim(violation.min() - 0.05 * width, right)
     ax.set_ylim(bottom, accuracy.max() + 0.05 * height)
