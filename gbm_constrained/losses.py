@@ -368,7 +368,8 @@ class BinaryKernel:
     def link(margin: Array, labels: Array, out: Array) -> None:
         """Write the probability of the wrong class of each row."""
         np.multiply(margin, labels, out=out)
-        np.exp(out, out=out)
+        with np.errstate(over="ignore"):  # one over infinity is right
+            np.exp(out, out=out)
         out += 1.0
         np.divide(1.0, out, out=out)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
@@ -269,6 +269,7 @@ def test_the_softmax_hessian_bounds_each_second_derivative(n_classes, parts):
     target=st.lists(st.floats(0.01, 50), min_size=2, max_size=2), rate=st.floats(0.01, 1),
     narrow=st.booleans(),
 )  # fmt: skip
+@example(margin=29.0, step=60.0, y=1, target=[1.0, 1.0], rate=1.0, narrow=True)
 def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rate, narrow):
     """A shrunken step is never worse than none; at rate one a parabola is above the kernel."""
     dtype = np.dtype(np.float32 if narrow else np.float64)
@@ -301,6 +302,19 @@ def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rat
     assert shrunken <= max(own, rate * curvature) * (1 + 1e-3)
     if shrunken > 0:
         assert at(margin - rate * slope / shrunken)[0] <= value + rounding * (1 + value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scores_of_any_size_have_probabilities(dtype):
+    """Also where the exponential is no longer a number: without a warning, and finite."""
+    margin = np.array([-1e30, -800, -89, 0, 89, 800, 1e30], dtype=dtype)
+    for y in (0, 1):
+        labels = BinaryKernel.encode(np.full(7, y), np.dtype(dtype))
+        wrong = np.empty(7, dtype=dtype)
+        BinaryKernel.link(margin, labels, wrong)
+        np.testing.assert_allclose(wrong, expit(-labels * margin), rtol=1e-5, atol=1e-37)
+        loss = BinaryKernel.loss(wrong, margin, labels)
+        np.testing.assert_allclose(loss, np.logaddexp(0.0, -labels * margin), rtol=1e-5, atol=1e-7)
 
 
 def gap(rows):
