@@ -325,7 +325,7 @@ def test_selection_rates_of_trees_that_know_labels_by_heart(library, rule, itera
     deep = (
         {"num_leaves": 63, "min_child_samples": 3}
         if "LGBM" in library.__name__
-        else {"max_depth": 8}
+        else {"max_depth": 12}
     )
     clf = library(
         constraints=[rule], iterate=iterate, n_estimators=40, learning_rate=0.3, n_jobs=1,
