@@ -329,8 +329,8 @@ def constraint_intervals(
     Newcombe's interval of the signed difference, folded to its absolute value: what covers the one
     covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
     :func:`worst_interval`. Precision, and other shares of the rows that a decision selects, are
-    Clopper-Pearson's among these, and so are odds such as wins over losses. All else has the
-    bootstrap's.
+    Clopper-Pearson's among these, and so are odds such as wins over losses, and F1, which rises
+    with the share of true positives among these and the errors. All else has the bootstrap's.
 
     Parameters
     ----------
@@ -360,9 +360,7 @@ def constraint_intervals(
         if isinstance(expression, Rate) or (isinstance(expression, Each) and len(parts) == 1):
             exact = _exact_interval(parts[0], constant[0], counts, level)
         elif isinstance(expression, Quotient):
-            exact = _share_interval(parts, constant, counts, level)
-            if exact is None:
-                exact = _odds_interval(parts, constant, counts, level)
+            exact = _quotient_interval(parts, constant, counts, level)
         elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
             exact = _gap_interval(parts, counts, level)
         if exact is None and isinstance(expression, (Each, Gap)):
@@ -490,48 +488,29 @@ def _gap_interval(
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
 
 
-def _share_interval(
+def _quotient_interval(
     parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
 ) -> Float | None:
-    """Interval of a quotient that is a fraction of its denominator's rows; None for others."""
+    """Interval of a quotient that rows of two kinds decide about; None for others.
+
+    Right and wrong ones among those selected decide about precision, true positives and errors
+    about F1, wins and losses about their quotient. A row of the first kind adds a to the numerator
+    and b to the denominator, one of the second c and d, and among both the first have a binomial
+    probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
+    in p throughout. Resampling would say that what lost nowhere never loses.
+    """
     if parts[0] is None or parts[1] is None or constant.any():
         return None
     top, bottom = blocks_of(parts[0]), blocks_of(parts[1])
     if len(top) != 1 or len(bottom) != 1 or not np.array_equal(top[0].cells, bottom[0].cells):
         return None
-    (numerator,), (denominator,) = top, bottom
-    event, inside = ~numerator.reaches(0.0), ~denominator.reaches(0.0)
-    one_value = numerator.is_binomial and denominator.is_binomial
-    if not one_value or 0.0 not in numerator.values or 0.0 not in denominator.values:
+    # Adding zero makes negative zeros equal to others.
+    scores = np.round(np.stack([top[0].score, bottom[0].score], axis=-1), 12) + 0.0
+    kinds = np.unique(scores[scores.any(axis=-1)], axis=0)
+    if len(kinds) != 2:
         return None
-    if (event & ~inside).any():
-        return None
-    scale = numerator.score[event][0] / denominator.score[inside][0]
-    events, n = _effective(counts, numerator.cells, inside, event)
-    return np.sort(scale * np.array(clopper_pearson(events, n, level)))
-
-
-def _odds_interval(
-    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of a quotient of events that exclude each other, such as wins over losses.
-
-    Among the rows where either happens, the first happens with a binomial probability p, and the
-    quotient is ``p / (1 - p)``; resampling would say that what lost nowhere never loses. None for
-    other quotients.
-    """
-    top, bottom = parts
-    if top is None or bottom is None or len(top) != 1 or len(bottom) != 1:
-        return None
-    (first,), (second,) = top, bottom
-    alike = np.array_equal(first.cells, second.cells) and not constant.any()
-    if not alike or (first.event & second.event).any():
-        return None
-    either = first.event | second.event
-    if not counts.weight[first.cells][either].sum() > 0:
-        return np.full(2, np.nan)
-    events, n = _effective(counts, first.cells, either, first.event)
-    low, high = clopper_pearson(events, n, level)
+    first, second = ((scores == kind).all(axis=-1) for kind in kinds)
+    p = np.array(clopper_pearson(*_effective(counts, top[0].cells, first | second, first), level))
+    above, below = (kind[0] * p + kind[1] * (1.0 - p) for kind in kinds.T)
     with np.errstate(divide="ignore"):
-        odds = np.array([low, high]) / (1.0 - np.array([low, high]))
-    return np.asarray(np.sort(odds * (first.coefficient / second.coefficient)))
+        return np.sort(above / below)

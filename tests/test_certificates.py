@@ -294,7 +294,12 @@ def test_intervals_of_constraints():
     low, high = clopper_pearson(e, n)
     a, b = women & (y == 1), ~women & (y == 1)
     d_low, d_high = newcombe_difference(decided[a].sum(), a.sum(), decided[b].sum(), b.sum())
-    shares = clopper_pearson(((y == 1) & (decided == 1)).sum(), (decided == 1).sum())
+    both, either = ((y == 1) & (decided == 1)).sum(), ((y == 1) | (decided == 1)).sum()
+    shares = clopper_pearson(both, (decided == 1).sum())
+    jaccard = np.array(clopper_pearson(both, either))
+    right, old = decided == y, data.other == y
+    won = np.array(clopper_pearson((right & ~old).sum(), (right != old).sum()))
+    wins_here, losses_here = wins(over="old"), losses(to="old")
     folded = (0.0, max(-d_low, d_high)) if d_low < 0 < d_high else sorted(
         (abs(d_low), abs(d_high))
     )  # fmt: skip
@@ -312,6 +317,10 @@ def test_intervals_of_constraints():
         each(fpr(on={"sex": "F"}), by="old", min_group_size=1) <= 0.5: None,
         precision() >= 0.5: shares,
         confusion(0, 1, normalize="pred") <= 0.5: (1 - shares[1], 1 - shares[0]),
+        f1() >= 0.5: 2 * jaccard / (1 + jaccard),
+        wins_here / losses_here >= 0.5: won / (1 - won),
+        (3 * wins_here) / (2 * losses_here) <= 2.0: 1.5 * won / (1 - won),
+        (wins_here - losses_here) / (wins_here + losses_here) >= 0.0: 2 * won - 1,
     }
     compiled, counts = data.measured(*expected)
     found = constraint_intervals(compiled, counts)
@@ -381,7 +390,10 @@ def test_intervals_of_the_worst_group_by_hand():
 
 
 def test_what_never_happened_is_not_taken_for_impossible():
-    """Small groups without an event, and odds without a loss, have intervals with a width."""
+    """Small groups without an event, and quotients without a loss, have intervals with a width.
+
+    Five rows without an error prove no F1 of 0.9.
+    """
     data = Data(3, n=120)
     data.decided = data.y.copy()  # no error in any group
     data.decided[(data.region == "a") & (data.y == 1)] = 0
@@ -406,6 +418,17 @@ def test_what_never_happened_is_not_taken_for_impossible():
     contests = (data.other != data.decided).sum()
     low = clopper_pearson(contests, contests)[0]
     assert ends[4] == pytest.approx([low / (1 - low), np.inf])
+    data = Data(3, n=5)
+    data.decided = data.y = np.array([0, 0, 1, 1, 1])
+    low = clopper_pearson(3, 3)[0]
+    assert constraint_intervals(*data.measured(f1() >= 0.9))[0] == pytest.approx(
+        [2 * low / (1 + low), 1.0]
+    )
+    data.decided = np.zeros(5, dtype=int)
+    high = clopper_pearson(0, 3)[1]
+    assert constraint_intervals(*data.measured(f1() >= 0.9))[0] == pytest.approx(
+        [0.0, 2 * high / (1 + high)]
+    )
 
 
 def test_a_signed_difference_that_is_far_from_zero_folds_to_its_size():
