@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained.calibration import Shift, best_shift, threshold_curve
+from gbm_constrained.calibration import best_shift, threshold_curve
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.certificates import (
     expected_bounds,
@@ -689,8 +689,9 @@ def certify(
     Learn then Test (Angelopoulos et al., 2021, section 2.3): decisions are put in order by how
     safe they look on the rows they were chosen by, and tested in that order on fresh rows until
     one fails; if any prefix may be better, some of them share `delta`. Of those that passed, the
-    one of least error on the first rows is returned; where none did, the one of smallest p-value.
-    One rate has an exact threshold instead.
+    one of least error on the first rows is returned, unless `start` leaves the model's own
+    decisions and these are among them; where none did, the one of smallest p-value. One rate has
+    an exact threshold instead.
 
     Parameters
     ----------
@@ -716,7 +717,8 @@ def certify(
     near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
     tested = [start.rounds, *(p for p in near if p != start.rounds)]
     tested = tested[: sequences_of(fresh, among_prefixes)]
-    sequences = [_sequence(chosen, margins(p), fresh, p) for p in tested]
+    at_rest = not start.shift.any()
+    sequences = [_sequence(chosen, margins(p), fresh, p, at_rest) for p in tested]
     longest = max(len(sequence) for sequence in sequences)
     p_values = np.ones((len(sequences), longest))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
@@ -735,7 +737,8 @@ def certify(
         if passed[i, j] or not passed.any()
     ]
     if passed.any():
-        return min(all_choices, key=lambda c: c.error)
+        own = [c for c in all_choices if c.rounds == start.rounds and not c.shift.any()]
+        return own[0] if at_rest and own else min(all_choices, key=lambda c: c.error)
     return min(all_choices, key=lambda c: c.p_value)
 
 
@@ -750,14 +753,13 @@ def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
     return float(rule_p_value(rows.compiled, rows.counts(decided)))
 
 
-def _sequence(chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int) -> list[Choice]:
+def _sequence(
+    chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int, at_rest: bool
+) -> list[Choice]:
     """Decisions of one prefix, from the safest to the boldest, by the rows they are chosen by."""
     compiled = chosen.compiled
     if margin.ndim > 1:
-        return [
-            Choice(prefix, found.value, found.error, found.excess)
-            for found in _tightened(chosen, margin, fresh)
-        ]
+        return _tightened(chosen, margin, fresh, prefix, at_rest)
     curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
     # By how many standard errors of the fresh rows each rule holds, at the worst of them.
     spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
@@ -815,9 +817,21 @@ def aims(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Flo
     return np.asarray(right - np.where(compares[compiled.owner], margin, 0.0))
 
 
-def _tightened(chosen: UnseenRows, margin: Array, fresh: UnseenRows) -> list[Shift]:
+def _tightened(
+    chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int, at_rest: bool
+) -> list[Choice]:
+    """Best biases under bounds that are less and less tight; none, at rest, where these hold."""
+    compiled, decisions = chosen.compiled, chosen.decisions(margin)
+    held = chosen.functionals(margin, chosen.counts(decisions))
+    rates = compiled.rows_of(np.nan_to_num(held))
+    own = Choice(prefix, np.zeros(margin.shape[1]), chosen.error(decisions), 0.0)
     spread = standard_errors(fresh.compiled, fresh.cells)
-    return [
-        best_shift(margin, chosen.cells, chosen.compiled, bounds=chosen.compiled.b - t * spread)
-        for t in TIGHTENINGS
-    ]
+    choices = []
+    for t in TIGHTENINGS:
+        bounds = compiled.b - t * spread
+        if at_rest and (rates <= bounds).all():
+            choices.append(own)
+            continue
+        found = best_shift(margin, chosen.cells, compiled, bounds=bounds)
+        choices.append(Choice(prefix, found.value, found.error, found.excess))
+    return choices

@@ -764,6 +764,29 @@ def test_a_threshold_that_is_safe_stays(library, guarantee, table, conclusions):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("kind", "rules"),
+    [
+        ("binary", [error_rate() <= 1.0]),
+        ("binary", [fpr() <= 0.6, error_rate() <= 0.9]),
+        ("several", [class_error(0) <= 1.0]),
+        ("several", [class_error(0) <= 0.95]),
+        ("several", [class_error(0) <= 0.95, error_rate() <= 0.9]),
+    ],
+)
+def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, table, conclusions):
+    """Nothing was in the way of the library's own model: no other decision takes its place."""
+    X, y = table[0], table[1][kind]
+    model = certified(library, rules, table, kind)
+    fit, choice = conclusions[0].fit, conclusions[0].choice
+    assert not model.multipliers_.any()
+    assert not model.shift_.any()
+    assert choice.p_value <= 0.05
+    own = make(library, []).fit(X[fit.kept], y[fit.kept])
+    np.testing.assert_array_equal(model.predict(X), own.predict(X))
+
+
+@BOTH
 @pytest.mark.parametrize("bound", [0.25, 0.35, 0.6])
 def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conclusions):
     """A rule that moved the multipliers, and is certified with room: errors choose the rest."""
