@@ -57,10 +57,14 @@ def minimum_rows(bound: float, delta: float) -> int:
     Tong, Feng and Li, "Neyman-Pearson classification algorithms and NP receiver operating
     characteristics", Science Advances 4, 2018.
     """
-    for name, value in (("bound", bound), ("delta", delta)):
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"{name} must be strictly between 0 and 1, got {value!r}.")
+    _check_probability("bound", bound)
+    _check_probability("delta", delta)
     return ceil(log(delta) / log1p(-bound))
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must be strictly between 0 and 1, got {value!r}.")
 
 
 def umbrella_rank(n: int, bound: float, delta: float) -> int:
@@ -87,7 +91,8 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
     Raises
     ------
     ValueError
-        If there are fewer scores than :func:`minimum_rows`.
+        If there are fewer scores than :func:`minimum_rows`, or `bound` or `delta` are not in
+        (0, 1).
 
     References
     ----------
@@ -161,14 +166,15 @@ def expected_rank(n: int, bound: float) -> int:
     Raises
     ------
     ValueError
-        If there are fewer than ``1 / bound - 1`` scores.
+        If there are fewer than ``1 / bound - 1`` scores, or `bound` is not in (0, 1).
 
     References
     ----------
     Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", ICLR 2024, Theorem 1,
     for the loss that counts scores above a threshold: split conformal prediction.
     """
-    k = ceil((n + 1) * (1.0 - bound) - 1e-9)
+    _check_probability("bound", bound)
+    k = max(ceil((n + 1) * (1.0 - bound) - 1e-9), 1)
     if k > n:
         raise ValueError(
             f"A bound of {bound:g} cannot hold in expectation by {n} rows: it needs "

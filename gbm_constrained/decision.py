@@ -664,7 +664,7 @@ def hold_in_the_mean(
     bounds = expected(fresh.compiled, fresh.cells)
     scores = shifted(margin, start.shift)
     held = fresh.functionals(scores, fresh.counts(fresh.decisions(scores)))
-    if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds).all():
+    if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds + MET).all():
         return replace(start, excess=0.0)
     found = best_shift(
         margin, fresh.cells, fresh.compiled, bounds=bounds, price=price(fresh.cells)

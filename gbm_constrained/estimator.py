@@ -20,6 +20,7 @@ from gbm_constrained.checks import (
     own_random_state,
 )
 from gbm_constrained.compiler import (
+    ROUNDING,
     CompiledConstraints,
     as_losses,
     compile_constraints,
@@ -314,7 +315,8 @@ class ConstrainedFit:
                     f"guarantee out."
                 )
         if options.guarantee == "expected":
-            short = np.flatnonzero(expected(rows.compiled, rows.cells) < least_values(rows))
+            bounds = expected(rows.compiled, rows.cells) + ROUNDING
+            short = np.flatnonzero(bounds < least_values(rows))
             for j in short[:1]:
                 raise ValueError(
                     f"guarantee='expected' cannot be given for {rows.compiled.rows[j]}: the {n} "

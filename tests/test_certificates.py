@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.certificates import (
     expected_bounds,
+    expected_rank,
     expected_slack,
     fixed_sequence,
     holm,
@@ -836,6 +837,22 @@ def test_the_rank_by_brute_force(bound, delta):
         tails = stats.binom.sf(np.arange(n), n, 1 - bound)  # from k = 1 on
         expected = 1 + int(np.flatnonzero(tails <= delta)[0])
         assert umbrella_rank(n, bound, delta) == expected
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0, -0.1, 1.1, np.nan])
+def test_a_bound_in_expectation_is_a_probability(bound):
+    with pytest.raises(ValueError, match=f"bound must be strictly between 0 and 1, got {bound}"):
+        expected_rank(100, bound)
+
+
+@pytest.mark.parametrize("n", [1, 9, 100])
+def test_the_rank_in_expectation_by_exact_fractions(n):
+    """``k >= (n + 1)(1 - bound)``, from the smallest score, where all bounds lie in (0, 1)."""
+    for m in range(1, n + 1):
+        assert expected_rank(n, m / (n + 1)) == n + 1 - m
+    assert expected_rank(n, 1.0 - 1e-12) == 1
+    with pytest.raises(ValueError, match=f"by {n} rows: it needs {n + 1} at least"):
+        expected_rank(n, 1 / (n + 2))
 
 
 def test_the_umbrella_threshold_is_the_lowest_certified_one():

@@ -689,6 +689,41 @@ def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclus
         assert model.constraint_report_.held_out[0] == pytest.approx(missed / positive.size)
 
 
+@BOTH
+@pytest.mark.parametrize("weight", [None, 0.1])
+@pytest.mark.parametrize("fewest", [2, 5, 6, 9])
+def test_the_fewest_rows_that_hold_in_expectation(library, fewest, weight, conclusions):
+    """``1 / bound - 1`` of the class, however that is rounded, none of which may be wrong."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [5 * fewest, 200])
+    X = rng.normal(size=(y.size, 5)) + y[:, None]
+    weights = None if weight is None else np.full(y.size, weight)
+    model = make(library, [fpr() <= 1 / (fewest + 1)], guarantee="expected")
+    model.fit(X, y, sample_weight=weights)
+    fit = conclusions.pop().fit
+    own = fit.certified[y[fit.certified] == 0]
+    assert own.size == fewest
+    assert not model.predict(X[own]).any()
+    tighter = make(library, [fpr() <= 0.99 / (fewest + 1)], guarantee="expected")
+    with pytest.raises(ValueError, match="too few for it, even without a single error"):
+        tighter.fit(X, y, sample_weight=weights)
+
+
+def test_what_just_holds_in_expectation_stays():
+    """One of 8 errors is 2 / 9 with one more row; biases that spare others take no place of it."""
+    y = np.repeat([0, 1, 2], [8, 4, 3])
+    scores = np.eye(3)[y]
+    scores[0] = [0.0, 5.0, 0.0]
+    scores[8:10] = [1.0, 0.9, 0.0]  # wrong by little
+    found = compile_constraints([class_error(0) <= 2 / 9], Rows(y, np.arange(3)))
+    rows = UnseenRows(*found, "rows")
+    start = Choice(2, np.zeros(3), np.nan, 0.0)
+    given = rows, lambda rounds: scores
+    choice = decision.hold_in_the_mean(*given, *given, start)
+    assert choice.excess == 0.0
+    assert not choice.shift.any()
+
+
 def certified(library, rules, table, kind="binary", **options):
     given = {k: options.pop(k) for k in ("sample_weight", "groups", "sensitive_features")
              if k in options}  # fmt: skip
