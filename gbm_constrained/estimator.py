@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -314,6 +315,21 @@ class ConstrainedFit:
                     f"loss may be as large as it likes. Bound an error rate, or leave the "
                     f"guarantee out."
                 )
+        compiled = rows.compiled
+        for j, constraint in enumerate(options.constraints):
+            undefined = np.isnan(compiled.constant[compiled.spans[j]])
+            if j in self._idle or not undefined.any():
+                continue
+            where = merge = ""
+            if compiled.groups[j]:
+                where = f" in {next(compress(compiled.groups[j], undefined))}"
+                merge = ", or put small groups together with small_groups='merge'"
+            raise ValueError(
+                f"guarantee={options.guarantee!r} cannot be given for {constraint}: of the {n} "
+                f"rows that calibration_fraction={options.calibration_fraction:g} sets aside it "
+                f"is taken over none{where}. Give more rows or a larger calibration_fraction"
+                f"{merge}."
+            )
         if options.guarantee == "expected":
             bounds = expected(rows.compiled, rows.cells) + ROUNDING
             short = np.flatnonzero(bounds < least_values(rows))

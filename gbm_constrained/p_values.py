@@ -340,12 +340,14 @@ def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> ND
     -------
     ndarray of shape (..., n_constraints)
         1 where a functional of the constraint is undefined, such as the rate of a group that has
-        no rows.
+        no rows; 0 where no decisions violate the constraint.
     """
     of_rows = row_p_values(compiled, counts)
     p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
-    for j, span in enumerate(compiled.spans):
-        if not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        if constraint.is_always_met:
+            p[..., j] = 0.0
+        elif not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
             p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
     return p
 

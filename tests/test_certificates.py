@@ -210,10 +210,14 @@ def test_mean_losses_have_no_parts():
 
 
 def test_what_these_rows_do_not_have_is_not_certified():
-    """A group without rows, here or in its base set: p = 1 and no interval."""
+    """A group without rows, here or in its base set: p = 1 and no interval.
+
+    Unless no decisions violate the rule.
+    """
     data = Data(n=400)
     data.decided = data.y
-    rules = [each(fnr(), by="sex", min_group_size=1) <= 0.5, fnr() <= 0.5]
+    in_groups = each(fnr(), by="sex", min_group_size=1)
+    rules = [in_groups <= 0.5, fnr() <= 0.5, in_groups <= 1.0]
     _, compiled = compile_constraints(rules, data.rows)
     men = data.sex == "M"
     rows = Rows(
@@ -224,6 +228,7 @@ def test_what_these_rows_do_not_have_is_not_certified():
     counts = CellCounts.of(cells, data.decided[men])
     assert constraint_p_values(here, counts)[0] == 1.0
     assert constraint_p_values(here, counts)[1] < 1e-9
+    assert constraint_p_values(here, counts)[2] == 0.0
     assert np.isnan(functional_intervals(here, counts)[0]).all()
     compiled, counts = Data().measured(fpr() <= 1.0, by(fpr()) <= 0.5, precision() >= 0.1)
     nothing = CellCounts(*(np.zeros_like(t) for t in (counts.weight,) * 3))

@@ -21,11 +21,13 @@ from gbm_constrained import (
     class_error,
     dataset,
     decision,
+    each,
     error_rate,
     fnr,
     fpr,
     gap,
     log_loss,
+    overall,
     selection_rate,
 )
 from gbm_constrained.audit import audit
@@ -1061,6 +1063,55 @@ def test_a_class_that_certification_takes_whole(library, table, monkeypatch):
     model = make(library, [class_error(0) <= 0.5], guarantee="high_probability")
     with pytest.raises(ValueError, match="sets aside all rows of class 3, which has too few"):
         model.fit(X, np.where(np.arange(700) == 5, 3, y))
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+def test_rules_on_rows_none_of_which_is_set_aside(library, guarantee, table, monkeypatch):
+    """Nothing is promised of a group or a mask that no fresh row is of."""
+    X, y = table[0], table[1]["binary"]
+    rare = np.arange(y.size) < 5
+    fresh = np.flatnonzero(~rare)[::3]
+    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
+    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
+    by_g = {"by": "g", "min_group_size": 1}
+    for rule, missing in (
+        (gap(selection_rate(), **by_g) <= 0.9, "none in g=rare"),
+        (gap(selection_rate(), reference=overall, **by_g) <= 0.9, "none in g=rare"),
+        (each(fpr(), **by_g) <= 0.9, "none in g=rare"),
+        (selection_rate(on=rare) <= 0.9, "none"),
+    ):
+        message = re.escape(
+            f"guarantee='{guarantee}' cannot be given for {rule}: of the {fresh.size} rows that "
+            f"calibration_fraction=0.2 sets aside it is taken over {missing}. Give more rows or"
+        )
+        model = make(library, [fpr() <= 0.9, rule], guarantee=guarantee)
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, y, sensitive_features={"g": np.where(rare, "rare", "common")})
+
+
+@BOTH
+def test_a_rule_that_is_always_met_takes_no_certificate(library, table, monkeypatch):
+    """Nor does one of a group that no row set aside is of."""
+    X, y = table[0], table[1]["binary"]
+    rare = np.arange(y.size) < 5
+    fresh = np.flatnonzero(~rare)[::3]
+    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
+    parts = ConstrainedFit._parts
+
+    def set_aside(fit, rows, *more):
+        return split if rows.size == y.size else parts(fit, rows, *more)
+
+    monkeypatch.setattr(ConstrainedFit, "_parts", set_aside)
+    rules = [fpr() <= 0.2, each(fpr(), by="g", min_group_size=1) <= 1.0]
+    alone, model = (
+        make(library, some, guarantee="high_probability").fit(
+            X, y, sensitive_features={"g": np.where(rare, "rare", "common")}
+        )
+        for some in (rules[:1], rules)
+    )
+    np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
+    assert model.constraint_report_.satisfied.all()
 
 
 def test_flat_initial_scores_of_several_classes(table):
