@@ -470,6 +470,17 @@ def test_tradeoff_draws_intervals_bounds_and_the_plain_model():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("value (fraction)", "accuracy (fraction)")
 
 
+def test_tradeoff_of_wins_over_no_losses_is_drawn():
+    """No bar reaches an infinite value; the others keep theirs."""
+    table = curve()
+    table.loc[0, ["value", "value_high"]] = np.inf
+    ax = plot_tradeoff(table)
+    ax.figure.canvas.draw()
+    horizontal, _ = (c.get_segments() for c in ax.collections)
+    np.testing.assert_allclose(horizontal[-1], [[0.1, 0.88], [0.13, 0.88]])
+    assert_line(ax.get_lines()[-1], [np.inf, 0.12], [0.9, 0.88])
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tradeoff_of_an_estimator_is_its_curve(data):
     X, y, X_test, y_test = data

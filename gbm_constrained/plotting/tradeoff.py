@@ -254,9 +254,14 @@ def _label_side(x: Any, y: Any, *, second: bool) -> dict[str, Any]:
 
 
 def _distances(points: pd.DataFrame, name: str) -> NDArray[np.float64] | None:
-    """Lengths of the bars to both ends of a column's interval; None where it has none."""
+    """Lengths of the bars to both ends of a column's interval; None where it has none.
+
+    Wins over no losses are infinite, and no bar reaches them.
+    """
     ends = f"{name}_low", f"{name}_high"
     if not all(end in points for end in ends):
         return None
     low, value, high = (points[c].to_numpy(dtype=np.float64) for c in (ends[0], name, ends[1]))
-    return np.array([np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)])
+    with np.errstate(invalid="ignore"):
+        lengths = np.array([np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)])
+    return np.where(np.isfinite(lengths), lengths, np.nan)
