@@ -95,12 +95,14 @@ def tradeoff_curve(
         - ``value``, ``value_low``, ``value_high``: on the unseen rows, and the interval.
         - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
-        - ``satisfied``: whether the value is on the right side; missing where there is none.
+        - ``satisfied``: whether the value is on the right side; missing where there is none. On a
+          fit's own rows as in ``constraint_report_``, which asks for more where a guarantee was
+          asked for: a certificate.
         - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
           several classes, the largest.
-        - ``feasible``: whether all rules of the fit hold on the rows that its decisions were
-          chosen by, or on the training rows where it chose none.
+        - ``feasible``: whether ``constraint_report_`` has all rules of the fit as satisfied on its
+          own unseen rows, or on the training rows where it has no others.
         - ``seconds``: the fit's time.
 
     Raises
