@@ -29,7 +29,6 @@ __all__ = [
     "Block",
     "CellCounts",
     "Fractions",
-    "are_binomials_apart",
     "blocks_of",
     "blocks_of_rows",
     "functionals_of",
@@ -210,13 +209,6 @@ def blocks_of(parts: Sequence[Part]) -> tuple[Block, ...]:
             score = score + found[key][1]
         found[key] = part.cells, score
     return tuple(Block(cells, score) for cells, score in found.values())
-
-
-def are_binomials_apart(blocks: Sequence[Block]) -> bool:
-    """Whether two blocks are binomials of different rows: parts of a row are of one view."""
-    first, second = blocks
-    apart = not np.intersect1d(first.cells, second.cells).size
-    return first.is_binomial and second.is_binomial and apart
 
 
 def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | None]:

@@ -3,8 +3,9 @@
 Everything is computed from counted decisions (:mod:`gbm_constrained.counts`) on rows that were
 used for nothing else, neither to train nor to choose among models or thresholds.
 
-Binomials have Clopper and Pearson's exact interval, differences of two Newcombe's, the worst of
-many groups one made of theirs, and all else the bootstrap's; each function names its source.
+Binomials have Clopper and Pearson's exact interval, differences and other sums of them Newcombe's,
+the worst of many groups one made of theirs, and all else the bootstrap's; each function names its
+source.
 
 Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
 the rate is then that of rows with these weights, and intervals use the effective number of rows,
@@ -25,7 +26,6 @@ from gbm_constrained.counts import (
     EQUAL,
     CellCounts,
     Fractions,
-    are_binomials_apart,
     blocks_of,
     functionals_of,
 )
@@ -135,15 +135,32 @@ def newcombe_difference(
     Newcombe, "Interval estimation for the difference between independent proportions: comparison
     of eleven methods", Statistics in Medicine 17, 1998, method 10.
     """
-    e1, n1, e2, n2 = (np.asarray(x, dtype=np.float64) for x in (events_1, n_1, events_2, n_2))
-    low_1, high_1 = _wilson(e1, n1, level)
-    low_2, high_2 = _wilson(e2, n2, level)
+    e1, n1, e2, n2 = np.broadcast_arrays(
+        *(np.asarray(x, dtype=np.float64) for x in (events_1, n_1, events_2, n_2))
+    )
+    # One less than the sum of the first probability and that of the other event.
+    low, high = _sum_of_binomials(
+        np.ones(2), np.stack([e1, n2 - e2], -1), np.stack([n1, n2], -1), level
+    )
+    return np.maximum(low - 1.0, -1.0), np.minimum(high - 1.0, 1.0)
+
+
+def _sum_of_binomials(
+    scale: Float, events: Float, n: Float, level: float, variance: float = 0.0
+) -> tuple[Float, Float]:
+    """Interval of a sum of independent binomial probabilities, each times a positive number.
+
+    Wilson's intervals of all, combined by squares (Zou, Huang and Zhang, "A note on confidence
+    interval estimation for a linear function of binomial proportions", Computational Statistics &
+    Data Analysis 53, 2009). The last axis is that of the probabilities; what else makes the sum
+    vary may be added as a variance.
+    """
+    low, high = _wilson(events, n, level)
     with np.errstate(invalid="ignore", divide="ignore"):
-        p1, p2 = e1 / n1, e2 / n2
-    difference = p1 - p2
-    low = difference - np.hypot(p1 - low_1, high_2 - p2)
-    high = difference + np.hypot(high_1 - p1, p2 - low_2)
-    return np.maximum(low, -1.0), np.minimum(high, 1.0)
+        rate = events / n
+    middle, other = rate @ scale, special.ndtri(0.5 + level / 2.0) ** 2 * variance
+    down, up = (np.sqrt((d**2) @ scale**2 + other) for d in (rate - low, high - rate))
+    return middle - down, middle + up
 
 
 def _replicates(
@@ -232,34 +249,62 @@ def _effective(
     return effective * (counts.weight[cells][inside & event].sum() / total), effective
 
 
-def _exact_interval(
+def _interval_of_sum(
     parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
 ) -> Float | None:
-    """Interval of a functional of one binomial, or of two independent ones; None for others."""
+    """Interval of a sum of fractions of rows, over the same rows or not.
+
+    A row adds what the fractions make of it together. Rows of the same base sets that add one of
+    the same two numbers are a binomial: of one the interval is exact, of two that of a difference.
+    None where a row may add one of three, as in wins minus losses.
+
+    Where a base set has several such kinds of rows, how many there are of each is chance as well:
+    the kind's mean, less what its rows would add if they were as all of their base sets, is what
+    one row more or less of it changes.
+    """
     blocks = blocks_of(parts or ())
-    if not blocks or not all(block.is_binomial for block in blocks):
+    if not blocks:
         return None
-    shift = constant + sum(block.low for block in blocks)
-    everyone = [np.ones(block.score.shape, dtype=bool) for block in blocks]
-    binomials = [
-        _effective(counts, block.cells, inside, block.reaches(block.high))
-        for block, inside in zip(blocks, everyone, strict=True)
-    ]
-    scale = blocks[0].width
-    if len(blocks) == 1:
-        ends = clopper_pearson(*binomials[0], level)
-    elif (
-        len(blocks) == 2
-        and abs(blocks[1].width - scale) < ROUNDING
-        and are_binomials_apart(blocks)
-    ):
-        (e1, n1), (e2, n2) = binomials
-        # p_1 + p_2 is one more than the difference of p_1 and the other event's probability.
-        ends = newcombe_difference(e1, n1, n2 - e2, n2, level)
-        shift += scale
-    else:
+    totals = [float(block.sum(counts.weight)) for block in blocks]
+    if min(totals) == 0.0:
+        return np.full(2, np.nan)
+    cells = np.unique(np.concatenate([block.cells for block in blocks]))
+    added = np.zeros((cells.size, counts.weight.shape[-1]))  # by a row of weight one
+    usual, sets = np.zeros(cells.size), np.zeros(cells.size, dtype=np.intp)
+    for block, total in zip(blocks, totals, strict=True):
+        at = np.searchsorted(cells, block.cells)
+        added[at] += block.score / total
+        usual[at] += block.sum(counts.weight, block.score) / total**2
+        sets *= 2
+        sets[at] += 1
+        sets = np.unique(sets, return_inverse=True)[1]
+    unit = float(np.abs(added).max()) or 1.0
+    added, usual = np.round(added / unit, 12), usual / unit
+    low, high = added.min(axis=1), added.max(axis=1)
+    if not ((added == low[:, None]) | (added == high[:, None])).all():
         return None
-    return shift + scale * np.array(ends)
+    kinds, kind = np.unique(np.column_stack([sets, low, high]), axis=0, return_inverse=True)
+    sure, variance, binomials = constant, 0.0, []
+    for i, (_, less, more) in enumerate(kinds):
+        own = np.flatnonzero(kind.ravel() == i)
+        total = unit * counts.weight[cells[own]].sum()
+        if total == 0.0:
+            continue
+        event = added[own] == more
+        e, n = _effective(counts, cells[own], np.ones_like(event), event)
+        change = less + (more - less) * (e / n if more > less else 0.0) - usual[own[0]]
+        variance += (unit * change) ** 2 * counts.square[cells[own]].sum()
+        sure += less * total
+        if more > less:
+            binomials.append(((more - less) * total, e, n))
+    if not binomials:
+        return np.full(2, sure)
+    scale, events, rows = np.array(binomials, dtype=np.float64).T
+    if scale.size == 1 and variance <= ROUNDING**2 * scale[0] ** 2:
+        return np.asarray(sure + scale * np.ravel(clopper_pearson(events, rows, level)))
+    ends = sure + np.array(_sum_of_binomials(scale, events, rows, level, variance))
+    least, most = sum(b.low for b in blocks), sum(b.high for b in blocks)
+    return np.clip(ends, constant + least, constant + most)
 
 
 def functional_intervals(
@@ -270,8 +315,8 @@ def functional_intervals(
 ) -> NDArray[np.float64]:
     """Two-sided intervals of functionals: of the rate of each group.
 
-    Clopper-Pearson for one fraction of rows, Newcombe for the sum or the difference of two over
-    disjoint rows, the bootstrap for all else.
+    Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several,
+    the bootstrap for what is neither, such as wins minus losses.
 
     Parameters
     ----------
@@ -305,7 +350,7 @@ def _functional_intervals(
     resampled = []
     for k in which:
         parts = compiled.parts[k]
-        exact = _exact_interval(parts, compiled.constant[k], counts, level)
+        exact = _interval_of_sum(parts, compiled.constant[k], counts, level)
         if exact is not None:
             ends[k] = exact
         elif parts:
@@ -358,7 +403,7 @@ def constraint_intervals(
             continue
         exact = None
         if isinstance(expression, Rate) or (isinstance(expression, Each) and len(parts) == 1):
-            exact = _exact_interval(parts[0], constant[0], counts, level)
+            exact = _interval_of_sum(parts[0], constant[0], counts, level)
         elif isinstance(expression, Quotient):
             exact = _quotient_interval(parts, constant, counts, level)
         elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
@@ -479,9 +524,9 @@ def _gap_interval(
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
     other = [Part(-p.coefficient, p.cells, p.event) for p in parts[1]]
-    if len(blocks_of([*parts[0], *other])) != 2:  # the group is everyone
-        return None
-    signed = _exact_interval([*parts[0], *other], 0.0, counts, level)
+    if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
+        return None  # the group is everyone
+    signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
     if signed is None:
         return None
     sizes = np.sort(np.abs(signed))

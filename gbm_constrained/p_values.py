@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints
-from gbm_constrained.counts import Block, CellCounts, are_binomials_apart, blocks_of_rows
+from gbm_constrained.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.intervals import upper_limit
 from gbm_constrained.rows import Bool, Float
 from gbm_constrained.two_rates import sum_p_value
@@ -112,6 +112,13 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
         mean = (block.sum(counts.count, block.score) / n - block.low) / block.width
     mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
+
+
+def _are_binomials_apart(blocks: Sequence[Block]) -> bool:
+    """Whether two blocks are binomials of different rows: parts of a row are of one view."""
+    first, second = blocks
+    apart = not np.intersect1d(first.cells, second.cells).size
+    return first.is_binomial and second.is_binomial and apart
 
 
 def _p_of_two(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
@@ -266,7 +273,7 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
-    if len(blocks) == 2 and are_binomials_apart(blocks):
+    if len(blocks) == 2 and _are_binomials_apart(blocks):
         return _p_of_two(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
 

@@ -395,6 +395,63 @@ def test_intervals_of_the_worst_group_by_hand():
         assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are told"
 
 
+def test_sums_over_the_same_rows_by_hand():
+    """Wilson's intervals of both groups by squares, and chance in how many rows are of each."""
+    data = Data(5, n=500)
+    negative, women = data.y == 0, data.sex == "F"
+    groups = [negative & women, negative & ~women]
+    n = np.array([g.sum() for g in groups])
+    events = np.array([data.decided[g].sum() for g in groups])
+    p, pi, z = events / n, n[0] / n.sum(), stats.norm.ppf(0.975)
+    wilson = np.array(
+        [
+            stats.binomtest(k, m).proportion_ci(method="wilson")
+            for k, m in zip(events, n, strict=True)
+        ]
+    )
+    down, up = p - wilson[:, 0], wilson[:, 1] - p
+    own, other = 1.0 - 0.5 * pi, 0.5 * (1.0 - pi)
+    of_shares = (z * 0.5 * (p[0] - p[1])) ** 2 * pi * (1.0 - pi) / n.sum()
+    value = p[0] - 0.5 * (pi * p[0] + (1.0 - pi) * p[1])
+    low = value - np.sqrt((own * down[0]) ** 2 + (other * up[1]) ** 2 + of_shares)
+    high = value + np.sqrt((own * up[0]) ** 2 + (other * down[1]) ** 2 + of_shares)
+    of_women = fpr(on={"sex": "F"})
+    rules = [
+        of_women - 0.5 * fpr() <= 0.1,
+        0.3 - 2.0 * (of_women - 0.5 * fpr()) <= 0.1,
+        of_women + 0.5 * tnr() <= 1.0,
+        of_women - fpr(on={"sex": "F"}) + fpr() <= 0.5,  # what cancels is no part of it
+    ]
+    found = constraint_intervals(*data.measured(*rules))
+    expected = [(low, high), (0.3 - 2 * high, 0.3 - 2 * low), (low + 0.5, high + 0.5)]
+    np.testing.assert_allclose(found[:3], expected, atol=1e-9)
+    np.testing.assert_allclose(found[3], clopper_pearson(events.sum(), n.sum()), atol=1e-9)
+
+
+def test_sums_over_the_same_rows_cover_about():
+    """Groups far apart, so that their shares matter, and errors too few for resampling."""
+    data = Data(1)
+    women = {"sex": "F"}
+    rules = [
+        fpr(on=women) - 0.5 * fpr() <= 0.1, error_rate() + 0.5 * selection_rate() <= 0.5,
+        0.7 * fpr(on=women) + 0.3 * fnr(on={"sex": "M"}) <= 0.5,
+    ]  # fmt: skip
+    cells, compiled = compile_constraints(rules, data.rows)
+    at = np.array([np.flatnonzero(cells.codes == c)[0] for c in range(len(cells))])
+    rng = np.random.default_rng(0)
+    for chance in ({"F": 0.9, "M": 0.1}, {"F": 0.01, "M": 0.03}):
+        selected = np.array([chance[sex] for sex in data.sex[at]])
+        share = np.stack([1.0 - selected, selected], axis=1) / len(cells)
+        truth = compiled.values(functionals_of(compiled, CellCounts(share, share, share)))
+        missed = np.zeros((2, len(rules)))
+        for _ in range(400):
+            table = rng.multinomial(300, share.ravel()).reshape(share.shape).astype(float)
+            low, high = constraint_intervals(compiled, CellCounts(table, table, table)).T
+            missed += [low > truth, high < truth]
+        assert (missed.sum(axis=0) < 0.08 * 400).all()
+        assert (missed.sum(axis=0) > 0.015 * 400).all()
+
+
 def test_what_never_happened_is_not_taken_for_impossible():
     """Small groups without an event, and quotients without a loss, have intervals with a width.
 
@@ -411,6 +468,8 @@ def test_what_never_happened_is_not_taken_for_impossible():
         ratio(fpr(), **few, slack=0.01) >= 0.8,
         ratio(tpr(), **few) >= 0.8,
         wins(over="old") / losses(to="old") >= 1.0,
+        fpr(on={"region": "a"}) - 0.5 * fpr() <= 0.1,
+        fpr(on={"region": "a"}) + fpr(on={"region": "b"}) <= 0.1,
     ]
     compiled, counts = data.measured(*rules)
     ends = constraint_intervals(compiled, counts)
