@@ -30,7 +30,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.p_values import rows_beyond
-from gbm_constrained.rates import Gap, Ratio
+from gbm_constrained.rates import Gap, Quotient, Ratio
 from gbm_constrained.rows import Bool, Codes, Float
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
@@ -84,13 +84,17 @@ def deviation_of_boosters(
 def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     """Return how far each row of constraints moves as what its constraint bounds moves by one.
 
-    By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q.
+    By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
+    does that of a quotient.
     """
     units = np.ones(len(compiled))
     for r, j in enumerate(compiled.owner):
-        if isinstance(compiled.constraints[j].expression, Ratio):
+        expression = compiled.constraints[j].expression
+        if isinstance(expression, Ratio):
             row = compiled.R[[r]]
             units[r] = functionals[row.indices[row.data > 0.0]].sum()
+        elif isinstance(expression, Quotient):
+            units[r] = abs(functionals[compiled.spans[j]][1])
     return units
 
 

@@ -123,6 +123,17 @@ def test_a_ratio_moves_more_than_its_row():
     assert found == pytest.approx(0.2 * np.sqrt(6 / 5), rel=0.1)
 
 
+def test_a_quotient_of_two_groups_moves_as_their_ratio():
+    """The row of ``p / q <= k`` is in units of q as well."""
+    rng = np.random.default_rng(7)
+    rates = [(0.08, 0.2), (0.16, 0.2)] * 3
+    quotient = fpr(on={"g": 0}) / fpr(on={"g": 1}) >= 0.5
+    rules = [quotient, ratio(fpr(), by="g", reference=1) >= 0.5]
+    found = deviation_of_boosters(*draw(rng, rates, rules=rules, n=40_000))
+    assert found[0] == pytest.approx(0.2 * np.sqrt(6 / 5), rel=0.1)
+    assert found[0] <= found[1]
+
+
 @pytest.mark.parametrize(
     "rule",
     [log_loss() <= 0.5, selection_rate() - 0.5 * class_error(1) <= 0.5],
