@@ -353,6 +353,8 @@ def value_of(constraint: Constraint, f: Float) -> float:
         others, reference = f[:-1], f[-1]
         if np.isnan(others).all() or np.isnan(reference):
             return np.nan
+    elif np.count_nonzero(~np.isnan(f)) < 2:  # nothing is compared
+        return np.nan
     if isinstance(expression, Ratio):
         pairs = [(np.nanmin(others), np.nanmax(others))]
         if reference is not None:

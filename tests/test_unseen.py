@@ -873,6 +873,24 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
     pd.testing.assert_series_equal(given.iloc[1], found[False][columns].iloc[1])
 
 
+@BOTH
+@pytest.mark.parametrize("compare", [gap, ratio])
+def test_an_evaluation_set_of_one_group_compares_nothing(library, compare, table):
+    """Which is no gap of zero, and no ratio of one."""
+    X, y = table[0], table[1]["binary"]
+    sex = np.random.default_rng(0).choice(list("fm"), y.size)
+    new = sex[::3] == "f"
+    rule = compare(selection_rate(), by="sex")
+    rule = rule <= 0.3 if compare is gap else rule >= 0.5
+    model = make(library, [rule], measure_on="train", n_estimators=4).fit(
+        X, y, sensitive_features={"sex": sex}, eval_set=[(X[::3][new], y[::3][new])],
+        sensitive_features_eval_set=[{"sex": sex[::3][new]}], **quiet(library),
+    )  # fmt: skip
+    report = model.constraint_report_.iloc[0]
+    assert np.isnan([report.held_out, report.low, report.high]).all()
+    assert report.satisfied is pd.NA
+
+
 def test_negative_seeds_of_xgboost_are_taken():
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
     clf = ConstrainedXGBClassifier(constraints=[fpr() <= 0.1], n_estimators=2, random_state=-1)
