@@ -64,7 +64,8 @@ class Shift:
         What was made smallest where no shift is feasible: the excess, or the error plus a price of
         violations.
     uncalibrated : tuple of int, default=()
-        Rows of constraints with a mean loss, which decisions do not determine: they were left out.
+        Rows of constraints with a mean loss, which decisions do not determine, or with a rate over
+        none of the rows: they were left out.
     """
 
     value: Float
@@ -145,8 +146,8 @@ def best_shift(
     may spare many errors: they are taken if the rules hold under both and the errors, compared row
     by row, fall by more than :data:`SURELY` standard errors.
 
-    Rows of constraints with a mean loss are left out and listed in the result; where no others
-    are, the scores stay.
+    Rows of constraints with a mean loss, or with a rate over none of these rows, are left out and
+    listed in the result; where no others are, the scores stay.
 
     Parameters
     ----------
@@ -474,8 +475,9 @@ class _Merits:
 
     def __init__(self, decisions: _Decisions, compiled: CompiledConstraints, right: Float) -> None:
         has_loss = np.diff(compiled.B.indptr) > 0
-        self.uncalibrated = tuple(np.flatnonzero(has_loss).tolist())
-        kept = np.flatnonzero(~has_loss)
+        is_told = np.diff(compiled.R.indptr) > 0  # not by rows that lack a rate's cells
+        self.uncalibrated = tuple(np.flatnonzero(has_loss | ~is_told).tolist())
+        kept = np.flatnonzero(~has_loss & is_told)
         self.right = right[kept]
         self.alike = _alike(compiled.A[kept], decisions.n_classes)
         rows = compiled.R[kept]
@@ -489,7 +491,7 @@ class _Merits:
 
     @property
     def stays(self) -> bool:
-        """Whether there are constraints, none of which decisions determine."""
+        """Whether there are constraints, none of which decisions on these rows determine."""
         return self.right.size == 0 and bool(self.uncalibrated)
 
     def _reduced(self, values: Float) -> tuple[Float, Float, Float]:

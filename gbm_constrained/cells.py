@@ -145,6 +145,8 @@ class Cells:
         Class index of the rows of each cell; -1 for rows without a label.
     weight : ndarray of shape (n_cells,)
         Total weight of each cell.
+    whole_weight : ndarray of shape (n_cells,)
+        That of the rows which these were taken from: constraints are compiled against it.
     count : ndarray of shape (n_cells,)
         Number of rows of each cell.
     weighted_count : ndarray of shape (n_cells,)
@@ -208,6 +210,7 @@ class Cells:
         if rows.weight is not None:
             self.weight = reduce_sum(self.total(rows.weight))
             self.weighted_count = reduce_sum(self.total(rows.weight > 0))
+        self.whole_weight = self.weight
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -238,7 +241,8 @@ class Cells:
         """Cells of some of the rows, numbered as these are.
 
         Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
-        rows: a rate of the part is the mean over its cells, each with its share of the whole.
+        rows: a rate of the part is the mean over its cells, each with its share of the whole. Of
+        cells that are left empty nothing is known; see :meth:`CompiledConstraints.on`.
         """
         part = copy.copy(self)
         part.views = tuple(

@@ -329,10 +329,69 @@ class CompiledConstraints:
             rewards_all_errors=self.rewards_all_errors[kept],
         )
 
+    def on(self, cells: Cells) -> CompiledConstraints:
+        """Leave out what part of the rows does not tell: cells that they leave empty.
+
+        The other cells of a rate stand for these, in their shares of the whole. A rate with no
+        other cells is undefined, and so are the rows of constraints with it: they bind nothing.
+
+        Parameters
+        ----------
+        cells : Cells
+            From :meth:`Cells.take`, of the rows that were compiled against or of a part of them.
+        """
+        whole = cells.whole_weight
+        left = np.where(cells.weight > 0, whole, 0.0)
+        if (left == whole).all():
+            return self
+        constant, parts = self.constant.copy(), list(self.parts)
+        rows_of_U, rows_of_V = [], []
+        for k, of_rate in enumerate(self.parts):
+            hard, soft = self.U[[k]], self.V[[k]].toarray()[0]
+            # Mean losses have no parts: those that are added, and those that are subtracted.
+            of_losses = [at for at in map(np.flatnonzero, (soft > 0, soft < 0)) if at.size]
+            bases = [*(part.cells for part in of_rate or ()), *of_losses]
+            if any(left[base].sum() == 0 for base in bases):
+                constant[k], parts[k] = np.nan, None
+            elif any((left[base] < whole[base]).any() for base in bases):
+                if of_rate:
+                    hard = sparse.csr_array(self._hard(of_rate, left).reshape(1, -1))
+                for base in of_losses:
+                    kept = np.where(left[base] > 0, soft[base], 0.0)
+                    soft[base] = kept * (soft[base].sum() / kept.sum())
+            rows_of_U.append(hard)
+            rows_of_V.append(sparse.csr_array(soft[None]))
+        is_told = abs(self.R) @ np.isnan(constant) == 0
+        return replace(
+            self,
+            U=sparse.csr_array(sparse.vstack(rows_of_U)),
+            V=sparse.csr_array(sparse.vstack(rows_of_V)),
+            constant=constant,
+            R=_rows_kept(self.R, is_told),
+            b=np.where(is_told, self.b, 0.0),
+            spread=_rows_kept(self.spread, is_told),
+            parts=tuple(parts),
+        )
+
+    def _hard(self, parts: Sequence[Part], weight: Float) -> Float:
+        """Coefficients of the predicted fractions in a rate, cells weighing so much."""
+        table = np.zeros((weight.size, self.U.shape[1] // weight.size))
+        for part in parts:
+            share = weight[part.cells] / weight[part.cells].sum()
+            table[part.cells] += part.coefficient * share[:, None] * part.event
+        return table
+
     @property
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def _rows_kept(table: Any, is_kept: Bool) -> Any:
+    """Sparse matrix with the other rows empty: they store no zero, which NaN would survive."""
+    kept = sparse.csr_array(table.multiply(is_kept[:, None]))
+    kept.eliminate_zeros()
+    return kept
 
 
 def value_of(constraint: Constraint, f: Float) -> float:

@@ -492,7 +492,8 @@ def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Floa
     for fold in rows.folds:
         others = np.setdiff1d(everyone, fold, assume_unique=True)
         cells = rows.cells.take(others)
-        found = best_shift(margin[others], cells, rows.compiled, bounds=bounds, price=price(cells))
+        compiled = rows.compiled.on(cells)
+        found = best_shift(margin[others], cells, compiled, bounds=bounds, price=price(cells))
         decided[fold] = rows.decisions(margin[fold] + found.value[0])
     return decided
 

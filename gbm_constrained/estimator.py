@@ -353,14 +353,15 @@ class ConstrainedFit:
                     f"leaves to it. {remedy} or delta."
                 )
 
-    def _make_lagrangian(self, index: Codes | None = None) -> Lagrangian:
-        """Build the Lagrangian of all rows, or of some."""
+    def _make_lagrangian(self, index: Codes | None = None, *, told: bool = False) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of some: if rates are `told` of these alone."""
         weight = self._row_weight
         if index is None:
             return Lagrangian(self.rows.y, self.cells, self.driven, weight=weight, **self._kernel)
         part = None if weight is None else weight[index]
         cells, y = self.cells.take(index), self.rows.y[index]
-        return Lagrangian(y, cells, self.driven, weight=part, **self._kernel)
+        driven = self.driven.on(cells) if told else self.driven
+        return Lagrangian(y, cells, driven, weight=part, **self._kernel)
 
     def _teller(self, phase: Phase, rows: str, solver: ABPP) -> Callable[[Record], None] | None:
         """Make what tells of a solver's iterations."""
@@ -442,7 +443,7 @@ class ConstrainedFit:
                 f"leaves none to hold out, or none to train on: give another share."
             )
         rows = np.sort(np.concatenate(held))
-        lagrangian = self._make_lagrangian(rows)
+        lagrangian = self._make_lagrangian(rows, told=True)
         source = "out of fold" if measure_on == "crossfit" else "holdout"
         leader = self._make_solver(lagrangian)
         leader.callback = self._teller("measuring", source, leader)
@@ -467,7 +468,8 @@ class ConstrainedFit:
         finally:
             self.hide_progress()
         self._correct(leader)
-        self.unseen = UnseenRows(lagrangian.cells, self.reported, source, self.scouts.positions)
+        reported = self.reported.on(lagrangian.cells)
+        self.unseen = UnseenRows(lagrangian.cells, reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
 

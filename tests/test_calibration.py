@@ -526,6 +526,26 @@ def test_rows_with_losses_are_left_out_and_told(k):
     assert only.uncalibrated == (0,)
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
+    """No shift would meet a rate over no rows that has to be large."""
+    problem = Problem(5, n=200, k=k)
+    rules = [recall(1, on={"group": "a"}) >= 0.5, class_error(0) <= 0.2]
+    cells, compiled = problem.compiled(rules)
+    kept = np.flatnonzero((problem.y != 1) | (problem.group != "a"))
+    cells = cells.take(kept)
+    found = best_shift(problem.margin[kept], cells, compiled.on(cells), price=10.0)
+    alone = compile_constraints(rules[1:], cells.rows)
+    np.testing.assert_array_equal(
+        found.value, best_shift(problem.margin[kept], *alone, price=10.0).value
+    )
+    assert found.feasible
+    assert found.uncalibrated == (0,)
+    only = problem.compiled(rules[:1])[1].on(problem.compiled(rules[:1])[0].take(kept))
+    untold = best_shift(problem.margin[kept], problem.compiled(rules[:1])[0].take(kept), only)
+    assert not untold.value.any()
+
+
 def test_refusals_name_what_does_not_fit():
     problem, several = Problem(0), Problem(0, k=3)
     cells, compiled = problem.compiled([fpr() <= 0.2])

@@ -254,6 +254,65 @@ def test_cells_without_rows_change_nothing():
     assert found[0] == pytest.approx(found[1], rel=1e-14)
 
 
+def part_with_empty_cells():
+    """Rows of which a part is taken that has nobody of class 1 in group a, nor of group c."""
+    y, margin, weight, _ = draw(2, n=400)
+    group = np.random.default_rng(1).choice(list("abc"), y.size, p=[0.2, 0.5, 0.3])
+    group[:6], y[:6] = list("aabbcc"), [0, 1] * 3
+    kept = np.flatnonzero(((y == 0) | (group != "a")) & (group != "c") & (np.arange(400) % 3 > 0))
+    return y, margin, weight, group, kept
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
+    """Row by row: means of the cells that have rows, in their shares of the whole."""
+    y, margin, weight, group, kept = part_with_empty_cells()
+    own = weight if weighted else np.ones(y.size)
+    rules = [
+        recall() >= 0.5, fnr(on={"g": "a"}) <= 0.5, gap(recall(), by="g") <= 0.1,
+        gap(fpr(), by="g") <= 0.1, fpr() + recall() <= 1.2, log_loss(on=label(1)) <= 0.5,
+        log_loss(on=label(1)) - log_loss(on=label(0)) <= 0.1, log_loss(on={"g": "c"}) <= 0.5,
+    ]  # fmt: skip
+    rows = Rows(y, np.arange(2), weight if weighted else None, {"g": group})
+    cells, compiled = compile_constraints(rules, rows)
+    part = cells.take(kept)
+    found = compiled.on(part)
+    lagrangian = Lagrangian(y[kept], part, found, weight=own[kept])
+    functionals = found.functionals(lagrangian.at(margin[kept]).statistics())
+    loss = -log_probability(margin)[np.arange(y.size), y]
+
+    def mean(values, label=None, groups="abc"):
+        inside = np.isin(group, list(groups)) & ((y == label) if label is not None else True)
+        total = share = 0.0
+        for c in {*zip(y[inside], group[inside], strict=True)}:
+            of_cell = (y == c[0]) & (group == c[1])
+            at = kept[of_cell[kept]]
+            if at.size:
+                total += own[of_cell].sum() * np.average(values[at], weights=own[at])
+                share += own[of_cell].sum()
+        return total / share if share else np.nan
+
+    positive = (margin > 0).astype(float)
+    caught, alarms = mean(positive, 1), mean(positive, 0)
+    expected = [
+        caught, np.nan, np.nan, mean(positive, 1, "b"), np.nan, mean(positive, 0, "a"),
+        mean(positive, 0, "b"), np.nan, alarms + caught, mean(loss, 1),
+        mean(loss, 1) - mean(loss, 0), np.nan,
+    ]  # fmt: skip
+    np.testing.assert_allclose(functionals, expected, atol=1e-12)
+    violations = dict(zip(found.rows, found.rows_of(functionals) - found.b, strict=True))
+    silent = {name for name, value in violations.items() if value == 0.0}
+    told = {
+        "recall >= 0.5", "fpr[g=a] - fpr[g=b] <= 0.1", "fpr[g=b] - fpr[g=a] <= 0.1",
+        "fpr + recall <= 1.2", "log_loss[y=1] <= 0.5",
+        "log_loss[y=1] - log_loss[y=0] <= 0.1",
+    }  # fmt: skip
+    assert silent == set(compiled.rows) - told
+    again = found.on(part)
+    np.testing.assert_allclose((found.U - again.U).toarray(), 0.0, atol=1e-15)
+    assert compiled.on(cells.take(np.arange(y.size)[::-1])) is compiled
+
+
 def test_violations_are_rates_minus_bounds():
     y, margin, weight, _ = draw(3, seed=9)
     constraints = [class_error(1) <= 0.25, log_loss() <= 1.5]

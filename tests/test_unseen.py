@@ -25,6 +25,8 @@ from gbm_constrained import (
     gap,
     lightgbm_scouts,
     log_loss,
+    ratio,
+    recall,
     selection_rate,
     xgboost_scouts,
 )
@@ -314,6 +316,36 @@ def scored(library, member, X, rounds):
         return base
     held = member.booster.predict(X, raw_score=True, num_iteration=rounds)
     return held + member.held_start
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:.*Too few rows", "ignore:.*some groups have fewer")
+def test_a_group_that_is_not_among_the_unseen_rows_is_not_taken_to_miss_all(
+    library, table, monkeypatch
+):
+    """To catch a share and to miss the others are one rule, and other rules hold beside it."""
+    X, y = table[0], table[1]["binary"]
+    group = np.where(np.random.default_rng(1).random(y.size) < 0.5, "a", "b").astype(object)
+    few = np.flatnonzero(y == 1)[:3]
+    group[few] = "few"
+    group[np.flatnonzero(y == 0)[:6]] = "few"
+    others = np.setdiff1d(np.arange(y.size), few)
+    parts = [others[::4], np.setdiff1d(np.arange(y.size), others[::4])]
+    monkeypatch.setattr(ConstrainedFit, "_parts", lambda self, *given: parts)
+    models = [
+        make(library, [gap(rate, by="group") <= 0.1, fpr() <= 0.2], measure_on="holdout").fit(
+            X, y, sensitive_features={"group": group}
+        )
+        for rate in (recall(), fnr())
+    ]
+    held, was = (model.group_report_.held_out for model in models)
+    np.testing.assert_allclose(held, 1.0 - was, atol=1e-12)
+    np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
+    for model in models:
+        assert model.constraint_report_.satisfied.all()
+        assert (model.history_.filter(like="held_out[gap").to_numpy() < 0.5).all()
+    assert np.isnan(held).tolist() == [False, False, True]
+    assert held.min() > 0.1
 
 
 @BOTH
