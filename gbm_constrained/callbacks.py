@@ -102,8 +102,10 @@ class ConstraintState:
     @cached_property
     def bounds(self) -> pd.Series[float]:
         """Bound of each constraint, by constraint."""
-        right = self.record.bounds if self.moving_bounds else self.compiled.bounds
-        return self._by_constraint(right, "bound")
+        bounds = self.compiled.bounds
+        if self.moving_bounds:
+            bounds = self.compiled.bounds_at(self.record.bounds)
+        return self._by_constraint(bounds, "bound")
 
     @cached_property
     def violations(self) -> pd.Series[float]:

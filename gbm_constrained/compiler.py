@@ -303,6 +303,21 @@ class CompiledConstraints:
         """Bound of each constraint, shape (n_constraints,)."""
         return np.array([c.bound for c in self.constraints], dtype=np.float64)
 
+    def bounds_at(self, right: Float) -> Float:
+        """Bound of each constraint if rows have other right-hand sides, those of rates alone.
+
+        Parameters
+        ----------
+        right : ndarray of shape (m,)
+            Right-hand sides; of other constraints than single rates they are those of the bound.
+        """
+        bounds = self.bounds
+        for r, j in enumerate(self.owner):
+            constraint, constant = self.constraints[j], self.constant[self.spans[j].start]
+            if isinstance(constraint.expression, Rate) and not np.isnan(constant):
+                bounds[j] = constraint.sign * right[r] + constant
+        return bounds
+
     def satisfied(self, values: Float) -> Any:
         """Whether values are on the right side of the bounds; missing where they are undefined."""
         sign = np.array([c.sign for c in self.constraints])
@@ -827,7 +842,8 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
     compiled : CompiledConstraints
         With every error rate turned into a mean loss.
     factors : ndarray of shape (m,)
-        e for those, NaN for the others: what ABPP re-estimates bounds with.
+        e for those, NaN for the others: what ABPP re-estimates bounds with. Of a multiple of an
+        error rate it is the bound of the rate alone.
 
     Raises
     ------
@@ -835,27 +851,28 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         If a constraint is not an upper bound of a single error rate.
     """
     for constraint in compiled.constraints:
-        terms = constraint.terms
+        terms = constraint.rates[0].terms
         single = isinstance(constraint.expression, Rate) and constraint.sense == "<="
-        if not constraint.is_loss and not (single and len(terms) == 1 and is_error(terms[0])):
+        single &= len(terms) == 1 and terms[0][0] > 0.0 and is_error(terms[0][1])
+        if not constraint.is_loss and not single:
             raise ValueError(
                 f"error_form='log_loss' is for upper bounds of error rates, and {constraint} is "
                 f"not one: use error_form='rate'."
             )
     is_rate = np.diff(compiled.spread.indptr) > 0
-    factors = np.where(is_rate, compiled.b, np.nan)
-    bounds = np.where(is_rate, compiled.b * np.log(n_classes), compiled.b)
-    m = len(compiled)
+    factors = np.full(len(compiled), np.nan)
+    for r in np.flatnonzero(is_rate):
+        ((multiple, _),) = compiled.constraints[compiled.owner[r]].rates[0].terms
+        factors[r] = compiled.b[r] / multiple
     losses = replace(
         compiled,
-        U=sparse.csr_array((m, compiled.U.shape[1])),
-        V=compiled.B + compiled.spread,
-        R=sparse.eye_array(m, format="csr"),
+        U=sparse.csr_array(compiled.U.shape),
+        V=sparse.csr_array(compiled.V + compiled.R.T @ compiled.spread),
         spread=sparse.csr_array(compiled.spread.shape),
-        rewards_errors=np.zeros(m, dtype=bool),
-        rewards_all_errors=np.zeros(m, dtype=bool),
-        parts=(None,) * m,
-        b=bounds,
+        rewards_errors=np.zeros(len(compiled), dtype=bool),
+        rewards_all_errors=np.zeros(len(compiled), dtype=bool),
+        parts=(None,) * len(compiled.parts),
+        b=np.where(is_rate, compiled.b * np.log(n_classes), compiled.b),
     )
     return losses, factors
 

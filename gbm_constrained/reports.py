@@ -119,12 +119,13 @@ def history_frame(
     )
     values = np.array([compiled.values(r.functionals) for r in records])
     multipliers = np.array([compiled.totals(r.multipliers) for r in records])
+    bounds = np.array([compiled.bounds for _ in records])
+    if moving_bounds:
+        bounds = np.array([compiled.bounds_at(r.bounds) for r in records])
     columns: dict[str, Any] = {}
-    for j, (name, bound) in enumerate(zip(compiled.names, compiled.bounds, strict=True)):
+    for j, name in enumerate(compiled.names):
         columns[f"value[{name}]"] = values[:, j]
-        columns[f"bound[{name}]"] = (
-            np.array([r.bounds[j] for r in records]) if moving_bounds else bound
-        )
+        columns[f"bound[{name}]"] = bounds[:, j]
         columns[f"multiplier[{name}]"] = multipliers[:, j]
         if held_out is not None:
             columns[f"held_out[{name}]"] = held_out[:, j]

@@ -18,7 +18,7 @@ from sklearn.model_selection import cross_val_score
 
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
 from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import class_error, fnr, fpr, gap, label, log_loss, selection_rate
+from gbm_constrained.rates import class_error, each, fnr, fpr, gap, label, log_loss, selection_rate
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +30,9 @@ def data():
     return X, y, rng.uniform(0.5, 2.0, 600)
 
 
-def _fit(X, y, *rules, sample_weight=None, **options):
+def _fit(X, y, *rules, sample_weight=None, sensitive_features=None, **options):
     model = ConstrainedLogisticRegression(constraints=list(rules), **options)
-    return model.fit(X, y, sample_weight)
+    return model.fit(X, y, sample_weight, sensitive_features=sensitive_features)
 
 
 # -- the parent ----------------------------------------------------------------------------------
@@ -243,6 +243,45 @@ def test_the_papers_heuristic(data):
     np.testing.assert_allclose(bounds[:10], 0.3 * np.log(2))
     values = own.history_["value[fnr <= 0.3]"].to_numpy()
     np.testing.assert_allclose(bounds[10:], 0.3 * values[10])
+
+
+def test_the_heuristic_of_a_multiple_is_that_of_the_rate(data):
+    """e is the bound of the rate alone, and history_ has values and bounds of the same thing."""
+    X, y, _ = data
+    plain, multiple = (
+        _fit(X, y == 2, rule, error_form="log_loss", n_iterations=20).history_
+        for rule in (fnr() <= 0.3, 2.0 * fnr() + 0.05 <= 0.65)
+    )
+    for name in ("value", "bound"):
+        of_plain = plain[f"{name}[fnr <= 0.3]"]
+        of_multiple = multiple[f"{name}[2 * fnr + 0.05 <= 0.65]"]
+        np.testing.assert_allclose(of_multiple, 2.0 * of_plain + 0.05, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"upper bounds of error rates, and -fnr <= -0\.1"):
+        _fit(X, y == 2, -1.0 * fnr() <= -0.1, error_form="log_loss")
+
+
+@pytest.mark.filterwarnings("ignore:The solver stopped")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gap(log_loss(), by="g") <= 0.05,
+        each(log_loss(), by="g") <= 0.2,
+        log_loss(on={"g": 0}) / log_loss(on={"g": 1}) <= 1.1,
+        log_loss(on={"g": 0}) >= 0.1,
+    ],
+    ids=str,
+)
+def test_mean_losses_are_as_they_are_in_either_form_of_errors(data, rule):
+    """Of any number of groups: nothing is replaced, so that the history is the same."""
+    X, y, _ = data
+    groups = {"g": np.random.default_rng(0).integers(0, 3, y.size)}
+    in_rates, in_losses = (
+        _fit(X, y == 2, rule, error_form=form, n_iterations=6, sensitive_features=groups)
+        for form in ("rate", "log_loss")
+    )
+    columns = [c for c in in_rates.history_ if c != "seconds"]
+    np.testing.assert_array_equal(in_losses.history_[columns], in_rates.history_[columns])
+    assert in_losses.constraint_report_.train[0] == in_losses.history_[f"value[{rule}]"].iloc[-1]
 
 
 # -- what is reported ----------------------------------------------------------------------------
