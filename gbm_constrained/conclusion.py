@@ -317,14 +317,19 @@ class Conclusion:
             Scores of unseen rows after some rounds. What is measured on such rows is chosen by
             them.
         """
+        solver = self.fit.solver
         if self.fit.measurement is None:
             records = self._prefixes(self._statistics(margin), rounds)
         else:
             assert self.fit.unseen is not None
+            solver = self.fit.measurement.solver
             records = self._unseen_prefixes(margins(self.fit.unseen, rounds), rounds)
         errors, violations = _outcomes(records)
         chosen, probability = prefix_mixture(errors, violations)
-        self._mixed = probability @ violations[chosen]
+        asked = np.array([r.rates for r in records]) - solver.lagrangian.constraints.b
+        if (probability @ violations[chosen] > MIXED).any():  # none is as far inside as aimed at
+            chosen, probability = prefix_mixture(errors, asked)
+        self._mixed = probability @ asked[chosen]
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
         )
