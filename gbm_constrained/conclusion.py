@@ -44,7 +44,7 @@ from gbm_constrained.losses import Array
 from gbm_constrained.rates import Constraint
 from gbm_constrained.reports import groups_frame, history_frame, rules_frame
 from gbm_constrained.rows import Bool, Codes, Float
-from gbm_constrained.selection import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.selection import MET, best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 
@@ -247,7 +247,7 @@ class Conclusion:
         among = options.iterate == "best"
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
         at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
-        if not at_rest or excess.max(initial=0.0) > 0.0:
+        if not at_rest or excess.max(initial=0.0) > MET:
             stray = functools.partial(self._stray, own_margin)
             choice = choose(unseen, after, rounds, R, among_prefixes=among, stray=stray)
             margin = after(choice.rounds)

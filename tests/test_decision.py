@@ -662,6 +662,25 @@ def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
     assert two.constraint_report_.held_out[0] == pytest.approx(one.constraint_report_.held_out[0])
 
 
+@BOTH
+def test_a_rule_that_is_met_to_the_last_digit_moves_nothing(library):
+    """0.4 - 0.3 is larger than 0.1 in double precision, and another threshold has fewer errors."""
+    X, y = np.repeat([[0.0], [1.0], [2.0]], 100, axis=0), np.repeat([0, 0, 1], 100)
+    y[100:200] = np.arange(100) % 3 == 0
+    X_new = np.concatenate([np.repeat([2.0, 1.0, 0.0], [k, 2, 8 - k]) for k in (4, 3)])
+    y_new, group = (X_new > 0).astype(int), np.repeat(["a", "b"], 10)
+    rule = selection_rate(on={"g": "a"}) - selection_rate(on={"g": "b"}) <= 0.1
+    model = make(library, [rule], measure_on="holdout").fit(
+        X, y, sensitive_features={"g": np.tile(["a", "b"], 150)}, **quiet(library),
+        eval_set=[(X_new[:, None], y_new)], sensitive_features_eval_set=[{"g": group}],
+    )  # fmt: skip
+    report = model.constraint_report_.iloc[0]
+    assert 0.1 < report.held_out < 0.1 + 1e-15
+    assert report.satisfied
+    assert report.multiplier == 0.0
+    assert not model.shift_.any()
+
+
 def test_names_of_classes_do_not_matter(table):
     """In the same order; folds are drawn by position in the table, so that rows must not move."""
     X, y = table[0], table[1]["several"]
