@@ -28,6 +28,7 @@ from gbm_constrained import (
     gap,
     log_loss,
     overall,
+    recall,
     selection_rate,
 )
 from gbm_constrained.audit import audit
@@ -976,6 +977,26 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
         for rule in (log_loss() <= 0.5, fpr() + log_loss() <= 0.5):
             with pytest.raises(ValueError, match=rf"{guarantee}.*log_loss <= 0\.5: a mean loss"):
                 certified(library, [fnr() <= 0.3, rule], table, guarantee=guarantee)
+
+
+def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
+    """A group without a row on the holdout is as safe at any threshold."""
+    margin, y = table[0][:, 0], table[1]["binary"].astype(np.intp)
+    group = np.where(np.arange(y.size) < 200, "few", "many")
+    rows = Rows(y, np.arange(2), columns={"g": group})
+    kept = np.flatnonzero((group == "many") | (y == 0))
+    rules = [fpr() <= 0.6, selection_rate() >= 0.1, recall(on={"g": "few"}) >= 0.1]
+    cells, compiled = compile_constraints(rules, rows)
+    part = cells.take(kept)
+    found = []
+    for stated in (compiled, compiled.without_rows_of([2])):
+        chosen = UnseenRows(part, stated.on(part), "holdout")
+        fresh = UnseenRows(cells, stated, "certification")
+        found.append(
+            [c.shift[0] for c in decision._sequence(chosen, margin[kept], fresh, 3, False)]
+        )
+    assert len(found[0]) > 10
+    assert found[0] == found[1]
 
 
 @BOTH
