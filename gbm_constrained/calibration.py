@@ -25,7 +25,7 @@ from scipy import sparse
 
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.rows import Codes, Float
+from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
@@ -348,16 +348,33 @@ class _Line:
         return _Line(self.order, self.before, self.after, self.shift[keep], self.flipped[keep])
 
 
+def are_apart(at: Float, size: Float) -> Bool:
+    """Whether sorted scores are told apart from the next ones by a threshold midway.
+
+    Parameters
+    ----------
+    at : ndarray of shape (n,)
+        Where rows change their decision, ascending.
+    size : ndarray of shape (n,)
+        Magnitude of their scores.
+
+    Returns
+    -------
+    ndarray of shape (n - 1,)
+    """
+    resolution = RESOLUTION * min(1.0, MANY / max(at.size, 1))
+    larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
+    return np.asarray(np.diff(at) > resolution * larger)
+
+
 def _line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> _Line:
     """Sort rows that change their decision where the shift exceeds `at`.
 
     Scores of magnitude `size` have to differ by more than their rounding to be told apart.
     """
     order = np.argsort(at)
-    at, size = at[order], np.maximum(size[order], 1.0)
-    resolution = RESOLUTION * min(1.0, MANY / at.size)
-    apart = np.diff(at) > resolution * np.maximum(size[1:], size[:-1])
-    cut = np.flatnonzero(apart)
+    at, size = at[order], size[order]
+    cut = np.flatnonzero(are_apart(at, size))
     middle = (at[cut] + at[cut + 1]) / 2
     shift = np.concatenate([[at[0] - BEYOND], middle, [at[-1] + BEYOND]])
     return _Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))

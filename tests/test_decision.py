@@ -33,7 +33,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.audit import audit
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import umbrella_threshold
+from gbm_constrained.certificates import expected_rank, expected_threshold, umbrella_threshold
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
@@ -841,6 +841,28 @@ def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, tab
     assert choice.p_value <= 0.05
     own = make(library, []).fit(X[fit.kept], y[fit.kept])
     np.testing.assert_array_equal(model.predict(X), own.predict(X))
+
+
+@pytest.mark.parametrize("towards", [0, 1])
+def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towards):
+    """Beyond, for the safe side, scores that differ by less than single precision keeps."""
+    scores = np.sort(np.random.default_rng(0).normal(size=100))
+    sign = 1 if towards == 0 else -1
+    rule = fpr() <= 0.2 if towards == 0 else fnr() <= 0.2
+    cells, compiled = compile_constraints([rule], Rows(np.full(100, towards), np.arange(2)))
+    rows = UnseenRows(cells, compiled, "certification")
+
+    def cut(scores):
+        found = decision._limit(rows, sign * scores, expected_threshold)
+        assert found.towards == towards
+        return -sign * found.shift[0]
+
+    k = expected_rank(100, 0.2) - 1
+    assert cut(scores) == pytest.approx(scores[k : k + 2].mean())
+    near = scores.copy()
+    near[k + 1 : k + 3] = near[k] + np.array([1e-7, 2e-7])
+    assert cut(near) == pytest.approx(near[k + 2 : k + 4].mean())
+    assert cut(np.minimum(scores, scores[k])) == pytest.approx(scores[k] + 1.0)
 
 
 @BOTH
