@@ -87,8 +87,8 @@ def parts_by_cell(
         return [np.sort(order[i :: len(shares)]) for i in range(len(shares))]
     parts, rest = [], 1.0
     for share in shares[:-1]:
-        steps = np.arange(order.size + 1) + random_state.random_sample()
-        taken = np.diff(np.floor(steps * (share / rest))) > 0
+        steps = np.arange(order.size + 1) * (share / rest) + random_state.random_sample()
+        taken = np.diff(np.floor(steps)) > 0
         parts.append(np.sort(order[taken]))
         order, rest = order[~taken], rest - share
     return [*parts, np.sort(order)]

@@ -112,6 +112,21 @@ def test_parts_are_random_and_reproducible():
     assert abs(share - 0.2).max() < 5 * np.sqrt(0.16 / 300)
 
 
+@pytest.mark.parametrize("share", [0.2, 0.25, 0.3, 1 / 3])
+def test_rows_of_small_cells_may_be_in_every_part(share):
+    """Of the first cell and of the last as well, though they have fewer rows than parts fit in."""
+    cells = cells_of(40, n_classes=5, n_groups=4)
+    sizes = np.bincount(cells.codes)
+    assert max(sizes[0], sizes[-1]) < 1 / share
+    shares = [share, 1.0 - share]
+    draws = range(1000)
+    drawn = np.zeros(40)
+    for seed in draws:
+        drawn[parts_by_cell(np.arange(40), cells, shares, np.random.RandomState(seed))[0]] += 1
+    chance = np.sqrt(share * (1.0 - share) / len(draws))
+    assert abs(drawn / len(draws) - share).max() < 5 * chance
+
+
 def test_groups_are_not_split():
     cells = cells_of(900, n_classes=2)
     groups = np.random.default_rng(1).integers(0, 60, 900)
