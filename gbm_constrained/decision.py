@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained.calibration import BEYOND, are_apart, best_shift, threshold_curve
+from gbm_constrained.calibration import RESOLUTION, are_apart, best_shift, threshold_curve
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.certificates import (
     expected_bounds,
@@ -619,11 +619,12 @@ def _limit(
         return None
     taken, towards, bound = found
     wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
-    # Decided otherwise are the rows beyond it; the threshold lies midway to the next, or where the
-    # model that is saved tells a score from the next.
+    # Decided otherwise are the rows beyond it. The threshold lies as near to it as the saved model
+    # tells the two apart: of the other class many rows may be between this score and the next.
     reached = np.sort(wrong[wrong >= threshold(wrong, bound)])
-    cuts = np.flatnonzero(are_apart(reached, np.abs(reached)))
-    cut = reached[cuts[0] : cuts[0] + 2].mean() if cuts.size else reached[-1] + BEYOND
+    cuts = np.append(np.flatnonzero(are_apart(reached, np.abs(reached))), reached.size - 1)
+    score = reached[cuts[0]]
+    cut = score + 0.5 * RESOLUTION * max(abs(score), 1.0)
     return _Limit(np.array([-cut if towards == 0 else cut]), towards)
 
 
