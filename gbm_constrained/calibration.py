@@ -491,10 +491,9 @@ class _Merits:
     """
 
     def __init__(self, decisions: _Decisions, compiled: CompiledConstraints, right: Float) -> None:
-        has_loss = np.diff(compiled.B.indptr) > 0
-        is_told = np.diff(compiled.R.indptr) > 0  # not by rows that lack a rate's cells
-        self.uncalibrated = tuple(np.flatnonzero(has_loss | ~is_told).tolist())
-        kept = np.flatnonzero(~has_loss & is_told)
+        of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+        self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
+        kept = np.flatnonzero(of_decisions)
         self.right = right[kept]
         self.alike = _alike(compiled.A[kept], decisions.n_classes)
         rows = compiled.R[kept]

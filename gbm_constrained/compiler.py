@@ -303,6 +303,11 @@ class CompiledConstraints:
         """Bound of each constraint, shape (n_constraints,)."""
         return np.array([c.bound for c in self.constraints], dtype=np.float64)
 
+    @property
+    def is_told(self) -> Bool:
+        """Whether the rows tell of each row of constraints, shape (m,); see :meth:`on`."""
+        return np.asarray(np.diff(self.R.indptr) > 0)
+
     def bounds_at(self, right: Float) -> Float:
         """Bound of each constraint if rows have other right-hand sides, those of rates alone.
 

@@ -766,9 +766,8 @@ def _sequence(
     curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
     # By how many standard errors of the fresh rows each rule holds, at the worst of them.
     spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
-    is_told = np.diff(compiled.R.indptr) > 0  # by the rows they are chosen by
     with np.errstate(divide="ignore", invalid="ignore"):
-        safety = np.min((-curve.violations / spread)[:, is_told], axis=1, initial=np.inf)
+        safety = np.min((-curve.violations / spread)[:, compiled.is_told], axis=1, initial=np.inf)
     order = np.argsort(-safety, kind="stable")
     # Nothing that fails on the rows it is chosen by will be certified; a few for good measure.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]

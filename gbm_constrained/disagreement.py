@@ -119,9 +119,11 @@ def _sampling_variance(
     variance = compiled.R.power(2) @ np.nan_to_num(squares)
     for r in range(len(compiled)):
         used = compiled.R[[r]].indices
-        together = np.concatenate([np.zeros(0, dtype=np.intp), *(cells[k] for k in used)])
-        is_known = used.size > 0 and not np.isnan(squares[used]).any()
-        if not is_known or np.unique(together).size < together.size:
+        if not used.size or np.isnan(squares[used]).any():
+            variance[r] = np.nan
+            continue
+        together = np.concatenate([cells[k] for k in used])
+        if np.unique(together).size < together.size:
             variance[r] = np.nan
     return np.asarray(variance)
 
