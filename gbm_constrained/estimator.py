@@ -307,7 +307,6 @@ class ConstrainedFit:
     def _check_certifiable(self, rows: UnseenRows) -> None:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""
         options, n = self.options, len(rows.cells.rows)
-        remedy = "Give more rows or a larger calibration_fraction, or relax the bound"
         for constraint in options.constraints:
             if any(term.event == "log_loss" for term in constraint.terms):
                 raise ValueError(
@@ -330,19 +329,28 @@ class ConstrainedFit:
                 f"is taken over none{where}. Give more rows or a larger calibration_fraction"
                 f"{merge}."
             )
+        least_value = least_values(rows)
+        extreme = compiled.b <= least_value + ROUNDING
+
+        def remedy(rows_of_rule: Any, others: str = "") -> str:
+            if extreme[rows_of_rule].any():
+                return "No number of rows is enough for it: relax the bound."
+            return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
+
         if options.guarantee == "expected":
-            bounds = expected(rows.compiled, rows.cells) + ROUNDING
-            short = np.flatnonzero(bounds < least_values(rows))
+            bounds = expected(compiled, rows.cells) + ROUNDING
+            short = np.flatnonzero(bounds < least_value)
             for j in short[:1]:
                 raise ValueError(
-                    f"guarantee='expected' cannot be given for {rows.compiled.rows[j]}: the {n} "
+                    f"guarantee='expected' cannot be given for {compiled.rows[j]}: the {n} "
                     f"rows that calibration_fraction={options.calibration_fraction:g} sets aside "
-                    f"are too few for it, even without a single error. {remedy}."
+                    f"are too few for it, even without a single error. {remedy(j)}"
                 )
             return
         level = options.delta / sequences_of(rows, options.iterate == "best")
-        for constraint, (least, why) in zip(
-            options.constraints, least_p_values(rows.compiled, rows.cells, level), strict=True
+        found = least_p_values(compiled, rows.cells, level)
+        for j, (constraint, (least, why)) in enumerate(
+            zip(options.constraints, found, strict=True)
         ):
             if least > level:
                 raise ValueError(
@@ -350,7 +358,7 @@ class ConstrainedFit:
                     f"not a single error the {n} rows that "
                     f"calibration_fraction={options.calibration_fraction:g} sets aside leave a "
                     f"p-value of {least:.2g}, above {level:.2g}, which delta={options.delta:g} "
-                    f"leaves to it. {remedy} or delta."
+                    f"leaves to it. {remedy(compiled.owner == j, ' or delta')}"
                 )
 
     def _make_lagrangian(self, index: Codes | None = None, *, told: bool = False) -> Lagrangian:

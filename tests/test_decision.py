@@ -1010,6 +1010,19 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
                 certified(library, [fnr() <= 0.3, rule], table, guarantee=guarantee)
 
 
+@BOTH
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize(
+    "rule", [fnr() <= 0.0, recall() >= 1.0, fnr(on={"g": "a"}) <= 0.0, fnr() + fpr() <= 0.0]
+)
+def test_bounds_for_which_no_number_of_rows_is_enough(library, guarantee, rule, table):
+    """Rows are never said to help where a rate would have to be at its smallest value."""
+    group = np.where(np.arange(len(table[0])) % 2, "a", "b")
+    message = rf"guarantee='{guarantee}'.*No number of rows is enough for it: relax the bound\.$"
+    with pytest.raises(ValueError, match=message):
+        certified(library, [rule], table, guarantee=guarantee, sensitive_features={"g": group})
+
+
 def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
     """A group without a row on the holdout is as safe at any threshold."""
     margin, y = table[0][:, 0], table[1]["binary"].astype(np.intp)
