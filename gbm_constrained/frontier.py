@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
 from gbm_constrained.audit import Audit, audit, rows_held_by
+from gbm_constrained.callbacks import ConstraintState
 from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.decision import Estimate
 from gbm_constrained.options import check_constraints
@@ -148,6 +150,8 @@ def tradeoff_curve(
         _check_auditable(y, X_test, y_test, made[0], of_test)
     if _loosens(made[0], made[-1]):
         made.reverse()
+    if getattr(estimator, "guarantee", None) is not None:
+        _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
     start = None
     for rules in made:
@@ -176,6 +180,25 @@ def tradeoff_curve(
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
         tables.append(pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
     return pd.concat(tables, ignore_index=True)
+
+
+class _BeforeFirstRoundError(Exception):
+    """Ends a fit that has found nothing to refuse."""
+
+
+def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> None:
+    """Refuse what the fit would refuse, without a boosting round.
+
+    A guarantee that the rows can give for a loose bound may be beyond them for the tightest, whose
+    turn comes last.
+    """
+
+    def end(state: ConstraintState) -> None:
+        raise _BeforeFirstRoundError
+
+    others = {name: value for name, value in fit_params.items() if name != "checkpoint"}
+    with suppress(_BeforeFirstRoundError):
+        model.fit(X, y, **others | {"constraint_callbacks": [end]})
 
 
 def _check_auditable(

@@ -339,6 +339,32 @@ def test_what_test_rows_lack_is_said_before_training(rule, more, message, data, 
         tradeoff_curve(booster(), X, y, [0.5], constraint=rule, **given)
 
 
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+@pytest.mark.parametrize("of", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, guarantee, data):
+    """The tightest bound is trained last, and refused first: no model is trained in vain."""
+    X, y = data[:2]
+    rounds = []
+    others = {
+        "sample_weight": np.ones(len(y)),
+        "constraint_callbacks": [lambda state: rounds.append(state.rounds)],
+    }
+    quiet = {"verbose": -1} if of is ConstrainedLGBMClassifier else {}
+    model = of(n_estimators=4, guarantee=guarantee, measure_on=measure_on, **quiet)
+    for rule, bounds in ((fnr, [0.4, 0.001]), (recall, [0.6, 0.999])):
+        with pytest.raises(ValueError, match=f"guarantee='{guarantee}'.*{bounds[1]}"):
+            tradeoff_curve(
+                model, X, y, bounds,
+                constraint=lambda b, rule=rule: rule() <= b if rule is fnr else rule() >= b,
+                **others,
+            )  # fmt: skip
+        assert not rounds
+    found = tradeoff_curve(model, X, y, [0.4, 0.3], constraint=lambda b: fnr() <= b, **others)
+    assert found["rounds"].tolist() == [4, 4]
+    assert rounds.count(0) == 4  # measuring and training, of two fits
+
+
 def test_what_a_curve_refuses(data):
     X, y = data[:2]
     with pytest.raises(ValueError, match="has 2 constraints"):
