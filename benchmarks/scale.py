@@ -259,9 +259,12 @@ class Pairs:
 
     def __str__(self) -> str:
         seconds, processor = self.ratios("seconds"), self.ratios("cpu")
-        whole, added = self.per_round("seconds")
+        plain, constrained = (
+            1e3 * statistics.median(fit["seconds"] for fit in fits) / self.case.rounds
+            for fits in (self.plain, self.constrained)
+        )
         return (
-            f"{self.case}: {1e3 * (whole - added):.2f} -> {1e3 * whole:.2f} ms per round, ratio "
+            f"{self.case}: {plain:.2f} -> {constrained:.2f} ms per round, ratio "
             f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f}), of CPU "
             f"{statistics.median(processor):.3f}; memory "
             f"{statistics.median(self.ratios('peak_mib')):.3f}; iterations with a multiplier "
