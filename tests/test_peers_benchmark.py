@@ -214,6 +214,13 @@ def test_standing_tells_noise_from_a_difference(theirs, verdict):
     assert row.verdict == "first"
 
 
+def test_nobody_is_first_where_no_frontier_has_an_area():
+    beyond = [[(0.01, 0.2, 0.85)]] * 3
+    (cell,) = report.cells_of(_results({"plain": PLAIN, "ours_lightgbm": beyond}))
+    (row,) = report.standing([cell], "ours_lightgbm", group_at_prediction=True).itertuples()
+    assert (row.advantage, row.verdict) == (0.0, "within noise")
+
+
 def test_promises_count_bounds_that_bind():
     ours = [[(0.01, 0.03, 0.8), (0.5, 0.1, 0.9)]] * 3
     row = report.promises(_results({"plain": PLAIN, "ours_lightgbm": ours})).loc["ours_lightgbm"]

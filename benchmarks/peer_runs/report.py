@@ -126,8 +126,8 @@ def _in_order(table: pd.DataFrame, n_keys: int) -> pd.DataFrame:
 def standing(cells: list[Cell], ours: str, *, group_at_prediction: bool) -> pd.DataFrame:
     """For each cell: the best peer, our advantage over it, and whether we are first.
 
-    A cell is "first" if our hypervolume is the largest, "within noise" if the 95 % interval of
-    the difference to every larger one reaches zero, else "behind".
+    A cell is "first" if our hypervolume is the largest and not zero, "within noise" if the 95 %
+    interval of the difference to every larger one reaches zero, else "behind".
     """
     rows = []
     for cell in cells:
@@ -140,7 +140,7 @@ def standing(cells: list[Cell], ours: str, *, group_at_prediction: bool) -> pd.D
         best = max(peers, key=cell.volume)
         differences = {peer: cell.advantage(ours, peer) for peer in peers}
         estimate, low, high = differences[best]
-        if estimate >= 0:
+        if estimate >= 0 and cell.volume(ours) > 0:  # where nobody has any area, nobody leads
             verdict = "first"
         elif all(d[0] >= 0 or d[2] >= 0 for d in differences.values()):
             verdict = "within noise"
