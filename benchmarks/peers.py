@@ -52,6 +52,7 @@ AROUND, BELOW = (0.75, 1.0, 1.25), (0.05, 0.1, 0.25, 0.5)
 INSTALLED_AT_ONCE = 2  # Environments; they mostly wait for the network.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
+ENDED = "ended: "  # How the error of a run begins whose process ended without a word of it.
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,12 @@ def _key(data: str, seed: int, peer: Peer, task: str, asked: float, trees: int) 
 
 
 def known(results: ResultFile) -> set[tuple[str, ...]]:
-    """Keys of the runs that are in the file."""
-    return {tuple(row[column] for column in KEY) for row in results.rows()}
+    """Keys of the runs that are in the file; what a killed process left open is run again."""
+    return {
+        tuple(row[column] for column in KEY)
+        for row in results.rows()
+        if not row["error"].startswith(ENDED)
+    }
 
 
 class Runs:
@@ -225,7 +230,7 @@ class Runs:
             last = (log.read_text().strip().splitlines() or ["no word"])[-1][:200]
             print(f"{job.peer.name} ended with {process.returncode}: {last}", flush=True)
             for number in sorted(missing):
-                yield number, {"error": f"ended: {last}"}
+                yield number, {"error": f"{ENDED}{last}"}
 
 
 # What is run unless options say otherwise.

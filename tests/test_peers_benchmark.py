@@ -316,6 +316,24 @@ def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
         assert next(csv.reader(file)) == [*scoring.COLUMNS, "commit"]
 
 
+@pytest.mark.parametrize(("error", "wishes"), [("ValueError: no", []), ("ended: Killed", [1])])
+def test_what_a_killed_process_left_open_is_run_again(error, wishes, tmp_path):
+    class Arguments:
+        data, tasks, peers, splits, bounds, trees = (
+            ["compas"], ["fpr_gap"], ["plain"], 1, 2, 100
+        )  # fmt: skip
+
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    (job,) = peers.jobs_of(Arguments, peers.known(results))
+    ((rule, asked),) = job.wishes
+    results.append(
+        {"data": "compas", "split": 0, "peer": "plain", "task": rule.task,
+         "asked": repr(float(asked)), "trees": 100, "error": error}
+    )  # fmt: skip
+    left = peers.jobs_of(Arguments, peers.known(results))
+    assert [len(job.wishes) for job in left] == wishes
+
+
 def test_the_running_python_needs_no_environment(tmp_path):
     assert python_of("", tmp_path) == sys.executable
 
