@@ -19,18 +19,25 @@ Clopper-Pearson interval; where n is too small for a certificate, none is given 
   without a guarantee.
 
     python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.05] [--only "gap 0.05"]
+        [--csv FILE]
+
+Each line is a row of the CSV, and is not repeated while that is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from result_file import Measurements
 from scipy.stats import norm
 
 from gbm_constrained import ConstrainedLGBMClassifier
@@ -198,37 +205,55 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
 }
 
 
+CHOICES = ("certified", "plain")
+# Repetitions that break the rule, means over those that have a threshold, and those without.
+FIGURES = ("violated", "mean_rate", "mean_type_2", "none")
+NAMES = ("rule", "rows", "repetitions", "delta")
+COLUMNS = ("seconds", *(f"{choice}_{figure}" for choice in CHOICES for figure in FIGURES))
+
+
+def repeated(name: str, n: int, repetitions: int, delta: float) -> dict[str, float]:
+    """Count what the thresholds of both choices do in the population."""
+    experiment, bound = EXPERIMENTS[name]
+    rng, start = np.random.default_rng(n), time.perf_counter()
+    pairs = [experiment(rng, n, bound, delta) for _ in range(repetitions)]
+    found = {"seconds": time.perf_counter() - start}
+    for i, choice in enumerate(CHOICES):
+        table = np.array([pair[i] for pair in pairs], dtype=float)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # no certificate at all
+            _, rate, type_2 = np.nanmean(table, axis=0)
+        counts = table[:, 0].sum(), rate, type_2, np.isnan(table[:, 1]).sum()
+        found |= {f"{choice}_{figure}": x for figure, x in zip(FIGURES, counts, strict=True)}
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--delta", type=float, default=0.05)
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--csv", type=Path, help="results/guarantees.csv beside this script")
     arguments = parser.parse_args()
-    print(f"delta = {arguments.delta:g}, {arguments.repetitions} repetitions")
+    repetitions, delta = arguments.repetitions, arguments.delta
+    path = arguments.csv or Path(__file__).parent / "results" / "guarantees.csv"
+    results = Measurements(path, NAMES, COLUMNS)
+    print(f"delta = {delta:g}, {repetitions} repetitions")
     heading = ("rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s")
     form = "{:17} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
     print(form.format(*heading))
     warnings.simplefilter("ignore", UserWarning)  # of rules that are not met: they are counted
-    for name in arguments.only:
-        experiment, bound = EXPERIMENTS[name]
-        for n in SIZES:
-            rng, start = np.random.default_rng(n), time.perf_counter()
-            pairs = [
-                experiment(rng, n, bound, arguments.delta) for _ in range(arguments.repetitions)
-            ]
-            seconds = time.perf_counter() - start
-            for i, choice in enumerate(("certified", "plain")):
-                table = np.array([pair[i] for pair in pairs], dtype=float)
-                violated = int(table[:, 0].sum())
-                low, high = clopper_pearson(violated, len(table))
-                none = np.isnan(table[:, 1]).mean()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # no certificate at all
-                    _, rate, type_2 = np.nanmean(table, axis=0)
-                print(form.format(
-                    name, n, choice, f"{violated / len(table):.3f}", f"[{low:.3f}, {high:.3f}]",
-                    f"{rate:.4f}", f"{type_2:.3f}", f"{none:.2f}", f"{seconds:.1f}",
-                ))  # fmt: skip
+    for name, n in itertools.product(arguments.only, SIZES):
+        named = (name, n, repetitions, delta)
+        found = results.once(partial(repeated, *named), *named)
+        for choice in CHOICES:
+            violated, rate, type_2, none = (found[f"{choice}_{figure}"] for figure in FIGURES)
+            low, high = clopper_pearson(int(violated), repetitions)
+            print(form.format(
+                name, n, choice, f"{violated / repetitions:.3f}", f"[{low:.3f}, {high:.3f}]",
+                f"{rate:.4f}", f"{type_2:.3f}", f"{none / repetitions:.2f}",
+                f"{found['seconds']:.1f}",
+            ), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

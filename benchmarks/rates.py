@@ -5,7 +5,9 @@ else the libraries' defaults. Constraints are measured on the training rows; tes
 is left of them on others.
 
     python benchmarks/rates.py [gaps odds compas requested churn defaults] [--library xgboost]
-        [--jobs 2]
+        [--jobs 2] [--output FOLDER]
+
+Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import argparse
 import itertools
 import time
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from result_file import Measurements, Part, column
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import (
@@ -37,6 +42,7 @@ RATES = {"selection_rate": selection_rate, "fpr": fpr, "tpr": tpr, "error_rate":
 LIBRARIES = ("xgboost", "lightgbm")
 SEEDS = (0, 1, 2)
 THREADS = 2  # of each fit
+RESULTS = Path(__file__).parent / "results" / "rates"
 
 
 def make(library: str, rules: Any, **parameters: Any) -> Any:
@@ -79,151 +85,249 @@ def last_quarter(clf: Any) -> float:
     return float(spread.max())
 
 
-def gaps(libraries: tuple[str, ...]) -> None:
+def fit_gap(library: str, rate: str, seed: int) -> dict[str, float]:
+    """Fit a gap between the sexes on Adult, measured on the training rows."""
+    X, X_test, y, y_test, sex, sex_test = adult(seed)
+    clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01])
+    clf.fit(X, y, sensitive_features=sex)
+    test = clf.predict(X_test)
+    return {
+        "training_gap": gap_of(rate, y, clf.predict(X), sex),
+        "test_accuracy": np.mean(test == y_test),
+        "test_gap": gap_of(rate, y_test, test, sex_test),
+        "multiplier_range": last_quarter(clf),
+    }
+
+
+def gaps(results: Measurements, libraries: tuple[str, ...]) -> None:
     for library, rate in itertools.product(libraries, RATES):
-        rows = []
-        for seed in SEEDS:
-            X, X_test, y, y_test, sex, sex_test = adult(seed)
-            clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01])
-            clf.fit(X, y, sensitive_features=sex)
-            test = clf.predict(X_test)
-            rows.append(
-                [
-                    gap_of(rate, y, clf.predict(X), sex),
-                    np.mean(test == y_test),
-                    gap_of(rate, y_test, test, sex_test),
-                    last_quarter(clf),
-                ]
-            )
-        table = np.array(rows)
-        print(
-            f"{library:9s} {rate:15s} training gaps {table[:, 0].round(4)}; test accuracy "
-            f"{table[:, 1].mean():.4f}, gap {table[:, 2].mean():.4f}; relative range of the "
-            f"multipliers {table[:, 3].max():.2f}",
-            flush=True,
-        )
-
-
-def odds(libraries: tuple[str, ...]) -> None:
-    for library, seed in itertools.product(libraries, SEEDS):
-        X, X_test, y, y_test, sex, sex_test = adult(seed)
-        rules = [gap(tpr(), by="sex") <= 0.02, gap(fpr(), by="sex") <= 0.02]
-        clf = make(library, rules).fit(X, y, sensitive_features=sex)
-        train, test = clf.predict(X), clf.predict(X_test)
-        values = [
-            gap_of(rate, *rows)
-            for rows in ((y, train, sex), (y_test, test, sex_test))
-            for rate in ("tpr", "fpr")
+        found = [
+            results.once(partial(fit_gap, library, rate, seed), library, rate, seed)
+            for seed in SEEDS
         ]
         print(
-            f"{library:9s} split {seed}: training tpr {values[0]:.4f} fpr {values[1]:.4f}; test "
-            f"tpr {values[2]:.4f} fpr {values[3]:.4f}, accuracy {np.mean(test == y_test):.4f}",
+            f"{library:9s} {rate:15s} training gaps {column(found, 'training_gap').round(4)}; "
+            f"test accuracy {column(found, 'test_accuracy').mean():.4f}, gap "
+            f"{column(found, 'test_gap').mean():.4f}; relative range of the multipliers "
+            f"{column(found, 'multiplier_range').max():.2f}",
             flush=True,
         )
 
 
-def compas(libraries: tuple[str, ...]) -> None:
-    data = load_compas(download=False)
+def fit_odds(library: str, seed: int) -> dict[str, float]:
+    """Fit equalized odds on Adult."""
+    X, X_test, y, y_test, sex, sex_test = adult(seed)
+    rules = [gap(tpr(), by="sex") <= 0.02, gap(fpr(), by="sex") <= 0.02]
+    clf = make(library, rules).fit(X, y, sensitive_features=sex)
+    train, test = clf.predict(X), clf.predict(X_test)
+    return {
+        "training_tpr": gap_of("tpr", y, train, sex),
+        "training_fpr": gap_of("fpr", y, train, sex),
+        "test_tpr": gap_of("tpr", y_test, test, sex_test),
+        "test_fpr": gap_of("fpr", y_test, test, sex_test),
+        "test_accuracy": np.mean(test == y_test),
+    }
+
+
+def odds(results: Measurements, libraries: tuple[str, ...]) -> None:
     for library, seed in itertools.product(libraries, SEEDS):
-        X, X_test, y, y_test, race, race_test = train_test_split(
-            data.data, np.asarray(data.target), data.sensitive_features["race"],
-            test_size=0.3, random_state=seed,
-        )  # fmt: skip
-        rule = gap(error_rate(), by="race", min_group_size=300, small_groups="drop") <= 0.05
-        clf = make(library, [rule]).fit(X, y, sensitive_features=race)
-        report = clf.constraint_report_.iloc[0]
-        kept = [name.partition("=")[2] for name in clf.group_report_["group"]]
-        inside = np.isin(np.asarray(race_test), kept)
-        test = clf.predict(X_test)
-        test_gap = gap_of("error_rate", y_test[inside], test[inside], race_test[inside])
+        found = results.once(partial(fit_odds, library, seed), library, seed)
         print(
-            f"{library:9s} split {seed}: {len(kept)} groups, training gap {report['train']:.4f}; "
-            f"test gap {test_gap:.4f}, accuracy {np.mean(test == y_test):.4f}",
+            f"{library:9s} split {seed}: training tpr {found['training_tpr']:.4f} fpr "
+            f"{found['training_fpr']:.4f}; test tpr {found['test_tpr']:.4f} fpr "
+            f"{found['test_fpr']:.4f}, accuracy {found['test_accuracy']:.4f}",
             flush=True,
         )
 
 
-def requested(libraries: tuple[str, ...]) -> None:
+def fit_compas(library: str, seed: int) -> dict[str, float]:
+    """Fit a gap of error rates over the races of COMPAS with 300 rows or more."""
+    data = load_compas(download=False)
+    X, X_test, y, y_test, race, race_test = train_test_split(
+        data.data, np.asarray(data.target), data.sensitive_features["race"],
+        test_size=0.3, random_state=seed,
+    )  # fmt: skip
+    rule = gap(error_rate(), by="race", min_group_size=300, small_groups="drop") <= 0.05
+    clf = make(library, [rule]).fit(X, y, sensitive_features=race)
+    kept = [name.partition("=")[2] for name in clf.group_report_["group"]]
+    inside = np.isin(np.asarray(race_test), kept)
+    test = clf.predict(X_test)
+    return {
+        "groups": len(kept),
+        "training_gap": clf.constraint_report_["train"].iloc[0],
+        "test_gap": gap_of("error_rate", y_test[inside], test[inside], race_test[inside]),
+        "test_accuracy": np.mean(test == y_test),
+    }
+
+
+def compas(results: Measurements, libraries: tuple[str, ...]) -> None:
+    for library, seed in itertools.product(libraries, SEEDS):
+        found = results.once(partial(fit_compas, library, seed), library, seed)
+        print(
+            f"{library:9s} split {seed}: {found['groups']:.0f} groups, training gap "
+            f"{found['training_gap']:.4f}; test gap {found['test_gap']:.4f}, accuracy "
+            f"{found['test_accuracy']:.4f}",
+            flush=True,
+        )
+
+
+def fit_requested(library: str, bound: float) -> dict[str, float]:
+    """Fit a gap of false positive rates on Adult."""
     X, X_test, y, y_test, sex, sex_test = adult(0)
-    for library in libraries:
-        for bound in np.arange(16) / 100:
-            clf = make(library, [gap(fpr(), by="sex") <= bound]).fit(X, y, sensitive_features=sex)
-            train, test = clf.predict(X), clf.predict(X_test)
-            print(
-                f"{library:9s} asked for {bound:.2f}: training gap "
-                f"{gap_of('fpr', y, train, sex):.4f}, accuracy {np.mean(train == y):.4f}; test "
-                f"{gap_of('fpr', y_test, test, sex_test):.4f}, {np.mean(test == y_test):.4f}",
-                flush=True,
-            )
+    clf = make(library, [gap(fpr(), by="sex") <= bound]).fit(X, y, sensitive_features=sex)
+    train, test = clf.predict(X), clf.predict(X_test)
+    return {
+        "training_gap": gap_of("fpr", y, train, sex),
+        "training_accuracy": np.mean(train == y),
+        "test_gap": gap_of("fpr", y_test, test, sex_test),
+        "test_accuracy": np.mean(test == y_test),
+    }
 
 
-def churning(libraries: tuple[str, ...]) -> None:
+def requested(results: Measurements, libraries: tuple[str, ...]) -> None:
+    for library, bound in itertools.product(libraries, (np.arange(16) / 100).tolist()):
+        found = results.once(partial(fit_requested, library, bound), library, bound)
+        print(
+            f"{library:9s} asked for {bound:.2f}: training gap {found['training_gap']:.4f}, "
+            f"accuracy {found['training_accuracy']:.4f}; test {found['test_gap']:.4f}, "
+            f"{found['test_accuracy']:.4f}",
+            flush=True,
+        )
+
+
+def fit_churn(library: str) -> dict[str, float]:
+    """Train a model on half of Adult, and a candidate with recall no worse and little churn."""
     X, X_test, y, y_test, _, _ = adult(0)
     half = np.arange(y.size) < y.size // 2
+    deployed = make(library, [], n_estimators=100).fit(X[half], y[half])
+    before, before_test = deployed.predict(X), deployed.predict(X_test)
+    level = float(np.mean(before[y == 1] == 1))
+    clf = make(library, [churn(to=deployed) <= 0.02, recall() >= level]).fit(X, y)
+    now, test = clf.predict(X), clf.predict(X_test)
+    return {
+        "training_churn": np.mean(now != before),
+        "training_recall": np.mean(now[y == 1] == 1),
+        "deployed_recall": level,
+        "training_accuracy": np.mean(now == y),
+        "deployed_training_accuracy": np.mean(before == y),
+        "test_churn": np.mean(test != before_test),
+        "test_accuracy": np.mean(test == y_test),
+        "deployed_test_accuracy": np.mean(before_test == y_test),
+    }
+
+
+def churning(results: Measurements, libraries: tuple[str, ...]) -> None:
     for library in libraries:
-        deployed = make(library, [], n_estimators=100).fit(X[half], y[half])
-        before, before_test = deployed.predict(X), deployed.predict(X_test)
-        level = float(np.mean(before[y == 1] == 1))
-        rules = [churn(to=deployed) <= 0.02, recall() >= level]
-        clf = make(library, rules).fit(X, y)
-        now, test = clf.predict(X), clf.predict(X_test)
+        found = results.once(partial(fit_churn, library), library)
         print(
-            f"{library:9s} training churn {np.mean(now != before):.4f}, recall "
-            f"{np.mean(now[y == 1] == 1):.4f} (deployed {level:.4f}), accuracy "
-            f"{np.mean(now == y):.4f} (deployed {np.mean(before == y):.4f}); test churn "
-            f"{np.mean(test != before_test):.4f}, accuracy {np.mean(test == y_test):.4f} "
-            f"(deployed {np.mean(before_test == y_test):.4f})",
+            f"{library:9s} training churn {found['training_churn']:.4f}, recall "
+            f"{found['training_recall']:.4f} (deployed {found['deployed_recall']:.4f}), accuracy "
+            f"{found['training_accuracy']:.4f} (deployed "
+            f"{found['deployed_training_accuracy']:.4f}); test churn {found['test_churn']:.4f}, "
+            f"accuracy {found['test_accuracy']:.4f} (deployed "
+            f"{found['deployed_test_accuracy']:.4f})",
             flush=True,
         )
 
 
-def defaults(libraries: tuple[str, ...]) -> None:
-    """No step size for the user: sizes, balances and learning rates."""
+DEFAULTS = {
+    "selection_rate": gap(selection_rate(), by="sex", min_group_size=1) <= 0.02,
+    "fpr": gap(fpr(), by="sex", min_group_size=1) <= 0.02,
+    "error_rate": gap(error_rate(), by="sex", min_group_size=1) <= 0.02,
+    "recall": recall() >= 0.8,
+}
+
+
+def fit_defaults(
+    library: str, n: int, share: float | None, learning_rate: float, rule: str
+) -> dict[str, float]:
+    """Fit a rule on `n` rows drawn from Adult, with a share of positives if one is given."""
     data = load_adult(download=False)
     X, y = data.data, data.target.to_numpy()
-    sex = data.sensitive_features["sex"]
-    rules = {
-        "selection_rate": gap(selection_rate(), by="sex", min_group_size=1) <= 0.02,
-        "fpr": gap(fpr(), by="sex", min_group_size=1) <= 0.02,
-        "error_rate": gap(error_rate(), by="sex", min_group_size=1) <= 0.02,
-        "recall": recall() >= 0.8,
+    rng = np.random.default_rng(0)
+    if share is None:
+        rows = rng.choice(y.size, n, replace=n > y.size)
+    else:
+        positive = round(n * share)
+        rows = np.concatenate(
+            [
+                rng.choice(np.flatnonzero(y == k), m, replace=m > (y == k).sum())
+                for k, m in ((0, n - positive), (1, positive))
+            ]
+        )
+    start = time.perf_counter()
+    clf = make(library, [DEFAULTS[rule]], learning_rate=learning_rate)
+    sex = data.sensitive_features["sex"].iloc[rows]
+    clf.fit(X.iloc[rows], y[rows], sensitive_features=sex)
+    seconds = time.perf_counter() - start
+    report = clf.constraint_report_.iloc[0]
+    return {
+        "training_rate": report["train"],
+        "excess": (report["train"] - report["bound"]) * (-1 if rule == "recall" else 1),
+        "multiplier": report["multiplier"],
+        "multiplier_range": last_quarter(clf),
+        "seconds": seconds,
     }
-    sizes, balances, learning_rates = (1_000, 30_000, 300_000), (None, 0.01), (0.02, 0.1, 0.3)
-    for n, share, library in itertools.product(sizes, balances, libraries):
-        rng = np.random.default_rng(0)
-        if share is None:
-            rows = rng.choice(y.size, n, replace=n > y.size)
-        else:
-            positive = round(n * share)
-            rows = np.concatenate(
-                [
-                    rng.choice(np.flatnonzero(y == k), m, replace=m > (y == k).sum())
-                    for k, m in ((0, n - positive), (1, positive))
-                ]
-            )
-        for rate, name in itertools.product(learning_rates, rules):
-            start = time.perf_counter()
-            clf = make(library, [rules[name]], learning_rate=rate)
-            clf.fit(X.iloc[rows], y[rows], sensitive_features=sex.iloc[rows])
-            report = clf.constraint_report_.iloc[0]
-            excess = (report["train"] - report["bound"]) * (-1 if name == "recall" else 1)
-            print(
-                f"{library:9s} n {n:6d} {'1%' if share else '24%':>3s} positive, learning rate "
-                f"{rate:4.2f}, {name:14s} {report['train']:.4f}, beyond its bound by "
-                f"{excess:+.4f}{' !' if excess > 0.005 else ''}; multiplier "
-                f"{report['multiplier']:.3g}, range {last_quarter(clf):.2f} "
-                f"({time.perf_counter() - start:.1f} s)",
-                flush=True,
-            )
+
+
+def defaults(results: Measurements, libraries: tuple[str, ...]) -> None:
+    """No step size for the user: sizes, balances and learning rates."""
+    cases = itertools.product(
+        libraries, (1_000, 30_000, 300_000), (None, 0.01), (0.02, 0.1, 0.3), DEFAULTS
+    )
+    for case in cases:
+        library, n, share, learning_rate, rule = case
+        found = results.once(partial(fit_defaults, *case), *case)
+        print(
+            f"{library:9s} n {n:6d} {'1%' if share else '24%':>3s} positive, learning rate "
+            f"{learning_rate:4.2f}, {rule:14s} {found['training_rate']:.4f}, beyond its bound by "
+            f"{found['excess']:+.4f}{' !' if found['excess'] > 0.005 else ''}; multiplier "
+            f"{found['multiplier']:.3g}, range {found['multiplier_range']:.2f} "
+            f"({found['seconds']:.1f} s)",
+            flush=True,
+        )
 
 
 PARTS = {
-    "gaps": gaps,
-    "odds": odds,
-    "compas": compas,
-    "requested": requested,
-    "churn": churning,
-    "defaults": defaults,
+    "gaps": Part(
+        gaps,
+        ("library", "rate", "split"),
+        ("training_gap", "test_accuracy", "test_gap", "multiplier_range"),
+    ),
+    "odds": Part(
+        odds,
+        ("library", "split"),
+        ("training_tpr", "training_fpr", "test_tpr", "test_fpr", "test_accuracy"),
+    ),
+    "compas": Part(
+        compas,
+        ("library", "split"),
+        ("groups", "training_gap", "test_gap", "test_accuracy"),
+    ),
+    "requested": Part(
+        requested,
+        ("library", "bound"),
+        ("training_gap", "training_accuracy", "test_gap", "test_accuracy"),
+    ),
+    "churn": Part(
+        churning,
+        ("library",),
+        (
+            "training_churn",
+            "training_recall",
+            "deployed_recall",
+            "training_accuracy",
+            "deployed_training_accuracy",
+            "test_churn",
+            "test_accuracy",
+            "deployed_test_accuracy",
+        ),
+    ),
+    "defaults": Part(
+        defaults,
+        ("library", "rows", "positive_share", "learning_rate", "rule"),
+        ("training_rate", "excess", "multiplier", "multiplier_range", "seconds"),
+    ),
 }
 
 
@@ -233,12 +337,15 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--jobs", type=int, default=THREADS, help="threads of each fit")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
     THREADS = args.jobs
     warnings.simplefilter("ignore", UserWarning)  # small groups of COMPAS
-    for part in args.parts or PARTS:
-        print(f"-- {part}", flush=True)
-        PARTS[part]((args.library,) if args.library else LIBRARIES)
+    for name in args.parts or PARTS:
+        print(f"-- {name}", flush=True)
+        part = PARTS[name]
+        results = Measurements(args.output / f"{name}.csv", part.names, part.figures)
+        part.run(results, (args.library,) if args.library else LIBRARIES)
 
 
 if __name__ == "__main__":

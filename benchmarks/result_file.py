@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 COMMIT = "commit"
 
@@ -61,3 +64,65 @@ class ResultFile:
         with self._lock, self.path.open("a", newline="") as file:
             writer = csv.DictWriter(file, self._columns, lineterminator="\n")
             writer.writerow({**row, COMMIT: commit()})
+
+
+class Measurements(ResultFile):
+    """Figures that are measured once: a row of a CSV for each set of them.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Rows that are there are not measured again, whatever commit made them; the
+        commits are printed.
+    names : sequence of str
+        Columns that name a row.
+    figures : sequence of str
+        Columns of its figures.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], figures: Sequence[str]) -> None:
+        super().__init__(path, [*names, *figures])
+        self._names, rows = names, self.rows()
+        self._done = {
+            tuple(row[name] for name in names): {name: float(row[name]) for name in figures}
+            for row in rows
+        }
+        if commits := sorted({row[COMMIT] for row in rows} - {commit()}):
+            print(f"{path}: keeps its rows of {', '.join(commits)}", flush=True)
+
+    def once(self, measure: Callable[[], Mapping[str, float]], *named: Any) -> Mapping[str, float]:
+        """Give the figures of a row; measure them if it is not there.
+
+        Parameters
+        ----------
+        measure : callable
+            Gives the figures by name.
+        *named : object
+            What the row is called, in the order of the names.
+        """
+        key = tuple(map(str, named))
+        if key not in self._done:
+            self._done[key] = found = measure()
+            self.append(dict(zip(self._names, key, strict=True)) | dict(found))
+        return self._done[key]
+
+
+def column(found: Sequence[Mapping[str, float]], figure: str) -> NDArray[np.float64]:
+    """One figure of several rows."""
+    return np.array([row[figure] for row in found])
+
+
+class Part(NamedTuple):
+    """A part of a benchmark: what fills and prints its table, and the columns of that.
+
+    Parameters
+    ----------
+    run : callable
+        Given the :class:`Measurements` and further arguments of the benchmark.
+    names, figures : tuple of str
+        As in :class:`Measurements`.
+    """
+
+    run: Callable[..., None]
+    names: tuple[str, ...]
+    figures: tuple[str, ...]

@@ -26,13 +26,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from result_file import ResultFile
+from result_file import Measurements
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
@@ -206,26 +207,11 @@ def available_mib() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
 
 
-class Results(ResultFile):
-    """Fits done so far, in a CSV."""
+class Results(Measurements):
+    """Fits done so far, in a CSV. Plain fits on the same data are alike, but each has its pair."""
 
     def __init__(self, path: Path) -> None:
-        self.names = [*(f.name for f in fields(Case)), "fit", "pair"]
-        super().__init__(path, [*self.names, *MEASURED])
-        self.done: dict[tuple[str, ...], dict[str, float]] = {
-            tuple(row[name] for name in self.names): {name: float(row[name]) for name in MEASURED}
-            for row in self.rows()
-        }
-
-    def key(self, case: Case, fit: str, pair: int) -> tuple[str, ...]:
-        """Name a fit. All plain fits on the same data are alike, but each has its own pair."""
-        return (*map(str, asdict(case).values()), fit, str(pair))
-
-    def add(self, case: Case, fit: str, pair: int, measured: dict[str, float]) -> None:
-        """Write a fit down."""
-        key = self.key(case, fit, pair)
-        self.done[key] = measured
-        self.append(dict(zip(self.names, key, strict=True)) | measured)
+        super().__init__(path, [*(f.name for f in fields(Case)), "fit", "pair"], MEASURED)
 
 
 def run(case: Case, fit: str) -> dict[str, float]:
@@ -242,8 +228,8 @@ class Pairs:
     """Plain and constrained fits of a case, in the order of their pairs."""
 
     case: Case
-    plain: list[dict[str, float]]
-    constrained: list[dict[str, float]]
+    plain: list[Mapping[str, float]]
+    constrained: list[Mapping[str, float]]
 
     def ratios(self, name: str) -> list[float]:
         """Constrained over plain of each pair."""
@@ -278,13 +264,11 @@ def measure(case: Case, pairs: int, results: Results) -> Pairs | None:
     if needed > available_mib():
         print(f"{case}: left out, takes about {needed:,.0f} MiB", flush=True)
         return None
-    fits: dict[str, list[dict[str, float]]] = {"plain": [], "constrained": []}
+    fits: dict[str, list[Mapping[str, float]]] = {"plain": [], "constrained": []}
     for pair in range(pairs):
         for fit in ("plain", "constrained")[:: 1 if pair % 2 == 0 else -1]:
-            key = results.key(case, fit, pair)
-            if key not in results.done:
-                results.add(case, fit, pair, run(case, fit))
-            fits[fit].append(results.done[key])
+            named = (*asdict(case).values(), fit, pair)
+            fits[fit].append(results.once(partial(run, case, fit), *named))
     return Pairs(case, fits["plain"], fits["constrained"])
 
 

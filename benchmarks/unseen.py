@@ -3,8 +3,9 @@
 Nothing here looks at test rows before the figures are printed.
 
     python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans cost] [--library xgboost]
-        [--splits 5] [--jobs 2] [--factors 1.0 1.28]
+        [--splits 5] [--jobs 2] [--factors 1.0 1.28] [--output FOLDER]
 
+Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
 """
 
@@ -14,12 +15,15 @@ import argparse
 import itertools
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rates
 from rates import LIBRARIES, RATES, adult, gap_of, make
+from result_file import Measurements, Part, column
 from scale import drawn_rows
 from sklearn.model_selection import train_test_split
 
@@ -28,193 +32,268 @@ from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.datasets import load_credit, load_dry_bean
 from gbm_constrained.intervals import newcombe_difference
 
+RESULTS = Path(__file__).parent / "results" / "unseen"
 BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
 BEAN_FACTORS = (1.0, 1.2, 1.25, 1.28, 1.3, 1.4)
 
 
-def gaps(library: str, splits: int) -> None:
+def fit_gap(library: str, rate: str, learning_rate: float, seed: int) -> dict[str, float]:
+    """Fit a gap between the sexes on Adult, cross-fitted."""
+    X, X_test, y, y_test, sex, sex_test = adult(seed)
+    rules = [gap(RATES[rate](), by="sex") <= 0.01]
+    clf = make(library, rules, learning_rate=learning_rate, measure_on="crossfit")
+    test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
+    return {
+        "test_accuracy": np.mean(test == y_test),
+        "test_gap": gap_of(rate, y_test, test, sex_test),
+        "held_out_gap": clf.constraint_report_["held_out"][0],
+    }
+
+
+def gaps(results: Measurements, library: str, splits: int) -> None:
     """Gaps between the sexes on Adult, cross-fitted, at two learning rates."""
-    for rate, learning_rate in itertools.product(("selection_rate", "fpr", "tpr", "error_rate"),
-                                                 (0.1, 0.3)):  # fmt: skip
-        rows = []
-        for seed in range(splits):
-            X, X_test, y, y_test, sex, sex_test = adult(seed)
-            rules = [gap(RATES[rate](), by="sex") <= 0.01]
-            clf = make(library, rules, learning_rate=learning_rate, measure_on="crossfit")
-            clf.fit(X, y, sensitive_features=sex)
-            test = clf.predict(X_test)
-            rows.append(
-                [
-                    np.mean(test == y_test),
-                    gap_of(rate, y_test, test, sex_test),
-                    clf.constraint_report_["held_out"][0],
-                ]
-            )
-        table = np.array(rows)
+    for case in itertools.product((library,), RATES, (0.1, 0.3)):
+        found = [results.once(partial(fit_gap, *case, i), *case, i) for i in range(splits)]
+        _, rate, learning_rate = case
+        gap_found = column(found, "test_gap")
         print(
             f"{library:9s} {rate:15s} learning rate {learning_rate}: test accuracy "
-            f"{table[:, 0].mean():.4f}, gap {table[:, 1].mean():.4f} {table[:, 1].round(4)}; out "
-            f"of fold {table[:, 2].mean():.4f}",
+            f"{column(found, 'test_accuracy').mean():.4f}, gap {gap_found.mean():.4f} "
+            f"{gap_found.round(4)}; out of fold {column(found, 'held_out_gap').mean():.4f}",
             flush=True,
         )
 
 
-def true_positive_rates(library: str, splits: int) -> None:
+def fit_tpr(library: str, seed: int) -> dict[str, float]:
+    """Fit a gap of true positive rates: the difference on test rows, and its 95 % interval."""
+    X, X_test, y, y_test, sex, sex_test = adult(seed)
+    clf = make(library, [gap(tpr(), by="sex") <= 0.02], measure_on="crossfit")
+    test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
+    women, men = ((np.asarray(sex_test) == s) & (y_test == 1) for s in ("Female", "Male"))
+    low, high = newcombe_difference(
+        test[women].sum(), women.sum(), test[men].sum(), men.sum(), 0.95
+    )
+    difference = test[women].mean() - test[men].mean()
+    return {"difference": difference, "low": float(low), "high": float(high)}
+
+
+def true_positive_rates(results: Measurements, library: str, splits: int) -> None:
     """Share of splits in which the test gap is within the bound and its sampling interval."""
-    inside, found = [], []
-    for seed in range(splits):
-        X, X_test, y, y_test, sex, sex_test = adult(seed)
-        clf = make(library, [gap(tpr(), by="sex") <= 0.02], measure_on="crossfit")
-        test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
-        women, men = ((np.asarray(sex_test) == s) & (y_test == 1) for s in ("Female", "Male"))
-        low, high = newcombe_difference(
-            test[women].sum(), women.sum(), test[men].sum(), men.sum(), 0.95
-        )
-        difference = test[women].mean() - test[men].mean()
-        found.append(abs(difference))
-        # The interval of the difference reaches the bound.
-        inside.append(low <= 0.02 and high >= -0.02)
+    found = [results.once(partial(fit_tpr, library, i), library, i) for i in range(splits)]
+    # The interval of the difference reaches the bound.
+    inside = (column(found, "low") <= 0.02) & (column(found, "high") >= -0.02)
     print(
-        f"{library:9s} gap(tpr) <= 0.02: mean test gap {np.mean(found):.4f}; within the bound and "
-        f"its 95% interval in {np.mean(inside):.2f} of {splits} splits",
+        f"{library:9s} gap(tpr) <= 0.02: mean test gap "
+        f"{np.abs(column(found, 'difference')).mean():.4f}; within the bound and its 95% interval "
+        f"in {inside.mean():.2f} of {splits} splits",
         flush=True,
     )
 
 
-def credit(library: str, splits: int) -> None:
-    """Miss rates on all of Credit: violation and accuracy on test rows."""
+# Chosen by false alarms out of fold on training parts of a few splits: of the plain library
+# for XGBoost, under the rule for LightGBM. 394 frauds are soon known by heart, and each that
+# a fold is without is missed.
+CREDIT_TREES: dict[str, dict[str, Any]] = {
+    "xgboost": {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0},
+    "lightgbm": {
+        "max_depth": 3, "scale_pos_weight": 30, "reg_lambda": 100.0, "subsample_freq": 1,
+        "min_child_samples": 300, "extra_trees": True,
+    },
+}  # fmt: skip
+
+
+def fit_credit(library: str, bound: float, seed: int) -> dict[str, float]:
+    """Fit a miss rate on all of Credit."""
     data = load_credit(full=True, download=False)
-    X, y = data.data, data.target.to_numpy()
-    # Chosen by false alarms out of fold on training parts of a few splits: of the plain library
-    # for XGBoost, under the rule for LightGBM. 394 frauds are soon known by heart, and each that
-    # a fold is without is missed.
-    tree: dict[str, Any] = {"max_depth": 3, "scale_pos_weight": 100, "reg_lambda": 30.0}
-    if library == "lightgbm":
-        tree |= {"scale_pos_weight": 30, "reg_lambda": 100.0, "subsample_freq": 1}
-        tree |= {"min_child_samples": 300, "extra_trees": True}
+    y = data.target.to_numpy()
+    X_train, X_test, y_train, y_test = train_test_split(
+        data.data, y, test_size=0.2, stratify=y, random_state=seed
+    )
+    start = time.perf_counter()
+    clf = make(
+        library, [fnr() <= bound], n_estimators=200, learning_rate=0.05, iterate="best",
+        subsample=0.5, colsample_bytree=0.5, measure_on="auto", n_folds=10,
+        **CREDIT_TREES[library],
+    )  # fmt: skip
+    clf.fit(X_train, y_train)
+    seconds = time.perf_counter() - start
+    test = clf.predict(X_test)
+    return {
+        "miss_rate": np.mean(test[y_test == 1] == 0),
+        "false_alarms": np.mean(test[y_test == 0] == 1),
+        "test_accuracy": np.mean(test == y_test),
+        "seconds": seconds,
+    }
+
+
+def credit(results: Measurements, library: str, splits: int) -> None:
+    """Miss rates on all of Credit: violation and accuracy on test rows."""
     for bound in (0.05, 0.08, 0.10):
-        rows = []
-        for seed in range(splits):
-            X_train, X_test, y_train, y_test = train_test_split(
-                X, y, test_size=0.2, stratify=y, random_state=seed
-            )
-            start = time.perf_counter()
-            clf = make(
-                library, [fnr() <= bound], n_estimators=200, learning_rate=0.05, iterate="best",
-                subsample=0.5, colsample_bytree=0.5, measure_on="auto", n_folds=10, **tree,
-            )  # fmt: skip
-            clf.fit(X_train, y_train)
-            seconds = time.perf_counter() - start
-            test = clf.predict(X_test)
-            miss = np.mean(test[y_test == 1] == 0)
-            rows.append(
-                [max(miss - 0.05, 0.0), np.mean(test == y_test), miss,
-                 np.mean(test[y_test == 0] == 1), seconds]
-            )  # fmt: skip
-        table = np.array(rows)
+        found = [
+            results.once(partial(fit_credit, library, bound, i), library, bound, i)
+            for i in range(splits)
+        ]
+        miss = column(found, "miss_rate")
         print(
-            f"{library:9s} fnr <= {bound}: violation of 0.05 {table[:, 0].mean():.4f}, accuracy "
-            f"{table[:, 1].mean():.4f}; miss rates {table[:, 2].round(3)}, false alarms "
-            f"{table[:, 3].round(3)}; {table[:, 4].mean():.0f} s a fit",
+            f"{library:9s} fnr <= {bound}: violation of 0.05 "
+            f"{np.maximum(miss - 0.05, 0.0).mean():.4f}, accuracy "
+            f"{column(found, 'test_accuracy').mean():.4f}; miss rates {miss.round(3)}, false "
+            f"alarms {column(found, 'false_alarms').round(3)}; "
+            f"{column(found, 'seconds').mean():.0f} s a fit",
             flush=True,
         )
 
 
-def neyman_pearson(library: str, splits: int) -> None:
+def fit_neyman_pearson(library: str, bound: float, seed: int) -> dict[str, float]:
+    """Certify a false positive rate on Adult; and by the umbrella over the plain booster."""
+    X, X_test, y, y_test, *_ = adult(seed)
+    clf = make(
+        library, [fpr() <= bound], measure_on="auto", guarantee="high_probability",
+        iterate="best",
+    )  # fmt: skip
+    test = clf.fit(X, y).predict(X_test)
+    # nproc: the umbrella has half of the negatives, the booster all the rest.
+    negatives = np.random.default_rng(seed).permutation(np.flatnonzero(y == 0))
+    fresh = negatives[: negatives.size // 2]
+    rest = np.setdiff1d(np.arange(y.size), fresh)
+    plain = make(library, []).fit(X.iloc[rest], y[rest])
+    scores = [plain.predict_proba(part)[:, 1] for part in (X.iloc[fresh], X_test)]
+    umbrella = scores[1] > umbrella_threshold(scores[0], bound, 0.05)
+    return {
+        "test_fpr": np.mean(test[y_test == 0]),
+        "test_fnr": 1.0 - np.mean(test[y_test == 1]),
+        "umbrella_fpr": np.mean(umbrella[y_test == 0]),
+        "umbrella_fnr": 1.0 - np.mean(umbrella[y_test == 1]),
+    }
+
+
+def neyman_pearson(results: Measurements, library: str, splits: int) -> None:
     """Certified false positive rates on Adult, beside the umbrella over the plain booster."""
     for bound in (0.05, 0.02, 0.01):
-        rows = []
-        for seed in range(splits):
-            X, X_test, y, y_test, *_ = adult(seed)
-            clf = make(
-                library, [fpr() <= bound], measure_on="auto", guarantee="high_probability",
-                iterate="best",
-            )  # fmt: skip
-            test = clf.fit(X, y).predict(X_test)
-            # nproc: the umbrella has half of the negatives, the booster all the rest.
-            negatives = np.random.default_rng(seed).permutation(np.flatnonzero(y == 0))
-            fresh = negatives[: negatives.size // 2]
-            rest = np.setdiff1d(np.arange(y.size), fresh)
-            plain = make(library, []).fit(X.iloc[rest], y[rest])
-            scores = [plain.predict_proba(part)[:, 1] for part in (X.iloc[fresh], X_test)]
-            umbrella = scores[1] > umbrella_threshold(scores[0], bound, 0.05)
-            rows.append(
-                [f(d[y_test == label]) for d in (test, umbrella)
-                 for label, f in ((0, np.mean), (1, lambda x: 1.0 - np.mean(x)))]
-            )  # fmt: skip
-        table = np.array(rows)
-        above = (table[:, [0, 2]] > bound).mean(axis=0)
+        found = [
+            results.once(partial(fit_neyman_pearson, library, bound, i), library, bound, i)
+            for i in range(splits)
+        ]
+        ours, theirs = (
+            (
+                column(found, f"{whose}_fpr").mean(),
+                column(found, f"{whose}_fnr").mean(),
+                (column(found, f"{whose}_fpr") > bound).mean(),
+            )
+            for whose in ("test", "umbrella")
+        )
         print(
-            f"{library:9s} fpr <= {bound}: test fpr {table[:, 0].mean():.4f}, fnr "
-            f"{table[:, 1].mean():.4f}, above the bound in {above[0]:.2f} of {splits} splits; "
-            f"umbrella {table[:, 2].mean():.4f}, {table[:, 3].mean():.4f}, {above[1]:.2f}",
+            f"{library:9s} fpr <= {bound}: test fpr {ours[0]:.4f}, fnr {ours[1]:.4f}, above the "
+            f"bound in {ours[2]:.2f} of {splits} splits; umbrella {theirs[0]:.4f}, "
+            f"{theirs[1]:.4f}, {theirs[2]:.2f}",
             flush=True,
         )
 
 
-def beans(library: str, splits: int, factors: Sequence[float]) -> None:
+def fit_beans(library: str, factor: float, seed: int) -> dict[str, float]:
+    """Fit four class errors on Dry Bean."""
+    data = load_dry_bean(download=False)
+    y = np.unique(data.target.to_numpy(), return_inverse=True)[1]
+    X_train, X_test, y_train, y_test = train_test_split(
+        data.data, y, test_size=0.2, random_state=seed
+    )
+    rules = [class_error(k) <= factor * level for k, level in BEAN_LEVELS.items()]
+    # Chosen by the cross-entropy of cross-validation within one training part.
+    tree = {"n_estimators": 150, "max_depth": 3, "colsample_bytree": 0.5}
+    test = make(library, rules, measure_on="auto", **tree).fit(X_train, y_train).predict(X_test)
+    errors = {k: np.mean(test[y_test == k] != k) for k in BEAN_LEVELS}
+    return {
+        "test_accuracy": np.mean(test == y_test),
+        "violation": sum(max(errors[k] - level, 0.0) for k, level in BEAN_LEVELS.items()),
+    }
+
+
+def beans(results: Measurements, library: str, splits: int, factors: Sequence[float]) -> None:
     """Four class errors on Dry Bean: accuracy and summed violation on test rows.
 
     All four cannot be met, so that frontiers are compared: bounds are asked for as they are and
     somewhat wider, and violations are always those of the bounds themselves.
     """
-    data = load_dry_bean(download=False)
-    X = data.data
-    y = np.unique(data.target.to_numpy(), return_inverse=True)[1]
-    # Chosen by the cross-entropy of cross-validation within one training part.
-    tree = {"n_estimators": 150, "max_depth": 3, "colsample_bytree": 0.5}
     for factor in factors:
-        rows = []
-        for seed in range(splits):
-            X_train, X_test, y_train, y_test = train_test_split(
-                X, y, test_size=0.2, random_state=seed
-            )
-            rules = [class_error(k) <= factor * level for k, level in BEAN_LEVELS.items()]
-            clf = make(library, rules, measure_on="auto", **tree).fit(X_train, y_train)
-            test = clf.predict(X_test)
-            errors = {k: np.mean(test[y_test == k] != k) for k in BEAN_LEVELS}
-            violation = sum(max(errors[k] - level, 0.0) for k, level in BEAN_LEVELS.items())
-            rows.append([np.mean(test == y_test), violation])
-        table = np.array(rows)
+        found = [
+            results.once(partial(fit_beans, library, factor, i), library, factor, i)
+            for i in range(splits)
+        ]
         print(
-            f"{library:9s} asked for {factor} of the bounds: accuracy {table[:, 0].mean():.4f}, "
-            f"summed violation {table[:, 1].mean():.4f} over {splits} splits",
+            f"{library:9s} asked for {factor} of the bounds: accuracy "
+            f"{column(found, 'test_accuracy').mean():.4f}, summed violation "
+            f"{column(found, 'violation').mean():.4f} over {splits} splits",
             flush=True,
         )
 
 
-def cost(library: str, splits: int) -> None:
-    """Seconds of each way of measuring, over one unconstrained fit of the same library."""
+WAYS: dict[str, dict[str, Any]] = {
+    "train": {"measure_on": "train"},
+    "holdout": {"measure_on": "holdout"},
+    "crossfit": {"measure_on": "crossfit"},
+    "certified": {"measure_on": "crossfit", "guarantee": "high_probability"},
+}
+
+
+def cost_tables() -> Iterator[tuple[str, Any, Any, float, int]]:
+    """Give what costs are measured on: name, features, labels, bound and rounds."""
     census, _, income, *_ = adult(0)
-    drawn = drawn_rows(300_000, 30)[:2]
-    tables = {"Adult": (census, income, 0.03, 300), "300,000 x 30": (*drawn, 0.05, 100)}
-    ways = {
-        "train": {"measure_on": "train"},
-        "holdout": {"measure_on": "holdout"},
-        "crossfit": {"measure_on": "crossfit"},
-        "certified": {"measure_on": "crossfit", "guarantee": "high_probability"},
-    }
-    for name, (X, y, bound, rounds) in tables.items():
-        ratios: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(splits):
-            start = time.perf_counter()
-            make(library, [], n_estimators=rounds).fit(X, y)
-            plain = time.perf_counter() - start
-            for way, options in ways.items():
-                start = time.perf_counter()
-                make(library, [fpr() <= bound], n_estimators=rounds, **options).fit(X, y)
-                ratios[way].append((time.perf_counter() - start) / plain)
-        shown = ", ".join(f"{way} {np.median(found):.2f}" for way, found in ratios.items())
+    yield "Adult", census, income, 0.03, 300
+    yield "300,000 x 30", *drawn_rows(300_000, 30)[:2], 0.05, 100
+
+
+def fit_ways(library: str, X: Any, y: Any, bound: float, rounds: int) -> dict[str, float]:
+    """Seconds of the plain library, and of each way beside it."""
+    seconds = {}
+    for way, options in {"plain": {}, **WAYS}.items():
+        rules = [] if way == "plain" else [fpr() <= bound]
+        start = time.perf_counter()
+        make(library, rules, n_estimators=rounds, **options).fit(X, y)
+        seconds[way] = time.perf_counter() - start
+    return seconds
+
+
+def cost(results: Measurements, library: str, splits: int) -> None:
+    """Seconds of each way of measuring, over one unconstrained fit of the same library."""
+    for name, *table in cost_tables():
+        measure = partial(fit_ways, library, *table)
+        found = [results.once(measure, library, name, i) for i in range(splits)]
+        plain = column(found, "plain")
+        shown = ", ".join(f"{way} {np.median(column(found, way) / plain):.2f}" for way in WAYS)
         print(f"{library:9s} {name}: median of {splits}, over a plain fit: {shown}", flush=True)
 
 
-PARTS: dict[str, tuple[Any, int]] = {
-    "gaps": (gaps, 5),
-    "tpr": (true_positive_rates, 20),
-    "credit": (credit, 5),
-    "neyman_pearson": (neyman_pearson, 20),
-    "beans": (beans, 20),
-    "cost": (cost, 5),
+PARTS: dict[str, tuple[Part, int]] = {
+    "gaps": (
+        Part(
+            gaps,
+            ("library", "rate", "learning_rate", "split"),
+            ("test_accuracy", "test_gap", "held_out_gap"),
+        ),
+        5,
+    ),
+    "tpr": (Part(true_positive_rates, ("library", "split"), ("difference", "low", "high")), 20),
+    "credit": (
+        Part(
+            credit,
+            ("library", "bound", "split"),
+            ("miss_rate", "false_alarms", "test_accuracy", "seconds"),
+        ),
+        5,
+    ),
+    "neyman_pearson": (
+        Part(
+            neyman_pearson,
+            ("library", "bound", "split"),
+            ("test_fpr", "test_fnr", "umbrella_fpr", "umbrella_fnr"),
+        ),
+        20,
+    ),
+    "beans": (
+        Part(beans, ("library", "factor", "split"), ("test_accuracy", "violation")),
+        20,
+    ),
+    "cost": (Part(cost, ("library", "table", "repetition"), ("plain", *WAYS)), 5),
 }
 
 
@@ -227,14 +306,16 @@ def main() -> None:
     parser.add_argument(
         "--factors", type=float, nargs="+", default=BEAN_FACTORS, help="of the bounds on Dry Bean"
     )
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     rates.THREADS = args.jobs
-    for part in args.parts or PARTS:
-        function, splits = PARTS[part]
+    for name in args.parts or PARTS:
+        part, splits = PARTS[name]
+        results = Measurements(args.output / f"{name}.csv", part.names, part.figures)
         for library in (args.library,) if args.library else LIBRARIES:
-            others = {"factors": args.factors} if part == "beans" else {}
-            function(library, args.splits or splits, **others)
+            others = {"factors": args.factors} if name == "beans" else {}
+            part.run(results, library, args.splits or splits, **others)
 
 
 if __name__ == "__main__":

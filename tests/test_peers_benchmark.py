@@ -28,7 +28,7 @@ from peer_runs.frontiers import (  # noqa: E402
     jackknife_interval,
 )
 from peer_runs.rules import GAP_RULES, TASKS, counts, rule_of, value  # noqa: E402
-from result_file import ResultFile  # noqa: E402
+from result_file import Measurements, ResultFile  # noqa: E402
 
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -367,3 +367,27 @@ def test_a_row_that_was_cut_short_is_run_again(tmp_path, monkeypatch):
     ]
     again.append({"run": 2, "value": 0.1 + 0.2})
     assert file.path.read_text() == whole
+
+
+def test_what_is_there_is_not_measured_again_and_names_the_commit_that_made_it(
+    tmp_path, monkeypatch, capsys
+):
+    measured = []
+
+    def measure(value):
+        measured.append(value)
+        return {"value": value, "none": np.nan}
+
+    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
+    arguments = (tmp_path / "results.csv", ("library", "split"), ("value", "none"))
+    first = Measurements(*arguments)
+    assert first.once(lambda: measure(0.1 + 0.2), "xgboost", 0)["value"] == 0.1 + 0.2
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("result_file.commit", lambda: "4d5e6f")
+    again = Measurements(*arguments)
+    assert capsys.readouterr().out.endswith("keeps its rows of 1a2b3c\n")
+    assert again.once(lambda: measure(1.0), "xgboost", 0)["value"] == 0.1 + 0.2
+    assert np.isnan(again.once(lambda: measure(1.0), "xgboost", 0)["none"])
+    assert again.once(lambda: measure(2.0), "xgboost", 1)["value"] == 2.0
+    assert measured == [0.1 + 0.2, 2.0]
+    assert [row["commit"] for row in again.rows()] == ["1a2b3c", "4d5e6f"]
