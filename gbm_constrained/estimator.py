@@ -347,6 +347,13 @@ class ConstrainedFit:
                     f"are too few for it, even without a single error. {remedy(j)}"
                 )
             return
+        for i, j in zip(*compiled.opposites, strict=True):
+            if compiled.b[i] + compiled.b[j] <= ROUNDING:
+                raise ValueError(
+                    f"guarantee='high_probability' cannot be given for "
+                    f"{options.constraints[compiled.owner[i]]}: that two rates are equal no "
+                    f"number of rows certifies. Relax the bound."
+                )
         level = options.delta / sequences_of(rows, options.iterate == "best")
         found = least_p_values(compiled, rows.cells, level)
         for j, (constraint, (least, why)) in enumerate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import re
+import warnings
 from types import SimpleNamespace
 
 import lightgbm as lgb
@@ -28,6 +29,7 @@ from gbm_constrained import (
     gap,
     log_loss,
     overall,
+    ratio,
     recall,
     selection_rate,
 )
@@ -1021,6 +1023,27 @@ def test_bounds_for_which_no_number_of_rows_is_enough(library, guarantee, rule, 
     message = rf"guarantee='{guarantee}'.*No number of rows is enough for it: relax the bound\.$"
     with pytest.raises(ValueError, match=message):
         certified(library, [rule], table, guarantee=guarantee, sensitive_features={"g": group})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gap(fpr(), by="g") <= 0.0,
+        gap(recall(), by="g", reference=overall) <= 0.0,
+        ratio(selection_rate(), by="g") >= 1.0,
+    ],
+)
+def test_equal_rates_are_refused_before_training(library, rule, table):
+    """Of a row and its opposite one must be violated in the population, or both be at the edge."""
+    group = {"g": np.where(np.arange(len(table[0])) % 2, "a", "b")}
+    message = re.escape(f"guarantee='high_probability' cannot be given for {rule}: that two rates")
+    with pytest.raises(ValueError, match=message):
+        certified(library, [rule], table, guarantee="high_probability", sensitive_features=group)
+    # In the mean over samples they may be equal: nothing is refused.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        certified(library, [rule], table, guarantee="expected", sensitive_features=group)
 
 
 def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
