@@ -13,7 +13,7 @@ others. Shifts that decide alike are one candidate, put midway between its neigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, cycle
@@ -498,35 +498,96 @@ class _Merits:
         self.alike = _alike(compiled.A[kept], decisions.n_classes)
         rows = compiled.R[kept]
         used = np.unique(rows.indices)
-        self.combine = None
+        self.combine, self.pairs = None, list[_Pairs]()
+        self.others: Any = None
         if kept.size <= used.size:
             self.linear = _Linear(decisions, compiled.A[kept])
         else:  # gaps of many groups
             self.linear = _Linear(decisions, compiled.U[used])
             self.combine = rows[:, used]
+            self._set_pairs_apart(compiled.owner[kept])
+
+    def _set_pairs_apart(self, owner: Codes) -> None:
+        """Find the constraints that hold for all pairs if they do for the extremes."""
+        assert self.combine is not None
+        left = np.ones(owner.size, dtype=bool)
+        for j in np.unique(owner):
+            mine = owner == j
+            if pairs := _Pairs.of(self.combine[mine], self.right[mine]):
+                self.pairs.append(pairs)
+                left[mine] = False
+        self.others = self.combine[left], self.right[left]
 
     @property
     def stays(self) -> bool:
         """Whether there are constraints, none of which decisions on these rows determine."""
         return self.right.size == 0 and bool(self.uncalibrated)
 
-    def _reduced(self, values: Float) -> tuple[Float, Float, Float]:
+    def worst(self, values: Float) -> Float:
+        """Largest violation, from the values of the linear map."""
+        if self.combine is None:
+            excess = values[1:] - self.right[:, None]
+        else:
+            combine, right = self.others
+            found = [pairs.excess(values[1:]) for pairs in self.pairs]
+            excess = np.vstack([combine @ values[1:] - right[:, None], *found])
+        worst = np.asarray(excess.max(axis=0, initial=0.0))
+        worst[worst <= MET] = 0.0
+        return worst
+
+    def total(self, values: Float) -> Float:
+        """Sum of violations, from the values of the linear map."""
         rates = values[1:] if self.combine is None else self.combine @ values[1:]
         excess = rates - self.right[:, None]
-        np.maximum(excess, 0.0, out=excess)
         excess[excess <= MET] = 0.0
-        return values[0], excess.max(axis=0, initial=0.0), excess.sum(axis=0)
+        return np.asarray(excess.sum(axis=0))
 
     def of(self, decided: Codes) -> tuple[float, float, float]:
         """Error, largest violation, and sum of violations of some decisions."""
-        error, worst, total = self._reduced(self.linear.of(decided)[:, None])
-        return float(error[0]), float(worst[0]), float(total[0])
+        values = self.linear.of(decided)[:, None]
+        return float(values[0, 0]), float(self.worst(values)[0]), float(self.total(values)[0])
 
-    def along(self, line: _Line) -> tuple[Float, Float, Float]:
-        """Error, largest violation, and sum of violations of each candidate of a line."""
-        parts = [self._reduced(values) for _, values in self.linear.along(line)]
-        error, worst, total = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return error, worst, total
+    def along(self, line: _Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
+        """Error and further measures of each candidate of a line."""
+        parts = [
+            (values[0], *(measure(values) for measure in measures))
+            for _, values in self.linear.along(line)
+        ]
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Rows ``up v_i - down v_j <= right`` for all i, j that differ, as in gaps and ratios.
+
+    With both factors positive the largest and the smallest value decide.
+    """
+
+    values: Codes
+    up: float
+    down: float
+    right: float
+
+    @classmethod
+    def of(cls, rows: Any, right: Float) -> _Pairs | None:
+        """Recognise the rows of a constraint as all pairs of its values; None if they are not."""
+        values = np.unique(rows.indices)
+        n, m = values.size, right.size
+        if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any() or np.ptp(right) > 0:
+            return None
+        at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
+        order = np.argsort(factor, axis=1)  # what is subtracted comes first
+        at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
+        if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
+            return None
+        if len(set(map(tuple, at.tolist()))) < m:
+            return None
+        return cls(values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0]))
+
+    def excess(self, values: Float) -> Float:
+        """Violation of the pair that violates most, or holds least."""
+        mine = values[self.values]
+        return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
 
 
 def _alike(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
@@ -562,7 +623,7 @@ def _best_threshold(margin: Float, merits: _Merits, price: float | None) -> floa
     if merits.stays:
         return 0.0
     line = _threshold_line(margin)
-    error, excess, _ = merits.along(line)
+    error, excess = merits.along(line, merits.worst)
     return float(line.shift[_best(error, excess, line.shift, price)])
 
 
@@ -680,7 +741,8 @@ class _BiasSearch:
         before, low = _highest(scores, outside)
         after, high = _highest(scores, inside)
         line = _line(low - high, self.size, before, after)
-        error, excess, total = self.merits.along(line)
+        merits = self.merits
+        error, excess, total = merits.along(line, merits.worst, merits.total)
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
