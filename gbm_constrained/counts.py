@@ -212,9 +212,13 @@ def blocks_of(parts: Sequence[Part]) -> tuple[Block, ...]:
 
 
 def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | None]:
-    """Blocks of each row of constraints; None where it has a mean loss."""
+    """Blocks of each row of constraints; None where it has a mean loss.
+
+    Rows share the blocks that they have in common, as those of a gap do.
+    """
     R = compiled.R
     rows: list[tuple[Block, ...] | None] = []
+    known = dict[tuple[bytes, bytes], Block]()
     for j in range(len(compiled)):
         at = slice(R.indptr[j], R.indptr[j + 1])
         scaled: list[Part] = []
@@ -225,7 +229,9 @@ def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | No
                 break
             scaled += [Part(float(a) * p.coefficient, p.cells, p.event) for p in parts]
         else:
-            rows.append(blocks_of(scaled))
+            blocks = blocks_of(scaled)
+            keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
+            rows.append(tuple(map(known.setdefault, keys, blocks)))
     return rows
 
 
@@ -266,8 +272,8 @@ class Fractions:
                 bases.append(at.ravel())
                 of.append(k)
                 coefficient.append(part.coefficient)
-        self.events = _indicator(events, n_cells * n_classes)
-        self.bases = _indicator(bases, n_cells * n_classes)
+        self.events = indicator(events, n_cells * n_classes)
+        self.bases = indicator(bases, n_cells * n_classes)
         n = len(compiled.parts)
         self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
 
@@ -283,7 +289,7 @@ class Fractions:
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
 
 
-def _indicator(entries: Sequence[Codes], width: int) -> Any:
+def indicator(entries: Sequence[Codes], width: int) -> Any:
     """Sparse matrix of ones, given the columns of each row."""
     ends = np.cumsum([0, *(at.size for at in entries)])
     columns = np.concatenate([np.zeros(0, dtype=np.intp), *entries])

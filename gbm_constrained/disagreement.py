@@ -28,7 +28,7 @@ from scipy import stats
 
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.counts import CellCounts, functionals_of, indicator
 from gbm_constrained.p_values import rows_beyond
 from gbm_constrained.rates import Gap, Quotient, Ratio
 from gbm_constrained.rows import Bool, Codes, Float
@@ -88,11 +88,11 @@ def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     does that of a quotient.
     """
     units = np.ones(len(compiled))
+    q = (compiled.R > 0.0) @ functionals
     for r, j in enumerate(compiled.owner):
         expression = compiled.constraints[j].expression
         if isinstance(expression, Ratio):
-            row = compiled.R[[r]]
-            units[r] = functionals[row.indices[row.data > 0.0]].sum()
+            units[r] = q[r]
         elif isinstance(expression, Quotient):
             units[r] = abs(functionals[compiled.spans[j]][1])
     return units
@@ -116,16 +116,14 @@ def _sampling_variance(
         rate = (functionals[k] - compiled.constant[k]) / part.coefficient
         if total > 0:
             squares[k] = part.coefficient**2 * rate * (1.0 - rate) * square / total**2
-    variance = compiled.R.power(2) @ np.nan_to_num(squares)
-    for r in range(len(compiled)):
-        used = compiled.R[[r]].indices
-        if not used.size or np.isnan(squares[used]).any():
-            variance[r] = np.nan
-            continue
-        together = np.concatenate([cells[k] for k in used])
-        if np.unique(together).size < together.size:
-            variance[r] = np.nan
-    return np.asarray(variance)
+    variance = np.asarray(compiled.R.power(2) @ np.nan_to_num(squares))
+    uses = compiled.R.astype(bool).astype(float)
+    inside = indicator(cells, len(counts.weight))
+    overlap = inside @ inside.T
+    overlap.setdiag(0.0)
+    unknown = uses @ np.isnan(squares) + (uses @ overlap).multiply(uses).sum(axis=1)
+    variance[(unknown > 0) | (uses.sum(axis=1) == 0)] = np.nan
+    return variance
 
 
 def broken_in_training(

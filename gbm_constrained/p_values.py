@@ -300,6 +300,7 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
     """
     negated = replace(compiled, R=-compiled.R, b=-compiled.b)
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    limits = dict[tuple[Block, int], Float]()
     for j, blocks in enumerate(blocks_of_rows(negated)):
         if not blocks:
             continue
@@ -311,22 +312,26 @@ def rows_beyond(compiled: CompiledConstraints, counts: CellCounts, delta: float)
                 is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
             beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= delta)
             continue
-        total = np.zeros(beyond.shape[:-1])
-        known = np.ones(total.shape, dtype=bool)
         for block in blocks:
-            weight = block.sum(counts.weight)
-            known &= weight > 0
-            n = np.where(weight > 0, block.effective_rows(counts), 1.0)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
-                share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
-            if block.is_binomial:
-                limit = block.low + block.width * upper_limit(share * n, n, delta / len(blocks))
-            else:
-                limit = mean + block.width * np.sqrt(log(len(blocks) / delta) / (2.0 * n))
-            total += np.minimum(limit, block.high)
-        beyond[..., j] = known & (total < bound - ROUNDING)
+            if (block, len(blocks)) not in limits:
+                limits[block, len(blocks)] = _upper(block, counts, delta / len(blocks))
+        total = np.sum([limits[block, len(blocks)] for block in blocks], axis=0)
+        beyond[..., j] = total < bound - ROUNDING
     return beyond
+
+
+def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+    """Upper limit of the mean of a score at level `delta`; infinite where it is over no row."""
+    weight = block.sum(counts.weight)
+    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
+        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
+    if block.is_binomial:
+        limit = block.low + block.width * upper_limit(share * n, n, delta)
+    else:
+        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
+    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
 
 
 def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:

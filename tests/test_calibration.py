@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from gbm_constrained import calibration
 from gbm_constrained.calibration import best_shift, threshold_curve
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.compiler import compile_constraints
@@ -27,6 +28,7 @@ from gbm_constrained.rates import (
     gap,
     label,
     log_loss,
+    overall,
     precision,
     ratio,
     recall,
@@ -582,3 +584,33 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     bounded = [1] if k == 2 else [1, 2]
     for j, rate in zip(bounded, found.functionals, strict=True):
         assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "pairs"),
+    [
+        (gap(fpr(), by="g") <= 0.05, True),
+        (gap(error_rate(), by="g") <= 0.0, True),
+        (ratio(selection_rate(), by="g") >= 0.8, True),
+        (gap(fpr(), by="g", reference="g0") <= 0.05, False),
+        (gap(fpr(), by="g", reference=overall) <= 0.05, False),
+    ],
+)
+def test_of_all_pairs_the_extremes_decide(rule, pairs):
+    """The largest violation is that of the rows one by one, to the last bit."""
+    rng = np.random.default_rng(0)
+    y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
+    columns = {"g": np.array([f"g{k}" for k in group])}
+    rules = [rule, fpr(on={"g": "g1"}) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
+    decisions = calibration._Decisions(cells, None)
+    merits = calibration._Merits(decisions, compiled, compiled.b)
+    assert len(merits.pairs) == pairs
+    for share in (0.0, 0.1, 0.5, 1.0):
+        decided = (rng.random(600) < share).astype(np.intp)
+        fractions = decisions.fractions(decided)
+        functionals = compiled.U @ fractions.ravel() + compiled.constant
+        excess = compiled.rows_of(functionals) - compiled.b
+        assert merits.of(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+    tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
+    assert not calibration._Merits(decisions, compiled, tighter).pairs
