@@ -35,9 +35,11 @@ from gbm_constrained.selection import MET
 RESOLUTION, MANY = 1e-5, 1_000_000
 BEYOND = 1.0  # How far past the outermost score a shift goes that decides all rows alike.
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
+ROWS_AT_ONCE = 64  # Of constraints, with so many candidates: what fits into a cache.
 DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
+MANY_CONSTRAINTS = 100  # Rows of constraints beyond which a line takes as many times longer.
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
 PAIRS_UP_TO = 8  # Classes that are also raised two by two.
@@ -500,11 +502,14 @@ class _Merits:
         used = np.unique(rows.indices)
         self.combine, self.pairs = None, list[_Pairs]()
         self.others: Any = None
+        self.parts: list[tuple[Any, Float]] = [(None, self.right)]
         if kept.size <= used.size:
             self.linear = _Linear(decisions, compiled.A[kept])
         else:  # gaps of many groups
             self.linear = _Linear(decisions, compiled.U[used])
             self.combine = rows[:, used]
+            some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, kept.size, ROWS_AT_ONCE)]
+            self.parts = [(self.combine[part], self.right[part]) for part in some]
             self._set_pairs_apart(compiled.owner[kept])
 
     def _set_pairs_apart(self, owner: Codes) -> None:
@@ -537,10 +542,14 @@ class _Merits:
 
     def total(self, values: Float) -> Float:
         """Sum of violations, from the values of the linear map."""
-        rates = values[1:] if self.combine is None else self.combine @ values[1:]
-        excess = rates - self.right[:, None]
-        excess[excess <= MET] = 0.0
-        return np.asarray(excess.sum(axis=0))
+        values, total = np.ascontiguousarray(values[1:]), np.zeros(values.shape[1])
+        for combine, right in self.parts:
+            rates = values if combine is None else combine @ values
+            excess = rates - right[:, None]
+            excess *= excess > MET
+            excess[:1] += total
+            total = excess.sum(axis=0)
+        return total
 
     def of(self, decided: Codes) -> tuple[float, float, float]:
         """Error, largest violation, and sum of violations of some decisions."""
@@ -670,7 +679,8 @@ class _BiasSearch:
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
         k, n = self.scores.shape
-        self.lines_left = int(np.clip(VISITS // n, FEWEST_LINES, MOST_LINES))
+        visits = n * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
+        self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
         self.best = self.fair = self._at(np.zeros(k))
 
     def _decided(self, value: Float) -> Codes:
