@@ -1,5 +1,6 @@
 """Gradient-boosted classifiers trained under constraints on their error rates."""
 
+from gbm_constrained.audit import audit
 from gbm_constrained.checkpointing import Checkpoint, CheckpointWarning
 from gbm_constrained.feasibility import (
     Feasibility,
@@ -52,6 +53,7 @@ __all__ = [
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
     "accuracy",
+    "audit",
     "churn",
     "class_error",
     "confusion",

@@ -6,8 +6,7 @@ and nothing else. A rule *holds* when its whole interval is on the right side of
 
 >>> from sklearn.datasets import make_classification
 >>> from sklearn.linear_model import LogisticRegression
->>> from gbm_constrained import fnr
->>> from gbm_constrained.audit import audit
+>>> from gbm_constrained import audit, fnr
 >>> X, y = make_classification(2000, class_sep=1.5, random_state=0)
 >>> model = LogisticRegression().fit(X[:1000], y[:1000])
 >>> report = audit(model, X[1000:], y[1000:], [fnr() <= 0.2])

@@ -546,6 +546,7 @@ class _Merits:
         for combine, right in self.parts:
             rates = values if combine is None else combine @ values
             excess = rates - right[:, None]
+            np.maximum(excess, 0.0, out=excess)  # bounds of rules that are left out are infinite
             excess *= excess > MET
             excess[:1] += total
             total = excess.sum(axis=0)
@@ -582,7 +583,9 @@ class _Pairs:
         """Recognise the rows of a constraint as all pairs of its values; None if they are not."""
         values = np.unique(rows.indices)
         n, m = values.size, right.size
-        if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any() or np.ptp(right) > 0:
+        if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any():
+            return None
+        if (right != right[0]).any():
             return None
         at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
         order = np.argsort(factor, axis=1)  # what is subtracted comes first

@@ -614,3 +614,25 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
         assert merits.of(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
     tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
     assert not calibration._Merits(decisions, compiled, tighter).pairs
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
+    """Alone and beside another rule, as gaps of few groups and of many."""
+    rng = np.random.default_rng(1)
+    y, group = rng.integers(0, n_classes, 400), rng.integers(0, 5, 400)
+    margin = rng.normal(size=(400, n_classes))
+    margin[np.arange(400), y] += 1.0
+    margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
+    columns = {"g": np.array([f"g{k}" for k in group])}
+    rules = [gap(error_rate(), by="g") <= 0.01, class_error(1) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(n_classes), columns=columns))
+    for j in (0, 1):
+        bounds = np.where(compiled.owner == j, np.inf, compiled.b)
+        found = best_shift(margin, cells, compiled, bounds=bounds)
+        alone = compile_constraints([rules[1 - j]], Rows(y, np.arange(n_classes), columns=columns))
+        expected = best_shift(margin, *alone)
+        assert found.excess == pytest.approx(expected.excess)
+        if n_classes == 2:  # the search over several classes is not exact
+            assert found.value == expected.value
