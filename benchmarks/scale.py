@@ -5,7 +5,7 @@ fits alternate, and what is printed are medians of ratios over pairs. Rules eith
 that both fits grow the very same trees and the ratio is what the machinery costs, or they do, so
 that the trees differ, and with them the time that the library takes to grow them.
 
-    python benchmarks/scale.py [overhead rows constraints classes inputs] [--only xgboost]
+    python benchmarks/scale.py [overhead rows constraints classes inputs groups] [--only xgboost]
         [--pairs 5] [--jobs 2] [--largest ROWS] [--csv FILE] [--quick]
     python benchmarks/scale.py --profile [--only xgboost]
 
@@ -37,7 +37,7 @@ from result_file import Measurements
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
-SWEEPS = ("overhead", "rows", "constraints", "classes", "inputs")
+SWEEPS = ("overhead", "rows", "constraints", "classes", "inputs", "groups")
 MEASURED = ("seconds", "cpu", "peak_mib", "active")
 BYTES_PER_VALUE = 14  # of features, at the peak of a fit: drawn, binned, and per-row vectors
 CHUNK = 65_536
@@ -50,9 +50,10 @@ class Case:
     Parameters
     ----------
     rules : str
-        "overall" for rates of all rows, "subsets" for rates of random subsets of them.
+        "overall" for rates of all rows, "subsets" for rates of random subsets of them, "groups"
+        for one gap between random groups, measured out of fold.
     constraints : int
-        How many; two of the overall ones.
+        How many; two of the overall ones; of groups.
     binding : bool
         Whether bounds are below what the plain library reaches.
     """
@@ -73,7 +74,7 @@ class Case:
         several = "" if self.classes == 2 else f", {self.classes} classes"
         return (
             f"{self.library} {self.rows:,} x {self.columns} {self.inputs}{several}, "
-            f"{self.constraints} {kind} on {'all rows' if self.rules == 'overall' else 'subsets'}"
+            f"{self.constraints} {kind} on {'all rows' if self.rules == 'overall' else self.rules}"
         )
 
 
@@ -110,7 +111,7 @@ def as_inputs(X: Any, inputs: str) -> Any:
 
 def rules_of(case: Case, rows: int, rng: Any) -> list[Any]:
     """Rules of a case, most of which the plain library breaks where they are to bind."""
-    from gbm_constrained import class_error, error_rate, fnr, fpr, selection_rate
+    from gbm_constrained import class_error, error_rate, fnr, fpr, gap, selection_rate
 
     def bound(below: float) -> float:
         return below if case.binding else 1.0
@@ -119,6 +120,8 @@ def rules_of(case: Case, rows: int, rng: Any) -> list[Any]:
         return [fpr() <= bound(0.05), fnr() <= bound(0.6)][: case.constraints]
     if case.rules == "overall":
         return [class_error(k) <= bound(0.05) for k in range(case.constraints)]
+    if case.rules == "groups":
+        return [gap(fpr(), by="group") <= bound(0.05)]
     # Plain rates of two classes after 100 rounds: 0.076 (XGBoost) or 0.086, and 0.26.
     kinds = [(fpr, 0.07), (selection_rate, 0.26)]
     if case.classes > 2:
@@ -131,18 +134,22 @@ def rules_of(case: Case, rows: int, rng: Any) -> list[Any]:
     return rules
 
 
-def prepared(case: Case, constrained: bool) -> tuple[Any, Any, Any]:
-    """Model, features and labels of a case."""
+def prepared(case: Case, constrained: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Model, features, labels and further arguments of a fit."""
     from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 
     X, y, rng = drawn_rows(case.rows, case.columns, case.classes)
     X = as_inputs(X, case.inputs)
     given = {"n_estimators": case.rounds, "n_jobs": case.jobs, "measure_on": "train"}
     given["constraints"] = rules_of(case, case.rows, rng) if constrained else []
+    fit: dict[str, Any] = {}
+    if constrained and case.rules == "groups":
+        given["measure_on"] = "crossfit"
+        fit["sensitive_features"] = {"group": rng.integers(0, case.constraints, case.rows)}
     if case.library == "lightgbm":
-        return ConstrainedLGBMClassifier(verbose=-1, **given), X, y
-    categorical = case.inputs == "categorical"
-    return ConstrainedXGBClassifier(verbosity=0, enable_categorical=categorical, **given), X, y
+        return ConstrainedLGBMClassifier(verbose=-1, **given), X, y, fit
+    given["enable_categorical"] = case.inputs == "categorical"
+    return ConstrainedXGBClassifier(verbosity=0, **given), X, y, fit
 
 
 def peak_mib() -> float:
@@ -157,9 +164,9 @@ def cpu() -> float:
 
 def fit_once(case: Case, constrained: bool) -> dict[str, float]:
     """Fit; tell seconds, user CPU seconds, peak MiB and iterations with a multiplier at work."""
-    model, X, y = prepared(case, constrained)
+    model, X, y, further = prepared(case, constrained)
     start, cpu_before = time.perf_counter(), cpu()
-    model.fit(X, y)
+    model.fit(X, y, **further)
     seconds, cpu_seconds, active = time.perf_counter() - start, cpu() - cpu_before, 0
     if constrained:
         multipliers = model.history_.filter(like="multiplier[").to_numpy()
@@ -193,6 +200,10 @@ def cases_of(sweep: str, library: str, quick: bool) -> Iterator[Case]:
     elif sweep == "classes":
         for classes in (5,) if quick else (2, 3, 5, 10, 20):
             yield replace(few, classes=classes, rows=min(case.rows, 100_000))
+    elif sweep == "groups":
+        for groups in (5, 20) if quick else (5, 20, 50, 100, 200):
+            size = replace(case, rows=min(case.rows, 60_000), rounds=min(case.rounds, 50))
+            yield replace(size, rules="groups", constraints=groups)
     else:
         for inputs in ("sparse", "categorical") if quick else ("dense", "sparse", "categorical"):
             yield replace(few, inputs=inputs)
@@ -355,14 +366,14 @@ INSIDE = {
 
 def print_profile(case: Case) -> None:
     """Print the parts of a fit, in milliseconds per round, beside the whole of a plain one."""
-    model, X, y = prepared(case, constrained=False)
+    model, X, y, _ = prepared(case, constrained=False)
     start = time.perf_counter()
     model.fit(X, y)
     plain = time.perf_counter() - start
-    model, X, y = prepared(case, constrained=True)
+    model, X, y, further = prepared(case, constrained=True)
     profile = cProfile.Profile()
     profile.enable()
-    model.fit(X, y)
+    model.fit(X, y, **further)
     profile.disable()
     known: dict[tuple[str, str], float] = {}
     found = pstats.Stats(profile)

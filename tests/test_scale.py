@@ -99,3 +99,13 @@ def test_a_fit_tells_what_it_took(scale, library, inputs):
     assert list(found) == list(scale.MEASURED)
     assert found["seconds"] > 0
     assert found["active"] > 0
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_gaps_of_groups_are_measured_out_of_fold(scale, library):
+    case = scale.Case(library, 2000, 6, rules="groups", constraints=4, rounds=4, jobs=1)
+    model, X, y, further = scale.prepared(case, constrained=True)
+    assert np.unique(further["sensitive_features"]["group"]).size == 4
+    model.fit(X, y, **further)
+    assert model.constraint_report_["rows"][0] == "out of fold"
+    assert str(case) == f"{library} 2,000 x 6 dense, 4 binding on groups"
