@@ -500,28 +500,20 @@ class _Merits:
         self.alike = _alike(compiled.A[kept], decisions.n_classes)
         rows = compiled.R[kept]
         used = np.unique(rows.indices)
-        self.combine, self.pairs = None, list[_Pairs]()
-        self.others: Any = None
-        self.parts: list[tuple[Any, Float]] = [(None, self.right)]
+        self.pairs = list[_Pairs]()
         if kept.size <= used.size:
             self.linear = _Linear(decisions, compiled.A[kept])
+            self.parts = self.others = [_Combined(None, self.right)]
         else:  # gaps of many groups
             self.linear = _Linear(decisions, compiled.U[used])
-            self.combine = rows[:, used]
-            some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, kept.size, ROWS_AT_ONCE)]
-            self.parts = [(self.combine[part], self.right[part]) for part in some]
-            self._set_pairs_apart(compiled.owner[kept])
-
-    def _set_pairs_apart(self, owner: Codes) -> None:
-        """Find the constraints that hold for all pairs if they do for the extremes."""
-        assert self.combine is not None
-        left = np.ones(owner.size, dtype=bool)
-        for j in np.unique(owner):
-            mine = owner == j
-            if pairs := _Pairs.of(self.combine[mine], self.right[mine]):
-                self.pairs.append(pairs)
-                left[mine] = False
-        self.others = self.combine[left], self.right[left]
+            combine, left = rows[:, used], np.ones(kept.size, dtype=bool)
+            for j in np.unique(compiled.owner[kept]):
+                mine = compiled.owner[kept] == j
+                if pairs := _Pairs.of(combine[mine], self.right[mine]):
+                    self.pairs.append(pairs)
+                    left[mine] = False
+            self.parts = _Combined.split(combine, self.right)
+            self.others = _Combined.split(combine[left], self.right[left])
 
     @property
     def stays(self) -> bool:
@@ -530,22 +522,21 @@ class _Merits:
 
     def worst(self, values: Float) -> Float:
         """Largest violation, from the values of the linear map."""
-        if self.combine is None:
-            excess = values[1:] - self.right[:, None]
-        else:
-            combine, right = self.others
-            found = [pairs.excess(values[1:]) for pairs in self.pairs]
-            excess = np.vstack([combine @ values[1:] - right[:, None], *found])
-        worst = np.asarray(excess.max(axis=0, initial=0.0))
+        values = np.ascontiguousarray(values[1:])
+        worst = np.zeros(values.shape[1])
+        for part in self.others:
+            np.maximum(worst, part.excess(values).max(axis=0, initial=0.0), out=worst)
+        for pairs in self.pairs:
+            np.maximum(worst, pairs.excess(values), out=worst)
         worst[worst <= MET] = 0.0
         return worst
 
     def total(self, values: Float) -> Float:
         """Sum of violations, from the values of the linear map."""
-        values, total = np.ascontiguousarray(values[1:]), np.zeros(values.shape[1])
-        for combine, right in self.parts:
-            rates = values if combine is None else combine @ values
-            excess = rates - right[:, None]
+        values = np.ascontiguousarray(values[1:])
+        total = np.zeros(values.shape[1])
+        for part in self.parts:
+            excess = part.excess(values)
             np.maximum(excess, 0.0, out=excess)  # bounds of rules that are left out are infinite
             excess *= excess > MET
             excess[:1] += total
@@ -564,6 +555,25 @@ class _Merits:
             for _, values in self.linear.along(line)
         ]
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class _Combined:
+    """Rows of constraints as sums of values; with no `combine` they are the values."""
+
+    combine: Any
+    right: Float
+
+    @classmethod
+    def split(cls, combine: Any, right: Float) -> list[_Combined]:
+        """Make parts of few rows, so that what is made of each stays in cache."""
+        some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, right.size, ROWS_AT_ONCE)]
+        return [cls(combine[part], right[part]) for part in some]
+
+    def excess(self, values: Float) -> Float:
+        """Left-hand minus right-hand side of each row, (rows, candidates)."""
+        rates = values if self.combine is None else self.combine @ values
+        return np.asarray(rates - self.right[:, None])
 
 
 @dataclass(frozen=True)
