@@ -251,7 +251,7 @@ class Conclusion:
             stray = functools.partial(self._stray, own_margin)
             choice = choose(unseen, after, rounds, R, among_prefixes=among, stray=stray)
             margin = after(choice.rounds)
-            decisions = honest_decisions(unseen, margin, choice.shift, choice.bounds)
+            decisions = honest_decisions(unseen, margin, choice)
         scores, bounds = self._scores(margin, choice.shift), None
         if self.fit.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fit.fresh))

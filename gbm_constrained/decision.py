@@ -29,7 +29,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained.calibration import RESOLUTION, are_apart, best_shift, threshold_curve
+from gbm_constrained.calibration import (
+    RESOLUTION,
+    Shift,
+    are_apart,
+    best_shift,
+    threshold_curve,
+)
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.certificates import (
     expected_bounds,
@@ -412,21 +418,12 @@ def choose(
         Given rounds and a shift, how far the model that would be returned breaks a rule beyond
         sampling error, although those that scored the rows may not; worth :data:`PRICE` errors.
     """
-    asked = rows.compiled.b
 
     def at(prefix: int) -> Choice:
-        """Aim inside the bounds if that is possible, and at them otherwise."""
         margin = margins(prefix)
         start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
         aimed = aims(rows.compiled, rows.cells, start)
-        found = best_shift(
-            margin, rows.cells, rows.compiled, bounds=asked, price=price(rows.cells)
-        )
-        used = asked
-        if (aimed < asked).any():
-            inside = best_shift(margin, rows.cells, rows.compiled, bounds=aimed)
-            if inside.feasible and inside.error <= found.error + COSTLY:
-                found, used = inside, aimed
+        found, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
         return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
 
     def told(choice: Choice) -> Choice:
@@ -463,6 +460,27 @@ def choose(
     return best
 
 
+def _aimed_shift(
+    margin: Array, cells: Cells, compiled: CompiledConstraints, aimed: Float
+) -> tuple[Shift, Float]:
+    """Aim inside the bounds if that is possible and costs little, and at them otherwise.
+
+    Returns
+    -------
+    shift : Shift
+        The best shift to there.
+    bounds : ndarray of shape (m,)
+        The right-hand sides that it was chosen by.
+    """
+    asked = compiled.b
+    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells))
+    if (aimed < asked).any():
+        inside = best_shift(margin, cells, compiled, bounds=aimed)
+        if inside.feasible and inside.error <= found.error + COSTLY:
+            return inside, aimed
+    return found, asked
+
+
 def _violations_by_chance(rows: UnseenRows, decisions: Codes) -> Float:
     """How far decisions violate each row of constraints, if only gaps, and none beyond chance.
 
@@ -478,22 +496,23 @@ def _violations_by_chance(rows: UnseenRows, decisions: Codes) -> Float:
     return np.array([np.inf]) if rows_beyond(compiled, counts, CHANCE).any() else violations
 
 
-def honest_decisions(rows: UnseenRows, margin: Array, shift: Float, bounds: Float | None) -> Codes:
+def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
     """Decisions on cross-fitted rows by shifts that were chosen without them.
 
     A shift chosen by the very rows that report it looks a little better than it is. So each fold
-    is decided by the shift that the other folds would have chosen. Several classes, whose shifts
-    take longer to find, are decided by their common one.
+    is decided by the shift that the other folds would have chosen, with the aims of the choice: of
+    a gap that no common threshold closes, they would not have gone inside the bound at any price.
+    Several classes, whose shifts take longer to find, are decided by their common one.
     """
-    if margin.ndim > 1 or len(rows.folds) < 2 or not shift.any():
-        return rows.decisions(shifted(margin, shift))
+    if margin.ndim > 1 or len(rows.folds) < 2 or not choice.shift.any():
+        return rows.decisions(shifted(margin, choice.shift))
+    aimed = rows.compiled.b if choice.bounds is None else choice.bounds
     decided = np.empty(margin.size, dtype=np.intp)
     everyone = np.arange(margin.size)
     for fold in rows.folds:
         others = np.setdiff1d(everyone, fold, assume_unique=True)
         cells = rows.cells.take(others)
-        compiled = rows.compiled.on(cells)
-        found = best_shift(margin[others], cells, compiled, bounds=bounds, price=price(cells))
+        found, _ = _aimed_shift(margin[others], cells, rows.compiled.on(cells), aimed)
         decided[fold] = rows.decisions(margin[fold] + found.value[0])
     return decided
 
