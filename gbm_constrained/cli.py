@@ -85,13 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(argv)
+    spelling: dict[str, str] = {}  # rules on the codes of labels, and as they were written
+    options.spelling = spelling
     # The errors that this package, pandas, XGBoost and LightGBM report bad input by.
     expected = (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError)
     try:
-        with _warnings_as_lines():
+        with _warnings_printed(spelling):
             code: int = options.run(options)
     except expected as error:
-        print(f"{PROGRAM} {options.command}: error: {_message(error)}", file=sys.stderr)
+        text = _spelt(_message(error), spelling)
+        print(f"{PROGRAM} {options.command}: error: {text}", file=sys.stderr)
         return BAD_INPUT
     return code
 
@@ -102,13 +105,20 @@ def _message(error: BaseException) -> str:
     return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text)
 
 
+def _spelt(text: str, spelling: dict[str, str]) -> str:
+    """Name rules as they were written, where XGBoost knows the codes of labels only."""
+    longest_first = sorted(map(re.escape, spelling), key=len, reverse=True)
+    return re.sub("|".join(longest_first) or "(?!)", lambda rule: spelling[rule[0]], text)
+
+
 @contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Print each warning that is meant for users, once and as a line."""
+def _warnings_printed(spelling: dict[str, str]) -> Iterator[None]:
+    """Print each warning that is meant for users once, line by line, without empty ones."""
     seen: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
+        lines = map(str.rstrip, str(message).strip().splitlines())
+        text = _spelt("\n".join(filter(None, lines)), spelling)
         if issubclass(category, UserWarning) and text not in seen:
             print(f"{PROGRAM}: warning: {text}", file=sys.stderr)
         seen.add(text)
@@ -511,6 +521,7 @@ def _fit(options: argparse.Namespace) -> int:
     rules = _rules(options, {label: label for label in labels})
     _check_rules(rules, options, data.table, labels)
     asked = _rules(options, codes) if is_coded else rules
+    options.spelling.update(zip(map(str, asked), map(str, rules), strict=True))
     X = _features(options, data.table)
     rows, held_out = _split(data, options)
     _say(options, f"{rows.size:,} rows to train on, {held_out.size:,} held out; labels {labels}")
