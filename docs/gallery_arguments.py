@@ -8,7 +8,7 @@ LIGHT = {
     "adult_fairness": SAMPLED,
     "churn_and_recall": SAMPLED,
     "coverage_budget": SAMPLED,
-    "compas_fairness": ["--rounds", "40"],
+    "compas_fairness": ["--rounds", "100"],
     "credit_neyman_pearson": ["--rounds", "100"],
     "dry_bean_neyman_pearson": ["--rounds", "60"],
     "optuna_search": ["--trials", "5", "--rows", "3000", "--rounds", "40"],
