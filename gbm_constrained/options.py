@@ -331,7 +331,7 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
     if isinstance(constraints, str) or not isinstance(constraints, Iterable):
         raise TypeError(
             f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
-            f"{constraints!r}."
+            f"{constraints!r}.{_remedy(constraints)}"
         )
     checked: list[Constraint] = []
     for item in constraints:
@@ -343,6 +343,15 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
         else:
             raise TypeError(
                 f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
-                f"fnr() <= 0.05."
+                f"fnr() <= 0.05.{_remedy(item)}"
             )
     return tuple(checked)
+
+
+def _remedy(item: Any) -> str:
+    """Say how what was meant as a rule is written."""
+    if isinstance(item, str):
+        return " parse_constraint reads a rule that is written as text."
+    if isinstance(item, bool):
+        return " Rules are made by <= and >=; == says whether two rates are the same."
+    return ""
