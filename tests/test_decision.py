@@ -457,15 +457,20 @@ def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
     np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
 
 
-def test_the_threshold_aims_inside_where_that_costs_little():
-    """Up to two points of errors more; else at the bound itself."""
-    ways = set()
+def gaps_of_selection():
+    """Yield margins that select one group more often, and a gap between the groups' rates."""
     for seed in range(30):
         rng = np.random.default_rng(seed)
         sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
         margin = rng.normal(size=300) + 2.0 * y + sex
         rows = Rows(y, np.arange(2), columns={"sex": sex})
-        cells, compiled = compile_constraints([gap(selection_rate(), by="sex") <= 0.1], rows)
+        yield margin, *compile_constraints([gap(selection_rate(), by="sex") <= 0.1], rows)
+
+
+def test_the_threshold_aims_inside_where_that_costs_little():
+    """Up to two points of errors more; else at the bound itself."""
+    ways = set()
+    for margin, cells, compiled in gaps_of_selection():
         start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
         inside = best_shift(margin, cells, compiled, bounds=aims(compiled, cells, start))
         asked = best_shift(margin, cells, compiled)
@@ -592,12 +597,7 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
 def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
     """Folds whose others reach the aim at more than two points of errors keep to the bound."""
     ways = set()
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
-        margin = rng.normal(size=300) + 2.0 * y + sex
-        rows = Rows(y, np.arange(2), columns={"sex": sex})
-        cells, compiled = compile_constraints([gap(selection_rate(), by="sex") <= 0.1], rows)
+    for margin, cells, compiled in gaps_of_selection():
         folds = np.array_split(np.arange(300), 3)
         unseen = UnseenRows(cells, compiled, "test", folds)
         choice = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
