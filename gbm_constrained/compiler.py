@@ -304,6 +304,19 @@ class CompiledConstraints:
         return np.array([c.bound for c in self.constraints], dtype=np.float64)
 
     @property
+    def ranges(self) -> Float:
+        """Smallest and largest value of what each constraint bounds, (n_constraints, 2)."""
+        return np.array([c.range for c in self.constraints], dtype=np.float64).reshape(-1, 2)
+
+    @property
+    def ranges_of_rates(self) -> Float:
+        """Smallest and largest value of each functional, (n_functionals, 2)."""
+        ranges = np.empty((self.constant.size, 2))
+        for constraint, span in zip(self.constraints, self.spans, strict=True):
+            ranges[span] = np.resize([rate.range for rate in constraint.rates], ranges[span].shape)
+        return ranges
+
+    @property
     def is_told(self) -> Bool:
         """Whether the rows tell of each row of constraints, shape (m,); see :meth:`on`."""
         return np.asarray(np.diff(self.R.indptr) > 0)

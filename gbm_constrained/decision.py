@@ -46,13 +46,13 @@ from gbm_constrained.certificates import (
 )
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import Block, CellCounts, blocks_of_rows, functionals_of
-from gbm_constrained.disagreement import deviation_of_boosters, of_one_booster
+from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.p_values import p_value_of_blocks, rows_beyond, rule_p_value
 from gbm_constrained.rates import Gap
-from gbm_constrained.rows import Codes, Float
+from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
@@ -230,6 +230,21 @@ class UnseenRows:
         return Estimate(float(right), float(low), float(high))
 
 
+class Sampled(NamedTuple):
+    """Intervals by the sampling of rows alone.
+
+    Parameters
+    ----------
+    rules : ndarray of shape (n_constraints, 2)
+        Of what the constraints bound.
+    rates : ndarray of shape (n_functionals, 2)
+        Of the rates that they are made of.
+    """
+
+    rules: Float
+    rates: Float
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the rules are worth on unseen rows, at the returned decisions.
@@ -239,24 +254,27 @@ class Outcome:
     functionals : ndarray of shape (n_functionals,)
         Rates.
     intervals : ndarray of shape (n_constraints, 2)
-        Of what the constraints bound; NaN where there is none (mean losses).
+        Of what the constraints bound; NaN where there is none (mean losses). Of cross-fitted rows
+        those of one more booster; see :mod:`gbm_constrained.disagreement`.
     of_functionals : ndarray of shape (n_functionals, 2)
         Of the rates.
     sources : ndarray of str, shape (n_constraints,)
         The rows, for each constraint.
+    sampled : Sampled
+        The intervals without what differs from booster to booster.
     accuracy : Estimate
         Fraction of these rows decided rightly.
-    deviation : ndarray of shape (n_constraints,)
-        Of what the constraints bound, from booster to booster; see
-        :mod:`gbm_constrained.disagreement`.
+    unsteady : ndarray of shape (n_constraints,), bool
+        Whether the boosters differ by more than chance.
     """
 
     functionals: Float
     intervals: Float
     of_functionals: Float
     sources: NDArray[np.object_]
+    sampled: Sampled
     accuracy: Estimate = UNKNOWN
-    deviation: Float = field(default_factory=lambda: np.zeros(0))
+    unsteady: Bool = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
     def of(
@@ -281,15 +299,19 @@ class Outcome:
         decisions = alike if decisions is None else decisions
         counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
         functionals = rows.functionals(scores.telling, counts)
-        deviation = deviation_of_boosters(compiled, rows.cells, folds, alike)
-        together = constraint_intervals(compiled, counts)
+        sampled = Sampled(
+            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
+        )
+        differ = disagreement(compiled, rows.cells, folds, alike, decisions)
+        values, n = compiled.values(functionals), len(folds)
         return cls(
             functionals,
-            of_one_booster(together, compiled.values(functionals), deviation, len(folds)),
-            functional_intervals(compiled, counts),
+            of_one_booster(sampled.rules, values, differ.rules, n, compiled.ranges),
+            of_one_booster(sampled.rates, functionals, differ.rates, n, compiled.ranges_of_rates),
             _sources(rows),
+            sampled,
             rows.accuracy(counts),
-            deviation,
+            differ.beyond_chance,
         )
 
     @classmethod
@@ -298,7 +320,13 @@ class Outcome:
         functionals = rows.functionals_in[rounds]
         nothing = np.full((len(rows.compiled.constraints), 2), np.nan)
         of_functionals = np.full((functionals.size, 2), np.nan)
-        return cls(functionals, nothing, of_functionals, _sources(rows))
+        return cls(
+            functionals,
+            nothing,
+            of_functionals,
+            _sources(rows),
+            Sampled(nothing, of_functionals),
+        )
 
     def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
         """Tell of the constraints that have no value on these rows by other rows.

@@ -7,9 +7,11 @@ turn within a few rounds. Boosters that end on either side of that meet the rule
 none of them does.
 
 The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
-these rows and u_i what is the booster's own. Where Cochran's Q rejects that there is no u, the
-moment estimate of its variance counts in the interval of one model (a random-effects model;
-DerSimonian and Laird, "Meta-analysis in clinical trials", 1986).
+these rows and u_i what is the booster's own: a random-effects model, and the interval of the model
+returned is that of one more study under it, with the moment estimate of the variance of u
+(DerSimonian and Laird, "Meta-analysis in clinical trials", 1986; Higgins, Thompson and
+Spiegelhalter, "A re-evaluation of random-effects meta-analysis", 2009, section 4). That the
+boosters differ is said only where Cochran's Q rejects that there is no u.
 
 The model returned may also be of another kind than they are: where leaves need so many rows that
 boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
@@ -22,13 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import sparse, stats
 
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import CompiledConstraints
-from gbm_constrained.counts import CellCounts, functionals_of, indicator
+from gbm_constrained.counts import CellCounts, Fractions, functionals_of
 from gbm_constrained.p_values import rows_beyond
 from gbm_constrained.rates import Gap, Quotient, Ratio
 from gbm_constrained.rows import Bool, Codes, Float
@@ -37,10 +41,53 @@ CHANCE = 1e-3  # That boosters which agree are said not to.
 LEVEL = 0.95
 
 
-def deviation_of_boosters(
-    compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
-) -> Float:
-    """Estimate the deviation, from booster to booster, of what each constraint bounds.
+class Disagreement(NamedTuple):
+    """How far boosters differ, from one to another, on rows they have not seen.
+
+    Parameters
+    ----------
+    rules : ndarray of shape (n_constraints,)
+        Standard deviation of what each constraint bounds: of the worst group's, or worst pair's.
+    rates : ndarray of shape (n_functionals,)
+        That of the rates that constraints are made of, such as those of groups.
+    beyond_chance : ndarray of shape (n_constraints,), bool
+        Whether Cochran's Q rejects that they agree on a constraint.
+    """
+
+    rules: Float
+    rates: Float
+    beyond_chance: Bool
+
+
+class _Moments(NamedTuple):
+    """Values on each fold, and what chance makes of them, each of shape (n_folds, n_values)."""
+
+    value: Float
+    variance: Float
+
+    def own(self, scale: float = 1.0) -> Float:
+        """Moment estimate of the boosters' own variance; zero where chance explains more."""
+        between = scale**2 * self.value.var(axis=0, ddof=1)
+        return np.asarray(np.maximum(np.nan_to_num(between - self.variance.mean(axis=0)), 0.0))
+
+    @property
+    def p_value(self) -> Float:
+        """Probability that boosters which agree differ as much, by Cochran's Q."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = 1.0 / self.variance
+            mean = (weight * self.value).sum(axis=0) / weight.sum(axis=0)
+            q = (weight * (self.value - mean) ** 2).sum(axis=0)
+        return np.asarray(stats.chi2.sf(q, len(self.value) - 1))
+
+
+def disagreement(
+    compiled: CompiledConstraints,
+    cells: Cells,
+    folds: Sequence[Codes],
+    decisions: Codes,
+    by_others: Codes | None = None,
+) -> Disagreement:
+    """Estimate how far the boosters of the folds differ.
 
     Parameters
     ----------
@@ -51,34 +98,58 @@ def deviation_of_boosters(
     folds : sequence of ndarray of int
         Positions of the rows of each fold.
     decisions : ndarray of int
-        Class index decided for each row, by the booster that has not seen it.
+        Class index decided for each row, by the booster that has not seen it and a shift that all
+        of them share.
+    by_others : ndarray of int, default=None
+        The same by shifts that the other folds would have chosen: these differ as the shift of the
+        model would, had it been trained on other rows.
 
     Returns
     -------
-    ndarray of shape (n_constraints,)
-        Standard deviations; zero where chance explains that folds differ, for fewer than two
-        folds, of mean losses, and of rates over rows of their own that overlap.
+    Disagreement
+        None for fewer than two folds, for mean losses, and of rates that a fold has no rows for.
     """
-    deviation = np.zeros(len(compiled.constraints))
-    if len(folds) < 2:
-        return deviation
-    together = functionals_of(compiled, CellCounts.of(cells, decisions))
-    values, variances = [], []
+    n_rules, n_rates, n = len(compiled.constraints), len(compiled.parts), len(folds)
+    rules, rates, beyond = np.zeros(n_rules), np.zeros(n_rates), np.zeros(n_rules, dtype=bool)
+    if n < 2:
+        return Disagreement(rules, rates, beyond)
+    together = CellCounts.of(cells, decisions)
+    functionals = functionals_of(compiled, together)
+    of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
+    own_rates, own_rows = of_rates.own(), of_rows.own()
+    # Not so of undefined values, which have no Q.
+    beyond[compiled.owner[(of_rows.p_value < CHANCE / len(compiled)) & (own_rows > 0.0)]] = True
+    if by_others is not None and (by_others != decisions).any():
+        # What differs from the mean of the others is that much closer to the mean of all.
+        closer = 1.0 - 1.0 / n
+        of_rates, of_rows = _by_fold(compiled, cells, folds, by_others)
+        own_rates = np.maximum(own_rates, of_rates.own(closer))
+        own_rows = np.maximum(own_rows, of_rows.own(closer))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        units = _units(compiled, functionals)
+        violation = (compiled.rows_of(functionals) - compiled.b) / units
+        of_units = np.nan_to_num(np.sqrt(own_rows) / units, posinf=0.0)
+    for j in np.unique(compiled.owner):
+        of_rule = np.flatnonzero(compiled.owner == j)
+        rules[j] = of_units[of_rule[np.nan_to_num(violation[of_rule], nan=-np.inf).argmax()]]
+    return Disagreement(rules, np.sqrt(own_rates), beyond)
+
+
+def _by_fold(
+    compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
+) -> tuple[_Moments, _Moments]:
+    """Give the moments of all rates, and of all rows of constraints."""
+    together = CellCounts.of(cells, decisions)
+    fractions = Fractions(compiled, together.weight.shape)
+    rates, rows = [], []
     for fold in folds:
         counts = CellCounts.of(cells.take(fold), decisions[fold])
-        values.append(compiled.rows_of(functionals_of(compiled, counts)))
-        variances.append(_sampling_variance(compiled, counts, together))
-    value, variance = np.array(values), np.array(variances)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        weight = 1.0 / variance
-        mean = (weight * value).sum(axis=0) / weight.sum(axis=0)
-        q = (weight * (value - mean) ** 2).sum(axis=0)
-    own = value.var(axis=0, ddof=1) - variance.mean(axis=0)
-    # Not so of undefined values, which have no Q.
-    apart = (stats.chi2.sf(q, len(folds) - 1) < CHANCE / q.size) & (own > 0.0)
-    found = np.sqrt(own[apart]) / _units(compiled, together)[apart]
-    np.maximum.at(deviation, compiled.owner[apart], found)
-    return deviation
+        functionals = functionals_of(compiled, counts)
+        of_rates, of_rows = _sampling_variances(compiled, fractions, counts, together)
+        rates.append((functionals, of_rates))
+        rows.append((compiled.rows_of(functionals), of_rows))
+    first, second = (_Moments(*map(np.array, zip(*found, strict=True))) for found in (rates, rows))
+    return first, second
 
 
 def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
@@ -98,32 +169,30 @@ def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     return units
 
 
-def _sampling_variance(
-    compiled: CompiledConstraints, counts: CellCounts, functionals: Float
-) -> Float:
-    """Variance of each row of constraints on some rows, at given rates.
+def _sampling_variances(
+    compiled: CompiledConstraints, fractions: Fractions, counts: CellCounts, together: CellCounts
+) -> tuple[Float, Float]:
+    """Variances of all rates, and of all rows of constraints, by the sampling of some rows.
 
-    Of rates over disjoint sets of rows; NaN for all else.
+    A row's influence on a fraction is its event less the fraction, over the weight of the base set
+    (the delta method). How often each class is decided in a cell, and the fractions, are those of
+    all folds `together`: those of one fold would be small by chance where its rates are. NaN for
+    mean losses, and for rates without rows.
     """
-    squares = np.full(len(compiled.parts), np.nan)
-    cells: list[Codes] = [np.zeros(0, dtype=np.intp)] * len(compiled.parts)
-    for k, parts in enumerate(compiled.parts):
-        if parts is None or len(parts) != 1:
-            continue
-        (part,) = parts
-        cells[k] = part.cells
-        total, square = counts.weight[part.cells].sum(), counts.square[part.cells].sum()
-        rate = (functionals[k] - compiled.constant[k]) / part.coefficient
-        if total > 0:
-            squares[k] = part.coefficient**2 * rate * (1.0 - rate) * square / total**2
-    variance = np.asarray(compiled.R.power(2) @ np.nan_to_num(squares))
-    uses = compiled.R.astype(bool).astype(float)
-    inside = indicator(cells, len(counts.weight))
-    overlap = inside @ inside.T
-    overlap.setdiag(0.0)
-    unknown = uses @ np.isnan(squares) + (uses @ overlap).multiply(uses).sum(axis=1)
-    variance[(unknown > 0) | (uses.sum(axis=1) == 0)] = np.nan
-    return variance
+    events, bases = fractions.events, fractions.bases
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
+        per_weight = sparse.diags_array(1.0 / (bases @ counts.weight.ravel()))
+        shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
+        square = np.nan_to_num(counts.square.sum(axis=-1, keepdims=True) * shares).ravel()
+        of_parts = per_weight @ (events - sparse.diags_array(rate) @ bases)
+        of_rates = fractions.sum @ of_parts
+        rates = np.asarray(of_rates.power(2) @ square)
+        rows = np.asarray((compiled.R @ of_rates).power(2) @ square)
+    losses = np.isnan(fractions.constant)
+    rates[losses] = np.nan
+    rows[compiled.R.astype(bool) @ losses] = np.nan
+    return rates, rows
 
 
 def broken_in_training(
@@ -232,30 +301,34 @@ def values_by_training(
     return values
 
 
-def of_one_booster(intervals: Float, values: Float, deviation: Float, n_boosters: int) -> Float:
+def of_one_booster(
+    intervals: Float, values: Float, deviation: Float, n_boosters: int, ranges: Float
+) -> NDArray[np.float64]:
     """Intervals of what one booster does, from those of several together.
+
+    Normal ones, though the deviation is an estimate from few: the model returned, of more rows and
+    by a shift that all of them chose, does not differ as much (measured: ``docs/unseen.md``).
 
     Parameters
     ----------
-    intervals : ndarray of shape (n_constraints, 2)
+    intervals : ndarray of shape (n_values, 2)
         Of what they do together.
-    values : ndarray of shape (n_constraints,)
+    values : ndarray of shape (n_values,)
         What they do together.
-    deviation : ndarray of shape (n_constraints,)
+    deviation : ndarray of shape (n_values,)
         From booster to booster.
     n_boosters : int
         How many of them there are.
+    ranges : ndarray of shape (n_values, 2)
+        Smallest and largest values that there can be.
     """
     if not deviation.any():
         return intervals
     # The mean of n boosters is itself off by 1 / n of the variance.
-    own = stats.t.ppf(0.5 + LEVEL / 2.0, n_boosters - 1) * deviation
-    own *= np.sqrt(1.0 + 1.0 / n_boosters)
+    own = stats.norm.ppf(0.5 + LEVEL / 2.0) * deviation * np.sqrt(1.0 + 1.0 / n_boosters)
     low, high = intervals.T
     wider = np.column_stack(
         [values - np.hypot(values - low, own), values + np.hypot(high - values, own)]
     )
-    # What cannot be negative, or more than one, still cannot.
-    wider[:, 0] = np.where(low >= 0.0, np.maximum(wider[:, 0], 0.0), wider[:, 0])
-    wider[:, 1] = np.where(high <= 1.0, np.minimum(wider[:, 1], 1.0), wider[:, 1])
-    return np.where((deviation > 0.0)[:, None], wider, intervals)
+    inside = np.clip(wider, ranges[:, :1], ranges[:, 1:])
+    return np.where((deviation > 0.0)[:, None], inside, intervals)

@@ -176,7 +176,7 @@ class TooFewRows:
     rows : int
         Unseen rows that the rate is taken over.
     value, low, high : float
-        The rate, and its 95% interval.
+        The rate, and its 95% interval by the sampling of these rows alone.
     """
 
     constraint: Constraint
@@ -527,7 +527,7 @@ def judge(
         )
         for j, constraint in enumerate(compiled.constraints)
     )
-    unsteady = [rules[j] for j in np.flatnonzero(outcome.deviation) if rules[j].is_open]
+    unsteady = [rules[j] for j in np.flatnonzero(outcome.unsteady) if rules[j].is_open]
     if conflict:
         unsteady = []  # what gives way to other rules is no promise
     doubtful = few or unsteady or np.isfinite(unshifted).any()
@@ -779,7 +779,7 @@ def _too_few(rows: UnseenRows, counts: CellCounts, outcome: Outcome) -> list[Too
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         if constraint.is_loss:
             continue
-        expression, ends = constraint.expression, outcome.intervals[j]
+        expression, ends = constraint.expression, outcome.sampled.rules[j]
         if isinstance(expression, Quotient):
             n = _rows_of(rows, j, counts)
             rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
@@ -790,7 +790,7 @@ def _too_few(rows: UnseenRows, counts: CellCounts, outcome: Outcome) -> list[Too
         for k in range(span.start, span.stop):
             name = names[k - span.start] if k - span.start < len(names) else ""
             n = _rows_of_rate(rows, k)
-            own = outcome.of_functionals[k]
+            own = outcome.sampled.rates[k]
             value = float(outcome.functionals[k])
             rate = TooFewRows(constraint, name, n, value, *map(float, own))
             each = isinstance(expression, (Rate, Each))

@@ -802,12 +802,17 @@ class Constraint:
         )
 
     @property
-    def is_always_met(self) -> bool:
-        """Whether the bound is the last value of the range, so that no decision is beyond it."""
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give what it bounds."""
         expression = self.expression
         if isinstance(expression, Quotient) and expression.numerator.range[0] < 0.0:
-            return False
-        low, high, _ = _range(expression)
+            return -math.inf, math.inf
+        return _range(expression)[:2]
+
+    @property
+    def is_always_met(self) -> bool:
+        """Whether the bound is the last value of the range, so that no decision is beyond it."""
+        low, high = self.range
         return self.bound >= high if self.sense == "<=" else self.bound <= low
 
     @property
