@@ -51,8 +51,9 @@ from gbm_constrained.decision import (
     prefixes,
     price,
 )
+from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.estimator import ConstrainedFit
-from gbm_constrained.intervals import constraint_intervals
+from gbm_constrained.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.rows import Rows
 
 ROUNDS = 13
@@ -551,7 +552,10 @@ def to_the_aim(margin, cells, compiled, bounds):
 @BOTH
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, conclusions):
-    """Each fold by the threshold that the others choose; intervals are of these decisions."""
+    """Each fold by the threshold that the others choose; intervals are of these decisions.
+
+    And of one more booster than those of the folds.
+    """
     X, y, sex = table[0], table[1]["binary"], table[2]
     weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
     rules = [fnr() <= 0.1, gap(selection_rate(), by="sex") <= 0.3]
@@ -579,8 +583,18 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     assert (report["rows"] == "out of fold").all()
     rows = Rows(y.astype(np.intp), np.arange(2), weight, {"sex": sex})
     cells, compiled = compile_constraints(rules, rows)
-    intervals = constraint_intervals(compiled, CellCounts.of(cells, decisions))
-    np.testing.assert_allclose(report[["low", "high"]], intervals, atol=1e-9)
+    counts = CellCounts.of(cells, decisions)
+    intervals = constraint_intervals(compiled, counts)
+    np.testing.assert_allclose(conclusions[0].outcome.sampled.rules, intervals, atol=1e-9)
+    folds = [fold.held for fold in fit.scouts.folds]
+    alike = (pooled + choice.shift > 0).astype(np.intp)
+    differ = disagreement(compiled, cells, folds, alike, decisions)
+    n, values = len(folds), np.array(expected)
+    wider = of_one_booster(intervals, values, differ.rules, n, compiled.ranges)
+    np.testing.assert_allclose(report[["low", "high"]], wider, atol=1e-9)
+    of_rates, rates = functional_intervals(compiled, counts), functionals_of(compiled, counts)
+    of_rates = of_one_booster(of_rates, rates, differ.rates, n, compiled.ranges_of_rates)
+    np.testing.assert_allclose(model.group_report_[["low", "high"]], of_rates[1:], atol=1e-9)
     if not weighted:
         missed = decisions[y == 1] == 0
         np.testing.assert_allclose(
