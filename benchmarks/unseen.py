@@ -2,8 +2,8 @@
 
 Nothing here looks at test rows before the figures are printed.
 
-    python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans cost] [--library xgboost]
-        [--splits 5] [--jobs 2] [--factors 1.0 1.28] [--output FOLDER]
+    python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans intervals cost]
+        [--library xgboost] [--splits 5] [--jobs 2] [--factors 1.0 1.28] [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 import rates
+from peer_runs.data import DATA, encoded
 from rates import LIBRARIES, RATES, adult, gap_of, make
 from result_file import Measurements, Part, column
 from scale import drawn_rows
 from sklearn.model_selection import train_test_split
 
-from gbm_constrained import class_error, fnr, fpr, gap, tpr
+from gbm_constrained import audit, class_error, fnr, fpr, gap, tpr
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.datasets import load_credit, load_dry_bean
 from gbm_constrained.intervals import newcombe_difference
@@ -235,6 +236,58 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+INTERVAL_TABLES = (("adult", 6000), ("adult", 20_000), *((t, 6000) for t in ("default", "bank")))
+INTERVAL_RULES: dict[str, Any] = {
+    **{f"gap of {name}": gap(rate(), by="group") <= 0.03 for name, rate in RATES.items()},
+    "fpr": fpr() <= 0.05,
+    "tpr": tpr() >= 0.7,
+}
+
+
+def fit_interval(library: str, table: str, n: int, rule: str, seed: int) -> dict[str, float]:
+    """Fit a rule on some rows: its interval out of fold, and what the others say of the model."""
+    features, target, second = DATA[table].load()
+    assert second is not None
+    X, y, group = encoded(features), np.asarray(target, dtype=int), np.asarray(second, dtype=int)
+    parts = train_test_split(X, y, group, train_size=n, random_state=seed)
+    X, X_other, y, y_other, group, group_other = parts
+    rules = [INTERVAL_RULES[rule]]
+    clf = make(library, rules, n_estimators=60, measure_on="crossfit")
+    clf.fit(X, y, sensitive_features={"group": group})
+    of_others = audit(clf, X_other, y_other, rules, sensitive_features={"group": group_other})
+    report, other = clf.constraint_report_.iloc[0], of_others.frame["value"].iloc[0]
+    rates, true = clf.group_report_, of_others.groups["rate"].to_numpy()
+    inside = (rates["low"] <= true) & (true <= rates["high"])
+    return {
+        "value": report["held_out"],
+        "low": report["low"],
+        "high": report["high"],
+        "other_rows": other,
+        "rates_inside": np.mean(inside) if len(rates) else np.nan,
+        "width_of_rates": np.mean(rates["high"] - rates["low"]) if len(rates) else np.nan,
+    }
+
+
+def intervals(results: Measurements, library: str, splits: int) -> None:
+    """Shares of intervals out of fold that hold what the model returned does on other rows."""
+    for table, n in INTERVAL_TABLES:
+        for rule, constraint in INTERVAL_RULES.items():
+            case = library, table, n, rule
+            found = [
+                results.once(partial(fit_interval, *case, i), *case, i) for i in range(splits)
+            ]
+            low, high, other = (column(found, name) for name in ("low", "high", "other_rows"))
+            worse = other > high if constraint.sense == "<=" else other < low
+            print(
+                f"{library:9s} {table} {n:,}, {rule}: on other rows the model is inside "
+                f"{np.mean((low <= other) & (other <= high)):.2f} of {splits} intervals, worse "
+                f"than {worse.mean():.2f}, mean width {(high - low).mean():.3f}; rates of groups "
+                f"inside {column(found, 'rates_inside').mean():.2f}, "
+                f"{column(found, 'width_of_rates').mean():.3f}",
+                flush=True,
+            )
+
+
 def cost_tables() -> Iterator[tuple[str, Any, Any, float, int]]:
     """Give what costs are measured on: name, features, labels, bound and rounds."""
     census, _, income, *_ = adult(0)
@@ -292,6 +345,14 @@ PARTS: dict[str, tuple[Part, int]] = {
     "beans": (
         Part(beans, ("library", "factor", "split"), ("test_accuracy", "violation")),
         20,
+    ),
+    "intervals": (
+        Part(
+            intervals,
+            ("library", "table", "rows", "rule", "split"),
+            ("value", "low", "high", "other_rows", "rates_inside", "width_of_rates"),
+        ),
+        10,
     ),
     "cost": (Part(cost, ("library", "table", "repetition"), ("plain", *WAYS)), 5),
 }
