@@ -12,9 +12,10 @@ not seen. What is said of them rests on sampling error:
   above 0.8 times that of the best "always class k" that meets the rules, while without rules the
   model would gain twice as much over that constant, and more.
 - **undecided**: a rate is taken over too few unseen rows to tell whether its rule holds. The 95%
-  interval of the rule's value has the bound inside it, and there are fewer than 20 rows; or the
-  interval of the rate reaches further than 0.15 to either side; or, for the bound of one rate, not
-  even rows without a single event would confirm it (:func:`~.certificates.minimum_rows`).
+  interval of the rule's value, by the sampling of rows alone, has the bound inside it, and there
+  are fewer than 20 rows; or the interval of the rate reaches further than 0.15 to either side; or,
+  for the bound of one rate, not even rows without a single event would confirm it
+  (:func:`~.certificates.minimum_rows`).
   It is also undecided if the boosters of the folds disagree on a rule, whether they meet it
   together or miss it (:mod:`.disagreement`): what one of them does is then less certain by far
   than the sample is. And if the model returned breaks a rule beyond chance on its own training

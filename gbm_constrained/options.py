@@ -100,7 +100,8 @@ FITTED_ATTRIBUTES_DOC = """
         One row per constraint: its bound, its value on the training rows (``train``), its value
         on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
         (``rows``: those of a certificate, else the last evaluation set, else those that measured
-        the constraints), its multiplier, whether it is met on the training rows and whether it is
+        the constraints; out of fold the interval is that of one more booster than those of the
+        folds), its multiplier, whether it is met on the training rows and whether it is
         satisfied on the unseen ones (missing without any: training rows prove nothing).
         Not satisfied are also rules that were refused a certificate, and those that boosters of
         the folds meet and the model returned breaks on its own training rows.
@@ -111,7 +112,8 @@ FITTED_ATTRIBUTES_DOC = """
         Bregman distance, seconds. With ``error_form="log_loss"`` values and bounds are mean
         losses.
     group_report_ : DataFrame
-        One row per group of each constraint that compares groups: its rows and its rate.
+        One row per group of each constraint that compares groups: its rows and its rates, with the
+        interval of that on unseen rows.
     multipliers_ : Series
         Multipliers of the returned model, by linear row that the constraints compile to.
     unseen_accuracy_ : Estimate
