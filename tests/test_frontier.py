@@ -19,6 +19,7 @@ from gbm_constrained import (
     gap,
     log_loss,
     recall,
+    selection_rate,
 )
 from gbm_constrained.audit import audit
 from gbm_constrained.certificates import minimum_rows, umbrella_threshold
@@ -363,6 +364,19 @@ def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, 
     found = tradeoff_curve(model, X, y, [0.4, 0.3], constraint=lambda b: fnr() <= b, **others)
     assert found["rounds"].tolist() == [4, 4]
     assert rounds.count(0) == 4  # measuring and training, of two fits
+
+
+def test_a_curve_under_a_guarantee_is_tried_with_what_its_fits_are_given(data, tmp_path):
+    """All but the checkpoint, which is of the fits that end."""
+    X, y = data[:2]
+    model = booster(guarantee="expected", measure_on="holdout")
+    given = {
+        "constraint": lambda b: gap(selection_rate(), by="g") <= b,
+        "sensitive_features": {"g": np.arange(len(y)) % 2},
+        "checkpoint": tmp_path / "fit.checkpoint",
+    }
+    found = tradeoff_curve(model, X, y, [0.4, 0.3], **given)
+    assert found["rounds"].tolist() == [12, 12]
 
 
 def test_what_a_curve_refuses(data):
