@@ -16,7 +16,7 @@ class Progress:
     """Progress of a fit that takes longer than a few seconds; itself a callback.
 
     One tqdm bar over all boosters of the fit, with the objective and the worst violation; where
-    tqdm is not installed, a line every few seconds.
+    tqdm is not installed, or a bar would fill a file, a line every few seconds.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Progress:
 
     def __init__(self, unit: str, *, lines: bool = False) -> None:
         self.unit = unit
-        self._lines = lines
+        self._lines = lines or not _shows_bars()
         self._last = time.perf_counter()
         self._bar: Any = None
 
@@ -70,6 +70,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _shows_bars() -> bool:
+    """Whether the standard error stream is a terminal, or that of a notebook."""
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def _summary(state: ConstraintState) -> str:

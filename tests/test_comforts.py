@@ -445,7 +445,13 @@ def bars(monkeypatch):
 
     monkeypatch.setattr(tqdm_auto, "tqdm", Bar)
     monkeypatch.setattr(Progress, "DELAY", 0.0)
+    on_a_terminal(monkeypatch)
     return made
+
+
+def on_a_terminal(monkeypatch):
+    """Let the standard error stream be one, though it is captured."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
 
 
 LOUD = {"xgboost": {}, "lightgbm": {"verbose": 1}, "linear": {"verbose": 1}}
@@ -491,9 +497,12 @@ def test_bar_of_the_linear_learner(binary, bars):
 
 
 @EVERYONE
-def test_without_tqdm_there_are_lines(library, binary, monkeypatch, capfd):
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+@pytest.mark.parametrize("why", ["no tqdm", "no terminal"])
+def test_without_a_bar_there_are_lines(library, why, binary, monkeypatch, capfd):
+    if why == "no tqdm":
+        on_a_terminal(monkeypatch)
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     monkeypatch.setattr(Progress, "DELAY", 0.0)
     rules = [log_loss(on=label(1)) <= 0.7] if library == "linear" else [fnr() <= 0.1]
     make(library, rules, **LOUD[library]).fit(*binary)
@@ -532,6 +541,15 @@ def test_beside_lines_of_the_library_progress_comes_in_lines(library, binary, ba
     assert bars == []
     assert "rounds, 0:0" in said.err
     assert "logloss" in said.out
+
+
+def test_a_notebook_has_bars(binary, bars, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    make("xgboost", [fnr() <= 0.1]).fit(*binary)
+    assert bars == []
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    make("xgboost", [fnr() <= 0.1]).fit(*binary)
+    assert bars
 
 
 @EVERYONE
