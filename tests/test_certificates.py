@@ -1033,6 +1033,7 @@ def test_holm_by_hand():
     assert holm([0.02, 0.012, 0.04, 0.3], 0.05).tolist() == [False, True, False, False]
     assert holm([0.016, 0.012, 0.024, 0.05], 0.05).tolist() == [True] * 4
     assert holm([0.013, 0.013, 0.001], 0.02).tolist() == [False, False, True]
+    assert holm([0.013, 0.5], 0.02).tolist() == [False, False]  # not the second's share
     assert holm([], 0.05).tolist() == []
 
 
