@@ -29,6 +29,7 @@ from gbm_constrained.intervals import (
     clopper_pearson,
     constraint_intervals,
     functional_intervals,
+    level_of_all,
     newcombe_difference,
 )
 from gbm_constrained.p_values import (
@@ -394,6 +395,14 @@ def test_intervals_of_the_worst_group_by_hand():
     for rule, ends, wanted in zip(expected, found, expected.values(), strict=True):
         np.testing.assert_allclose(ends, wanted, rtol=0, atol=1e-9, err_msg=str(rule))
         assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are told"
+
+
+def test_the_level_at_which_all_groups_hold():
+    """Four groups, which have six pairs."""
+    of_each, of_pairs = each(fpr(), by="g") <= 0.1, gap(fpr(), by="g") <= 0.1
+    assert level_of_all(of_each, 4, 0.95) == pytest.approx(1 - 0.05 / 4, abs=1e-12)
+    assert level_of_all(of_pairs, 4, 0.95) == pytest.approx(1 - 0.05 / 6, abs=1e-12)
+    assert level_of_all(of_each, 1, 0.95) == pytest.approx(0.95, abs=1e-12)
 
 
 def test_sums_over_the_same_rows_by_hand():
