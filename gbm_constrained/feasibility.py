@@ -20,7 +20,9 @@ not seen. What is said of them rests on sampling error:
   together or miss it (:mod:`.disagreement`): what one of them does is then less certain by far
   than the sample is. And if the model returned breaks a rule beyond chance on its own training
   rows: a rate of errors is at its lowest there, and a share of predictions asks for no label. And
-  if the shift by which other rules are met breaks one on a mean loss.
+  if the shift by which other rules are met breaks one on a mean loss. And if the model returned
+  breaks a rule beyond doubt although others of its decisions do not: a violation that costs more
+  errors to mend than it is worth (:func:`~.decision.price`) is left.
 - **feasible**: none of these.
 
 Nothing is said where constraints are measured on training rows, and nothing else of mean losses,
@@ -246,6 +248,9 @@ class Feasibility:
     refuted : tuple of RuleReached, default=()
         Rules that the model returned breaks on its own training rows, whether the boosters of the
         folds meet them or not.
+    left : tuple of RuleReached, default=()
+        Rules that the model returned breaks beyond doubt, although it can make decisions that
+        bring all rules to within sampling error, at more errors than that is worth.
     """
 
     status: Status
@@ -262,6 +267,7 @@ class Feasibility:
     p_value: float = np.nan
     level: float = np.nan
     refuted: tuple[RuleReached, ...] = ()
+    left: tuple[RuleReached, ...] = ()
 
     @property
     def message(self) -> str:
@@ -364,7 +370,21 @@ class Feasibility:
             self._unsteady_message(),
             self._refuted_message(),
             self._shift_message(),
+            self._left_message(),
         ]
+
+    def _left_message(self) -> str:
+        if not self.left:
+            return ""
+        return "\n".join(
+            [
+                f"Violations are left that cost more errors to mend than they are worth, on "
+                f"{self._rows}:",
+                *(f"  {rule.constraint}: {rule}" for rule in self.left),
+                "Other decisions of this model bring all rules to within sampling error, and none "
+                "was found that meets them all. Relax the bounds, or give more boosting rounds.",
+            ]
+        )
 
     def _shift_message(self) -> str:
         if not self.broken_by_shift:
@@ -487,6 +507,7 @@ def judge(
     compiled = rows.compiled
     reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
     conflict: tuple[int, ...] = ()
+    broken = np.zeros(len(compiled.constraints), dtype=bool)
     certified = choice.p_value <= choice.level
     counts = CellCounts.of(reported.cells, decisions)
     told = _told(reported.compiled, counts).all()
@@ -495,9 +516,12 @@ def judge(
         conflict = pool.conflict()
         for j in conflict:
             reached[j] = pool.best(j, conflict)
+        if not conflict:
+            broken = pool.told[0] & ~pool.reached[0]
         if not conflict and choice.uncertified:
             p_values = constraint_p_values(reported.compiled, counts)
             conflict = tuple(np.flatnonzero(p_values > choice.level).tolist())
+            broken[:] = False  # what is not certified is told of as that
     named = {compiled.constraints[j] for j in conflict}
     error = reported.error(decisions)
     constant, constant_error, free_error = None, np.nan, np.nan
@@ -531,7 +555,8 @@ def judge(
     unsteady = [rules[j] for j in np.flatnonzero(outcome.unsteady) if rules[j].is_open]
     if conflict:
         unsteady = []  # what gives way to other rules is no promise
-    doubtful = few or unsteady or np.isfinite(unshifted).any()
+    left = tuple(rules[j] for j in np.flatnonzero(broken) if not rules[j].is_met)
+    doubtful = few or unsteady or left or np.isfinite(unshifted).any()
     status: Status = "undecided" if doubtful else "feasible"
     status = "infeasible" if conflict else "fragile" if is_fragile else status
     return Feasibility(
@@ -548,6 +573,7 @@ def judge(
         len(decisions),
         choice.p_value,
         choice.level,
+        left=left,
     )
 
 
@@ -610,7 +636,7 @@ class _Pool:
         self.left = SEARCHES
         if not self.several:
             self.left = int(np.clip(SEARCHED_ROWS // len(rows.cells.rows), 36, 600))
-        self._add_shifted(choice.rounds, [choice.shift])
+        self._add_shifted(choice.rounds, [choice.shift])  # the first is the one chosen
         for prefix in candidates:
             if self.several:
                 self._add_shifted(prefix, self._biases())
@@ -664,21 +690,28 @@ class _Pool:
 
     def conflict(self) -> tuple[int, ...]:
         """Give the fewest rules, the first of these, that no decision meets together; or none."""
-        everything = tuple(range(self.n_rules))
-        if self._can_meet(everything, unless_known=False):
+        if self._can_meet(tuple(range(self.n_rules))):
             return ()
-        relevant = [j for j in everything if not self.reached[:, j].all()]
-        for size in range(1, min(LARGEST, len(relevant)) + 1):
-            for subset in self._unreached(relevant, size):
+        for size in range(1, LARGEST + 1):
+            for subset in self._unreached(self._relevant, size):
                 if not self._can_meet(subset):
                     return subset
         # Larger ones: drop whatever leaves a conflict. What is left has no smaller one inside.
-        kept = tuple(relevant)
+        kept = relevant = self._relevant
         for j in relevant:
             fewer = tuple(i for i in kept if i != j)
             if not self._can_meet(fewer):
                 kept = fewer
-        return kept
+        # Decisions found on the way may meet them all.
+        return () if self._reaches(kept) else kept
+
+    @property
+    def _relevant(self) -> tuple[int, ...]:
+        """Rules that some decision misses."""
+        return tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
+
+    def _reaches(self, subset: Sequence[int]) -> bool:
+        return bool(self.reached[:, subset].all(axis=1).any())
 
     def _unreached(self, relevant: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
         # Decisions that reach the same rules are one.
@@ -687,12 +720,10 @@ class _Pool:
             if not patterns[:, subset].all(axis=1).any():
                 yield subset
 
-    def _can_meet(self, subset: tuple[int, ...], unless_known: bool = True) -> bool:
+    def _can_meet(self, subset: tuple[int, ...]) -> bool:
         """Whether a decision meets some rules together, if others need not be."""
-        if self.reached[:, subset].all(axis=1).any():
+        if self._reaches(subset):
             return True
-        if not unless_known:  # all of them were searched for when the model was chosen
-            return False
         compiled = self.rows.compiled
         bounds = np.where(np.isin(compiled.owner, subset), compiled.b, np.inf)
         for prefix in self.searched:

@@ -28,12 +28,14 @@ from gbm_constrained.intervals import (
     clopper_pearson,
     constraint_intervals,
     functional_intervals,
+    level_of_all,
     newcombe_difference,
 )
 from gbm_constrained.p_values import (
     constraint_p_values,
     hoeffding_bentkus_p_value,
     row_p_values,
+    rows_beyond,
     rule_p_value,
 )
 from gbm_constrained.rates import (
@@ -394,6 +396,14 @@ def test_intervals_of_the_worst_group_by_hand():
         assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are told"
 
 
+def test_the_level_at_which_all_groups_hold():
+    """Four groups, which have six pairs."""
+    of_each, of_pairs = each(fpr(), by="g") <= 0.1, gap(fpr(), by="g") <= 0.1
+    assert level_of_all(of_each, 4, 0.95) == pytest.approx(1 - 0.05 / 4, abs=1e-12)
+    assert level_of_all(of_pairs, 4, 0.95) == pytest.approx(1 - 0.05 / 6, abs=1e-12)
+    assert level_of_all(of_each, 1, 0.95) == pytest.approx(0.95, abs=1e-12)
+
+
 def test_sums_over_the_same_rows_by_hand():
     """Wilson's intervals of both groups by squares, and chance in how many rows are of each."""
     data = Data(5, n=500)
@@ -651,9 +661,47 @@ def test_hoeffding_bentkus_by_hand():
     difference = ((data.y != data.decided) & (data.y == data.other)).mean() - (
         (data.y == data.decided) & (data.y != data.other)
     ).mean()
-    found = data.p(losses(to="old") - wins(over="old") <= 0.2)[0]
-    expected = hoeffding_bentkus_p_value((difference + 1) / 2, 200, 0.6)
+    bound = round(difference + 0.15, 2)
+    found = data.p(losses(to="old") - wins(over="old") <= bound)[0]
+    expected = hoeffding_bentkus_p_value((difference + 1) / 2, 200, (bound + 1) / 2)
+    assert 1e-4 < expected < 0.5
     assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_means_of_two_groups_are_certified_when_hoeffdings_limits_meet_the_bound():
+    """Scores of -1, 0 and 1 are no binomials: their limits are Hoeffding's at p / 2 each."""
+    data = Data(11, n=2000)
+    right, before = data.y == data.decided, data.y == data.other
+    score = (before & ~right).astype(float) - (right & ~before)
+    own = [score[data.sex == sex] for sex in "FM"]
+    each_limit = sum(2.0 / np.sqrt(2.0 * x.size) for x in own)  # for one unit of log(2 / p)
+    rule = by(losses(to="old") - wins(over="old")) <= 0.25
+    compiled, counts = data.measured(rule)
+    p = row_p_values(compiled, counts)
+    apart = own[0].mean() - own[1].mean()
+    expected = [2.0 * np.exp(-(((0.25 - d) / each_limit) ** 2)) for d in (apart, -apart)]
+    assert max(expected) < 0.5
+    assert sorted(p) == pytest.approx(sorted(expected), rel=1e-6)
+    # Beyond doubt is a bound that the opposite limit is above.
+    limit = abs(apart) - each_limit * np.sqrt(np.log(2.0 / 0.9))
+    for bound, is_beyond in ((limit - 1e-6, True), (limit + 1e-6, False)):
+        signed = losses(to="old", on={"sex": "F"}) - wins(over="old", on={"sex": "F"})
+        signed -= losses(to="old", on={"sex": "M"}) - wins(over="old", on={"sex": "M"})
+        rule = (signed if apart > 0 else -1 * signed) <= bound
+        assert rows_beyond(*data.measured(rule), 0.9).tolist() == [is_beyond]
+
+
+def test_unequal_weights_count_as_their_effective_number_beyond_doubt():
+    data = Data(3, n=400, weighted=True)
+    ends = []
+    for sex, tail in (("F", 0), ("M", 1)):
+        v = data.weight[data.sex == sex]
+        n, rate = v.sum() ** 2 / (v**2).sum(), np.average(data.decided[data.sex == sex], weights=v)
+        ends.append(clopper_pearson(rate * n, n, 0.5)[tail])
+    limit = ends[0] - ends[1]  # at 0.25 on each side
+    signed = selection_rate(on={"sex": "F"}) - selection_rate(on={"sex": "M"})
+    for bound, is_beyond in ((limit - 1e-6, True), (limit + 1e-6, False)):
+        assert rows_beyond(*data.measured(signed <= bound), 0.5).tolist() == [is_beyond]
 
 
 def test_a_gap_to_everyone_is_certified_when_its_limits_meet_the_bound():
@@ -712,6 +760,17 @@ def test_a_weighted_rate_has_hoeffdings_p_value():
     expected = np.exp(-2 * distance**2 / (1 / sizes[0] + 1 / sizes[1]))
     assert p[2] == pytest.approx(expected, rel=1e-9)
     assert data.p(fpr() <= rate - 0.01)[0] == 1.0
+
+
+def test_a_weighted_precision_has_hoeffdings_p_value():
+    """What a row adds ranges from -0.6 to 0.4, selected wrongly or rightly: over one in all."""
+    data = Data(6, n=300, weighted=True)
+    w = data.weight
+    estimate = np.average(data.decided * (0.6 - data.y), weights=w)
+    expected = np.exp(-2 * estimate**2 * w.sum() ** 2 / (w**2).sum())
+    assert estimate < 0
+    assert 1e-4 < expected < 0.5
+    assert data.p(precision() >= 0.6)[0] == pytest.approx(expected, rel=1e-9)
 
 
 # --- p-values by simulation ------------------------------------------------------------------
@@ -983,6 +1042,7 @@ def test_holm_by_hand():
     assert holm([0.02, 0.012, 0.04, 0.3], 0.05).tolist() == [False, True, False, False]
     assert holm([0.016, 0.012, 0.024, 0.05], 0.05).tolist() == [True] * 4
     assert holm([0.013, 0.013, 0.001], 0.02).tolist() == [False, False, True]
+    assert holm([0.013, 0.5], 0.02).tolist() == [False, False]  # not the second's share
     assert holm([], 0.05).tolist() == []
 
 

@@ -31,12 +31,13 @@ from gbm_constrained import (
     tnr,
     tpr,
 )
+from gbm_constrained.calibration import best_shift
 from gbm_constrained.cells import Cells
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.datasets import load_adult, load_credit
-from gbm_constrained.decision import UnseenRows, choose, prefixes
-from gbm_constrained.feasibility import HARDLY, _is_fragile, _Pool
+from gbm_constrained.decision import Outcome, Scores, UnseenRows, choose, prefixes
+from gbm_constrained.feasibility import DOUBT, HARDLY, _is_fragile, _Pool, judge
 from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
@@ -393,6 +394,36 @@ def test_conflicts_are_minimal_among_all_decisions():
             assert not can_meet(conflict)
             assert all(can_meet(set(conflict) - {j}) for j in conflict)
     assert seen >= {0, 1, 2}
+
+
+def test_what_decisions_reach_at_a_price_is_no_conflict():
+    """Biases that meet both rules to within sampling error exist, and cost too many errors.
+
+    Random biases hardly ever find them, and a search finds them at once.
+    """
+    rng = np.random.default_rng(1)
+    y = rng.choice(3, 4000, p=[0.3, 0.6, 0.1])
+    margin = rng.normal(size=(4000, 3)) * 0.5 + np.eye(3)[y] * 0.8 + [0.0, 2.0, 0.0]
+    rows = unseen([class_error(0) <= 0.137, class_error(2) <= 0.092], y)
+
+    def margins(rounds):
+        return margin
+
+    choice = choose(rows, margins, 1, 1, among_prefixes=False)
+    at_a_price = best_shift(margin, rows.cells, rows.compiled)
+    decisions = [(margin + shift).argmax(axis=1) for shift in (choice.shift, at_a_price.value)]
+    beyond = [rows_beyond(rows.compiled, rows.counts(d), DOUBT) for d in decisions]
+    assert beyond[0].any()
+    assert not beyond[1].any()
+    assert at_a_price.excess > 0.0, "no price was to be paid"
+    assert _Pool(rows, margins, prefixes(1, 1), choice).conflict() == ()
+    outcome = Outcome.of(rows, Scores.of(margin, choice.shift, beside=False))
+    found = judge(rows, margins, 1, 1, choice, rows, decisions[0], outcome)
+    assert found.status == "undecided"
+    assert [rule.constraint for rule in found.left] == [
+        rows.compiled.constraints[j] for j in np.flatnonzero(beyond[0])
+    ]
+    assert "Violations are left that cost more errors to mend than they are worth" in found.message
 
 
 def test_rows_beyond_doubt_are_the_opposite_of_certificates():
