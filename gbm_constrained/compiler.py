@@ -439,7 +439,9 @@ def value_of(constraint: Constraint, f: Float) -> float:
         if reference is not None:
             pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
         # With a slack s, the largest k that the rule holds for. Nothing is below zero.
-        ratios = [(low + expression.slack) / high if high > 0 else 1.0 for low, high in pairs]
+        ratios = [
+            (low + expression.slack) / high if high > ROUNDING else 1.0 for low, high in pairs
+        ]
         return float(min(1.0, *ratios))
     if reference is not None:
         return float(np.nanmax(np.abs(others - reference)))

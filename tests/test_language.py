@@ -490,6 +490,20 @@ def test_a_reference_makes_two_rows_for_each_group():
     assert len(p.measured(gap(tpr(), **options) <= 0.1)[3].rows) == 6
 
 
+@random(20)
+@given(seed=seeds)
+def test_a_ratio_of_rates_that_are_zero_is_one(seed):
+    """Weights leave 1e-16 of a rate that is zero, and no group is worse than another."""
+    p = Problem(seed)
+    p.margin[:] = 1.0
+    for rate in (fnr(), 1 - fpr(), error_rate(on=label(1))):
+        for reference in (None, overall, "F"):
+            compared = ratio(rate, by="sex", reference=reference, min_group_size=1)
+            values, _, satisfied, _ = p.measured(compared >= 0.8)
+            assert values.tolist() == [1.0]
+            assert satisfied.all()
+
+
 def test_rows_of_a_compound_rate_print_with_parentheses():
     p = Problem(0)
     compiled = p.measured(gap(fpr() - fnr(), by="sex", min_group_size=1) <= 0.1)[3]
