@@ -406,6 +406,20 @@ class Expression:
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(self, ">=", bound)
 
+    def __lt__(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be compared by < or >: a bound is never strict, write <= "
+            f"or >=. The larger or the smaller of two rates is bounded by a rule for each."
+        )
+
+    __gt__ = __lt__
+
+    def __abs__(self) -> Any:
+        raise TypeError(
+            f"abs({self}) is not linear in the predictions: bound it from both sides, by two "
+            f"rules [rate <= bound, rate >= -bound]."
+        )
+
     def _refused(self, other: Any) -> Any:
         raise TypeError(
             f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
