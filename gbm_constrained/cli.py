@@ -49,7 +49,16 @@ from gbm_constrained.model_files import (
     with_categories,
 )
 from gbm_constrained.options import check_integer
-from gbm_constrained.rates import Column, Constraint, DataSet, Differs, Grouped, Judged
+from gbm_constrained.rates import (
+    Column,
+    Constraint,
+    DataSet,
+    Differs,
+    Gap,
+    Grouped,
+    Judged,
+    Overall,
+)
 from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
@@ -474,6 +483,21 @@ def _check_rules(
                 )
 
 
+def _check_not_selected_by(decisions: Sequence[Any], rules: Iterable[Constraint]) -> None:
+    """Refuse rules that name a decision of another model, where only its code is known."""
+    for rule in rules:
+        expression = rule.expression
+        named = {part.name for term in rule.terms for part in term.on if isinstance(part, Column)}
+        if isinstance(expression, Gap) and not isinstance(expression.reference, Overall | None):
+            named |= {*(expression.by or ())}
+        for name in named.intersection(decisions):
+            raise ValueError(
+                f"--constraint {_text_of(rule)}: column {name!r} holds another model's decisions, "
+                f"which XGBoost knows by the codes of the labels: name a copy of the column, or "
+                f"take --library lightgbm."
+            )
+
+
 def _check_measurable(
     rules: Sequence[Constraint],
     data: _Data,
@@ -534,6 +558,8 @@ def _fit(options: argparse.Namespace) -> int:
     trained = data.rows(rows)
     sensitive, y = _sensitive(trained.table, [*options.sensitive, *named]), trained.y
     if is_coded:
+        if labels != list(codes.values()):  # as False and True are
+            _check_not_selected_by(decisions, rules)
         y = np.searchsorted(labels, y)
         for name in decisions:
             sensitive[name] = sensitive[name].astype(object).map(codes)

@@ -108,6 +108,22 @@ class Part:
     event: np.ndarray[Any, np.dtype[np.bool_]]
 
 
+@dataclass(frozen=True, eq=False)
+class MeanLoss:
+    """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``.
+
+    Parameters
+    ----------
+    coefficient : float
+        Its factor.
+    cells : ndarray of int
+        The cells that it is taken over, counted over all views.
+    """
+
+    coefficient: float
+    cells: np.ndarray[Any, np.dtype[np.intp]]
+
+
 def columns_by(expression: Grouped, rows: Rows) -> Columns:
     """Columns that make the groups of an expression: all sensitive features by default."""
     if expression.by is not None:
@@ -199,9 +215,9 @@ class CompiledConstraints:
         Whether a row would rather have rows of several labels wrong that differ in nothing else
         that it looks at, and no one decision does that, as in a gap of error rates: which of them
         are wrong is then learned by heart.
-    parts : tuple
-        The fractions that each functional adds up, next to its constant; None where it has a mean
-        loss, which is none, or is undefined.
+    terms : tuple
+        The fractions and mean losses that each functional adds up, next to its constant; None
+        where it is undefined.
     """
 
     constraints: tuple[Constraint, ...]
@@ -218,10 +234,15 @@ class CompiledConstraints:
     spread: Any
     rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
     rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    parts: tuple[tuple[Part, ...] | None, ...]
+    terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
 
     def __len__(self) -> int:
         return self.b.size
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Part, ...] | None, ...]:
+        """The terms of functionals of nothing but fractions; None for the others."""
+        return tuple(map(_fractions, self.terms))
 
     @cached_property
     def names(self) -> list[str]:
@@ -377,23 +398,17 @@ class CompiledConstraints:
         left = np.where(cells.weight > 0, whole, 0.0)
         if (left == whole).all():
             return self
-        constant, parts = self.constant.copy(), list(self.parts)
+        constant, terms = self.constant.copy(), list(self.terms)
         rows_of_U, rows_of_V = [], []
-        for k, of_rate in enumerate(self.parts):
-            hard, soft = self.U[[k]], self.V[[k]].toarray()[0]
-            # Mean losses have no parts: those that are added, and those that are subtracted.
-            of_losses = [at for at in map(np.flatnonzero, (soft > 0, soft < 0)) if at.size]
-            bases = [*(part.cells for part in of_rate or ()), *of_losses]
+        for k, of_rate in enumerate(self.terms):
+            hard, soft = self.U[[k]], self.V[[k]]
+            bases = [term.cells for term in of_rate or ()]
             if any(left[base].sum() == 0 for base in bases):
-                constant[k], parts[k] = np.nan, None
-            elif any((left[base] < whole[base]).any() for base in bases):
-                if of_rate:
-                    hard = sparse.csr_array(self._hard(of_rate, left).reshape(1, -1))
-                for base in of_losses:
-                    kept = np.where(left[base] > 0, soft[base], 0.0)
-                    soft[base] = kept * (soft[base].sum() / kept.sum())
+                constant[k], terms[k] = np.nan, None
+            elif of_rate and any((left[base] < whole[base]).any() for base in bases):
+                hard, soft = self._coefficients(of_rate, left)
             rows_of_U.append(hard)
-            rows_of_V.append(sparse.csr_array(soft[None]))
+            rows_of_V.append(soft)
         is_told = abs(self.R) @ np.isnan(constant) == 0
         return replace(
             self,
@@ -403,21 +418,30 @@ class CompiledConstraints:
             R=_rows_kept(self.R, is_told),
             b=np.where(is_told, self.b, 0.0),
             spread=_rows_kept(self.spread, is_told),
-            parts=tuple(parts),
+            terms=tuple(terms),
         )
 
-    def _hard(self, parts: Sequence[Part], weight: Float) -> Float:
-        """Coefficients of the predicted fractions in a rate, cells weighing so much."""
-        table = np.zeros((weight.size, self.U.shape[1] // weight.size))
-        for part in parts:
-            share = weight[part.cells] / weight[part.cells].sum()
-            table[part.cells] += part.coefficient * share[:, None] * part.event
-        return table
+    def _coefficients(self, terms: Sequence[Part | MeanLoss], weight: Float) -> tuple[Any, Any]:
+        """Rows of U and V of a rate, cells weighing so much."""
+        hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
+        soft = np.zeros((1, weight.size))
+        for term in terms:
+            share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
+            if isinstance(term, Part):
+                hard[term.cells] += share[:, None] * term.event
+            else:
+                soft[0, term.cells] += share
+        return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
     @property
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:
+    parts = tuple(term for term in terms or () if isinstance(term, Part))
+    return None if terms is None or len(parts) < len(terms) else parts
 
 
 def _rows_kept(table: Any, is_kept: Bool) -> Any:
@@ -452,7 +476,9 @@ def value_of(constraint: Constraint, f: Float) -> float:
         if reference is not None:
             pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
         # With a slack s, the largest k that the rule holds for. Nothing is below zero.
-        ratios = [(low + expression.slack) / high if high > 0 else 1.0 for low, high in pairs]
+        ratios = [
+            (low + expression.slack) / high if high > ROUNDING else 1.0 for low, high in pairs
+        ]
         return float(min(1.0, *ratios))
     if reference is not None:
         return float(np.nanmax(np.abs(others - reference)))
@@ -469,7 +495,7 @@ class _Compiler:
         self.imitation: list[Float] = []  # the part of it that is about another model's decisions
         self.soft: list[Float] = []
         self.constants: list[float] = []
-        self.parts: list[tuple[Part, ...] | None] = []
+        self.terms: list[tuple[Part | MeanLoss, ...] | None] = []
         self.entries: list[dict[int, float]] = []
         self.right: list[float] = []
         self.names: list[str] = []
@@ -484,28 +510,26 @@ class _Compiler:
         imitation = np.zeros_like(hard)
         soft = np.zeros(weight.size)
         constant = rate.constant
-        parts: list[Part] | None = []
+        terms: list[Part | MeanLoss] = []
         for a, term in rate.terms:
             inside = self.inside(term, view, group)
             share = np.where(inside, weight, 0.0)
             if not share.sum() > 0:
                 counted = count[inside].any()
                 constant = undefined("whose total weight is zero" if counted else "at all")
-                parts = None
                 break
+            at = np.flatnonzero(inside)
             share *= a / share.sum()
             where = cells.select(view, term.where)
             share[~where] = 0.0
             if term.event == "log_loss":
                 soft += share
-                parts = None
+                terms.append(MeanLoss(a, at + view.cells.start))
                 continue
             event = self.cost(term, view) & where[:, None]
             cost = share[:, None] * event
             hard += cost
-            if parts is not None:
-                at = np.flatnonzero(inside)
-                parts.append(Part(a, at + view.cells.start, event[at]))
+            terms.append(Part(a, at + view.cells.start, event[at]))
             if isinstance(term.event, Differs):
                 imitation += cost
         self.views.append(view)
@@ -513,7 +537,7 @@ class _Compiler:
         self.imitation.append(imitation)
         self.soft.append(soft)
         self.constants.append(constant)
-        self.parts.append(None if parts is None or np.isnan(constant) else tuple(parts))
+        self.terms.append(None if np.isnan(constant) else tuple(terms))
         return len(self.constants) - 1
 
     def inside(self, term: Term, view: View, group: Group | None) -> Any:
@@ -824,7 +848,7 @@ def _assemble(
         _stacked(spread, starts, n_cells),
         np.array(rewards, dtype=bool),
         np.array(rewards_all, dtype=bool),
-        tuple(compiler.parts),
+        tuple(compiler.terms),
     )
 
 
@@ -847,6 +871,10 @@ def _rewarded(cost: Float, labels: Any) -> Bool:
     own = cost[np.arange(labels.size), np.maximum(labels, 0)]
     largest, least = over_classes(np.maximum, cost), over_classes(np.minimum, cost)
     return np.asarray((largest > least) & ((labels < 0) | (own >= largest)))
+
+
+def _as_loss(term: Part | MeanLoss) -> MeanLoss:
+    return MeanLoss(term.coefficient, term.cells)
 
 
 def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledConstraints, Float]:
@@ -889,7 +917,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         spread=sparse.csr_array(compiled.spread.shape),
         rewards_errors=np.zeros(len(compiled), dtype=bool),
         rewards_all_errors=np.zeros(len(compiled), dtype=bool),
-        parts=(None,) * len(compiled.parts),
+        terms=tuple(terms and tuple(map(_as_loss, terms)) for terms in compiled.terms),
         b=np.where(is_rate, compiled.b * np.log(n_classes), compiled.b),
     )
     return losses, factors

@@ -65,8 +65,13 @@ Missing: TypeAlias = Literal["group", "raise"]
 SmallGroups: TypeAlias = Literal["keep", "merge", "drop"]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Values of numpy as Python's own: they print, compare and hash alike."""
+    # Times of nanoseconds would come out of numpy as numbers; those of pandas equal Python's own.
+    if isinstance(value, np.datetime64):
+        return pd.Timestamp(value)
+    if isinstance(value, np.timedelta64):
+        return pd.Timedelta(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -83,7 +88,7 @@ MISSING = MissingValue()
 
 def _level(value: Any) -> Any:
     """Give a value of a column as it is known among the levels of groups."""
-    return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else _plain(value)
+    return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else plain(value)
 
 
 def _check_hashable(value: Any, message: str) -> None:
@@ -307,7 +312,7 @@ def label(value: Hashable) -> Label:
     value : hashable
         The class label, as it stands in ``y``.
     """
-    return Label(_plain(value))
+    return Label(plain(value))
 
 
 def dataset(name: str) -> DataSet:
@@ -329,7 +334,7 @@ def _selectors(on: Any) -> tuple[Selector, ...]:
     if isinstance(on, (Label, ClassPosition, Column, DataSet, Mask, Judged)):
         return (on,)
     if isinstance(on, Mapping):
-        return tuple(Column(_plain(name), _level(value)) for name, value in on.items())
+        return tuple(Column(plain(name), _level(value)) for name, value in on.items())
     return (Mask.from_array(on),)
 
 
@@ -400,6 +405,20 @@ class Expression:
 
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(self, ">=", bound)
+
+    def __lt__(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be compared by < or >: a bound is never strict, write <= "
+            f"or >=. The larger or the smaller of two rates is bounded by a rule for each."
+        )
+
+    __gt__ = __lt__
+
+    def __abs__(self) -> Any:
+        raise TypeError(
+            f"abs({self}) is not linear in the predictions: bound it from both sides, by two "
+            f"rules [rate <= bound, rate >= -bound]."
+        )
 
     def _refused(self, other: Any) -> Any:
         raise TypeError(
@@ -895,11 +914,11 @@ def _classes(label: Hashable | None) -> tuple[Label | ClassPosition, Label | Cla
     """Negative and positive rows."""
     if label is None:
         return _NEGATIVE, _POSITIVE
-    return Label(_plain(label), excluded=True), Label(_plain(label))
+    return Label(plain(label), excluded=True), Label(plain(label))
 
 
 def _name(name: str, label: Hashable | None) -> str:
-    return name if label is None else f"{name}({_plain(label)!r})"
+    return name if label is None else f"{name}({plain(label)!r})"
 
 
 @_documented
@@ -1015,7 +1034,7 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
         The class label, as it stands in ``y``.
     {on}
     """
-    return _rate(_name("class_error", k), "error", on, (Label(_plain(k)),))
+    return _rate(_name("class_error", k), "error", on, (Label(plain(k)),))
 
 
 @_documented
@@ -1033,7 +1052,7 @@ def confusion(
         ``P(y = i, prediction = j)``.
     {on}
     """
-    i, j = _plain(i), _plain(j)
+    i, j = plain(i), plain(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
         return _rate(name, Predicted(Label(j)), on, (Label(i),))
@@ -1166,9 +1185,9 @@ def _columns(by: Any) -> tuple[Hashable, ...] | None:
     if isinstance(by, (list, tuple)):
         if not by:
             raise ValueError("by= is empty: name at least one column, or leave it out.")
-        columns = tuple(map(_plain, by))
+        columns = tuple(map(plain, by))
     else:
-        columns = (_plain(by),)
+        columns = (plain(by),)
     _check_hashable(columns, "by= must be the name of a column, or a list of names")
     return columns
 

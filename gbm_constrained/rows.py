@@ -26,6 +26,7 @@ from gbm_constrained.rates import (
     Label,
     Mask,
     Selector,
+    plain,
 )
 from gbm_constrained.tables import as_column, column_at, is_frame, names_of
 
@@ -170,7 +171,7 @@ def _factorised(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes
             f"{what} hold {odd!r}, a {type(odd).__name__}, which cannot be told apart from other "
             f"values: give one number or text for each row."
         ) from None
-    uniques = [v.item() if isinstance(v, np.generic) else v for v in found]
+    uniques = list(map(plain, found))
     try:
         order = sorted(range(len(uniques)), key=lambda i: uniques[i])
     except TypeError:  # of several types

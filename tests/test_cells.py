@@ -272,6 +272,8 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
         recall() >= 0.5, fnr(on={"g": "a"}) <= 0.5, gap(recall(), by="g") <= 0.1,
         gap(fpr(), by="g") <= 0.1, fpr() + recall() <= 1.2, log_loss(on=label(1)) <= 0.5,
         log_loss(on=label(1)) - log_loss(on=label(0)) <= 0.1, log_loss(on={"g": "c"}) <= 0.5,
+        error_rate() + log_loss() <= 2, log_loss() - 0.5 * log_loss(on={"g": "b"}) <= 1,
+        log_loss(on={"g": "b"}) + log_loss(on={"g": "c"}) <= 2,
     ]  # fmt: skip
     rows = Rows(y, np.arange(2), weight if weighted else None, {"g": group})
     cells, compiled = compile_constraints(rules, rows)
@@ -297,7 +299,8 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
     expected = [
         caught, np.nan, np.nan, mean(positive, 1, "b"), np.nan, mean(positive, 0, "a"),
         mean(positive, 0, "b"), np.nan, alarms + caught, mean(loss, 1),
-        mean(loss, 1) - mean(loss, 0), np.nan,
+        mean(loss, 1) - mean(loss, 0), np.nan, mean(positive != y) + mean(loss),
+        mean(loss) - 0.5 * mean(loss, None, "b"), np.nan,
     ]  # fmt: skip
     np.testing.assert_allclose(functionals, expected, atol=1e-12)
     violations = dict(zip(found.rows, found.rows_of(functionals) - found.b, strict=True))
@@ -305,7 +308,8 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
     told = {
         "recall >= 0.5", "fpr[g=a] - fpr[g=b] <= 0.1", "fpr[g=b] - fpr[g=a] <= 0.1",
         "fpr + recall <= 1.2", "log_loss[y=1] <= 0.5",
-        "log_loss[y=1] - log_loss[y=0] <= 0.1",
+        "log_loss[y=1] - log_loss[y=0] <= 0.1", "error_rate + log_loss <= 2",
+        "log_loss - 0.5 * log_loss[g=b] <= 1",
     }  # fmt: skip
     assert silent == set(compiled.rows) - told
     again = found.on(part)

@@ -352,6 +352,26 @@ def test_decisions_of_another_model_are_a_column(library, table, run, files, adu
     assert won == equal(np.mean((predicted == y) & (old != y)))
 
 
+@pytest.mark.parametrize(
+    "rule", ['fpr(on={old: ">50K"}) <= 0.9', 'gap(error_rate, by=old, reference=">50K") <= 0.9']
+)
+def test_rows_are_selected_by_decisions_where_these_are_not_coded(rule, run, files):
+    """XGBoost has the codes of the labels, and so of the decisions that are compared with it."""
+    more = "--sensitive=old", f"--constraint=churn(to=old) <= 0.9; {rule}"
+    assert run(*fit("lightgbm", files, *more)).code == 0
+    done = run(*fit("xgboost", files, *more))
+    assert done.code == 2
+    assert rule.partition("(")[0] in done.err
+    assert "column 'old' holds another model's decisions" in done.err
+    assert run(*fit("xgboost", files, *more[:1], f"--constraint={rule}")).code == 0
+    rows = pd.read_csv(files / "train.csv")
+    bools = {name: rows[name] == LABELS[1] for name in ("old", "income")}
+    rows.assign(**bools).to_csv("bools.csv", index=False)
+    path = Path("bools.csv").absolute()
+    of_bools = more[0], more[1].replace('">50K"', "true")
+    assert run(*fit("xgboost", files, *of_bools, table=path)).code == 0
+
+
 def test_positive_is_the_label_that_is_named(run, files):
     rule = "--constraint=fnr <= 0.2"
     named = [*fit("xgboost", files, rule), f"--positive={LABELS[0]}"]

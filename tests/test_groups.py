@@ -110,6 +110,8 @@ def test_columns_of_an_array_are_numbered():
 
 
 DAY = datetime.date(2020, 1, 1)
+NOON = datetime.datetime(2020, 1, 1, 12)
+HOUR = datetime.timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,14 @@ DAY = datetime.date(2020, 1, 1)
         (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
         (np.array([None] * N), [MISSING]),
         (np.array([DAY] * 30 + [None] * 30), [DAY, MISSING]),
+        *(
+            (values.astype(f"{kind}64[{unit}]"), [*levels, MISSING])
+            for kind, values, levels in (
+                ("datetime", np.array([NOON] * 30 + [None] * 30), [NOON]),
+                ("timedelta", np.array([HOUR] * 30 + [None] * 30), [HOUR]),
+            )
+            for unit in ("s", "us", "ns")
+        ),
     ],
     ids=lambda x: str(getattr(x, "dtype", x)),
 )
@@ -140,6 +150,15 @@ def test_values_of_every_type(column, names):
         assert [name for (name,) in found] == names
         assert not any(isinstance(name, np.generic) for (name,) in found)
         assert {k: v for (k,), v in found.items()} == pytest.approx(expected_of(column))
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_a_time_is_a_value_however_it_is_written(unit):
+    columns = {"c": np.array([NOON, NOON + HOUR] * 30, dtype=f"datetime64[{unit}]")}
+    rows = Rows(Y, np.array([0, 1]), None, columns)
+    for time in (NOON, np.datetime64(NOON), np.datetime64(NOON, "ns"), pd.Timestamp(NOON)):
+        compiled = compile_constraints([selection_rate(on={"c": time}) <= 0.5], rows)[1]
+        assert compiled.rows == ("selection_rate[c=2020-01-01 12:00:00] <= 0.5",)
 
 
 def test_values_of_several_types_in_one_column():

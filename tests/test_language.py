@@ -490,6 +490,20 @@ def test_a_reference_makes_two_rows_for_each_group():
     assert len(p.measured(gap(tpr(), **options) <= 0.1)[3].rows) == 6
 
 
+@random(20)
+@given(seed=seeds)
+def test_a_ratio_of_rates_that_are_zero_is_one(seed):
+    """Weights leave 1e-16 of a rate that is zero, and no group is worse than another."""
+    p = Problem(seed)
+    p.margin[:] = 1.0
+    for rate in (fnr(), 1 - fpr(), error_rate(on=label(1))):
+        for reference in (None, overall, "F"):
+            compared = ratio(rate, by="sex", reference=reference, min_group_size=1)
+            values, _, satisfied, _ = p.measured(compared >= 0.8)
+            assert values.tolist() == [1.0]
+            assert satisfied.all()
+
+
 def test_rows_of_a_compound_rate_print_with_parentheses():
     p = Problem(0)
     compiled = p.measured(gap(fpr() - fnr(), by="sex", min_group_size=1) <= 0.1)[3]
@@ -988,8 +1002,10 @@ def test_bounds_are_searched_over(Classifier):
         (lambda: 0.01 <= fpr() <= 0.05, "A rate between two bounds takes two constraints"),
         (lambda: fpr() <= precision(), "must be a number, got precision"),
         (lambda: gap(fpr()) <= gap(fnr()), "must be a number, got gap"),
-        (lambda: fpr() < 0.05, "not supported between instances of 'Rate' and 'float'"),
-        (lambda: fpr() > 0.05, "not supported between instances of 'Rate' and 'float'"),
+        (lambda: fpr() < 0.05, "fpr and 0.05 cannot be compared by < or >: a bound is never"),
+        (lambda: gap(fpr()) > 0.05, "a bound is never strict, write <= or >="),
+        (lambda: max(fpr(), fnr()), "of two rates is bounded by a rule for each"),
+        (lambda: abs(fpr() - fnr()), "abs(fpr - fnr) is not linear in the predictions: bound it"),
         (lambda: fpr() + "0.1", "unsupported operand"),
         (lambda: fpr() * True, "unsupported operand"),
         (lambda: error_rate(MASK), "positional"),

@@ -140,7 +140,7 @@ def test_both_directions_of_a_lower_bound_are_the_same_constraint(number):
 
 @pytest.mark.parametrize("compare", [operator.gt, operator.lt])
 def test_strict_inequalities_are_refused(compare):
-    with pytest.raises(TypeError, match="not supported between instances of 'Rate' and 'float'"):
+    with pytest.raises(TypeError, match="a bound is never strict"):
         compare(fnr(), 0.05)
     for sense in ("<", "==", "=<"):
         with pytest.raises(ValueError, match=f"must be one of .*, got '{sense}'"):
