@@ -125,7 +125,7 @@ def test_nothing_and_everything():
     assert sum_p_value(0, 0, 5, 10, 1.1) == sum_p_value(5, 10, 0, 0, 1.1) == 1.0
     assert sum_p_value(10, 10, 10, 10, 2.0) == 0.0  # no sum exceeds two
     assert sum_p_value(5, 10, 5, 10, 0.9) == 1.0
-    assert sum_p_value(0, 1000, 0, 1000, 1.0) == pytest.approx(GAMMA, rel=1.0)
+    assert GAMMA < sum_p_value(0, 1000, 0, 1000, 1.0) < 2.0 * GAMMA
 
 
 def test_a_p_value_takes_milliseconds():
