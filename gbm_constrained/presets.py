@@ -19,6 +19,7 @@ rate of one: ``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_ra
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from gbm_constrained.rates import (
@@ -93,7 +94,14 @@ def _parity(
             f"difference_bound={difference_bound!r} and ratio_bound={ratio_bound!r} cannot both "
             f"be given: choose one, or pass two constraints."
         )
+    if ratio_bound is None and ratio_bound_slack != 0.0:
+        raise ValueError(
+            f"ratio_bound_slack={ratio_bound_slack!r} is the slack of a ratio_bound: give that, "
+            f"or leave it out."
+        )
     if ratio_bound is not None:
+        if not isinstance(ratio_bound, Real):
+            raise TypeError(f"ratio_bound must be a number in (0, 1], got {ratio_bound!r}.")
         if not 0.0 < ratio_bound <= 1.0:
             raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
         compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)

@@ -188,6 +188,11 @@ def test_two_bounds_are_refused(name):
     for ratio_bound in (0.0, -0.5, 1.1, np.nan):
         with pytest.raises(ValueError, match=r"ratio_bound must be in \(0, 1\]"):
             preset(ratio_bound=ratio_bound)
+    with pytest.raises(TypeError, match=r"ratio_bound must be a number in \(0, 1\], got '0.8'"):
+        preset(ratio_bound="0.8")
+    for other in ({}, {"difference_bound": 0.1}):
+        with pytest.raises(ValueError, match=r"ratio_bound_slack=0.1 is the slack of a ratio_b"):
+            preset(ratio_bound_slack=0.1, **other)
     with pytest.raises(ValueError, match=r"must be a rate in \[0, 1\]"):
         preset(difference_bound=1.5)
     with pytest.raises(ValueError, match="slack must be a non-negative number"):
