@@ -36,6 +36,7 @@ from sklearn.model_selection import train_test_split
 
 import gbm_constrained
 from gbm_constrained.audit import Audit, audit
+from gbm_constrained.checks import check_weight
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.decision import GUARANTEES
 from gbm_constrained.language import format_constraint, parse_constraints
@@ -373,6 +374,7 @@ class _Data:
             weight = table[options.weight].to_numpy()
             if weight.dtype.kind not in "iufb":
                 raise ValueError(f"--weight {options.weight} must hold numbers.")
+            weight = check_weight(weight, len(table), f"--weight {options.weight}")
         return cls(table, _labels(table[options.target], options.target), weight)
 
     def rows(self, index: NDArray[Any]) -> _Data:

@@ -824,6 +824,17 @@ def test_tables_that_cannot_be_trained_on(column, values, message, run):
     assert done.err.startswith(f"gbm-constrained fit: error: {message}")
 
 
+@pytest.mark.parametrize("value", [-1.0, np.nan])
+def test_weights_that_are_none_are_named_by_their_row_of_the_table(value, run, files):
+    weight = np.ones(2000)
+    weight[7] = value
+    pd.read_csv(files / "train.csv").assign(w=weight).to_csv("t.csv", index=False)
+    path = Path("t.csv").absolute()
+    done = run(*fit("xgboost", files, "--weight=w", "--constraint=fpr <= 0.1", table=path))
+    assert done.code == 2
+    assert f"error: --weight w must be finite and non-negative, got {value} in row 7" in done.err
+
+
 def test_tables_that_cannot_be_read(run, monkeypatch):
     arguments = ["--target=y", "--out=m.json"]
     assert "must be a table that ends in .parquet or .csv" in run("fit", "t.xls", *arguments).err
