@@ -814,24 +814,34 @@ def _assemble(
         (np.array(values), np.array(columns, dtype=np.intp), np.cumsum([0, *counts])),
         shape=(m, n),
     )
-    spread, rewards, rewards_all, starts = [], [], [], []
+    spread, rewards, rewards_all, touched = [], [], [], []
+    nothing = np.zeros(0, dtype=np.intp)
+    reached = [
+        _cells_reached(view, hard, imitation)
+        for view, hard, imitation in zip(
+            compiler.views, compiler.hard, compiler.imitation, strict=True
+        )
+    ]
     for entries in compiler.entries:
         view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
-        combined = np.zeros((len(view), n_classes))
+        # Of many groups, a row is about few; all labels of a group come together.
+        at = np.unique(np.concatenate([nothing, *(reached[k] for k in entries)]))
+        combined = np.zeros((at.size, n_classes))
         imitation = np.zeros_like(combined)
         for k, a in entries.items():
-            combined += a * compiler.hard[k]
-            imitation += a * compiler.imitation[k]
+            combined += a * compiler.hard[k][at]
+            imitation += a * compiler.imitation[k][at]
         own = combined - imitation if (imitation >= 0).all() else combined
-        labels = cells.labels[view.cells]
+        labels = cells.labels[view.cells][at]
         rewarded = _rewarded(own, labels)
         rewards.append(rewarded.any())
-        # The label is the first attribute of every view.
         suits = (own <= own.min(axis=1, keepdims=True)) | ~rewarded[:, None]
-        by_label = suits.reshape(view.levels["label"][-1] + 1, -1, n_classes)
+        by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), n_classes)
         rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
-        spread.append(over_classes(np.maximum, combined) - over_classes(np.minimum, combined))
-        starts.append(view.cells.start)
+        width = over_classes(np.maximum, combined) - over_classes(np.minimum, combined)
+        differs = np.flatnonzero(width)
+        spread.append(width[differs])
+        touched.append(at[differs] + view.cells.start)
     names = tuple(unique_names(compiler.names))
     return CompiledConstraints(
         tuple(constraints),
@@ -845,11 +855,24 @@ def _assemble(
         np.array(owner, dtype=np.intp),
         tuple(spans),
         tuple(groups),
-        _stacked(spread, starts, n_cells),
+        _sparse_rows(spread, touched, n_cells),
         np.array(rewards, dtype=bool),
         np.array(rewards_all, dtype=bool),
         tuple(compiler.terms),
     )
+
+
+def _n_labels(view: View) -> int:
+    """Levels of the label, the first attribute of every view."""
+    return int(view.levels["label"][-1]) + 1
+
+
+def _cells_reached(view: View, *tables: Float) -> Codes:
+    """Cells of a view that tables have entries in, with those that differ by the label alone."""
+    others = len(view) // _n_labels(view)
+    has_entry = np.any([table.any(axis=1) for table in tables], axis=0)
+    columns = np.flatnonzero(has_entry.reshape(-1, others).any(axis=0))
+    return np.ravel(np.arange(_n_labels(view))[:, None] * others + columns)
 
 
 def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
@@ -857,12 +880,18 @@ def _stacked(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
     flat = [np.ravel(table) for table in tables]
     columns = [np.flatnonzero(row) for row in flat]
     values = [row[at] for row, at in zip(flat, columns, strict=True)]
-    indices = [at + start for at, start in zip(columns, starts, strict=True)]
+    return _sparse_rows(
+        values, [at + start for at, start in zip(columns, starts, strict=True)], width
+    )
+
+
+def _sparse_rows(values: Sequence[Float], columns: Sequence[Codes], width: int) -> Any:
+    """Sparse matrix of the values of each row, given their columns."""
     ends = np.cumsum([0, *(at.size for at in columns)])
     empty: list[Any] = [np.zeros(0)]
     return sparse.csr_array(
-        (np.concatenate(values or empty), np.concatenate(indices or empty).astype(np.intp), ends),
-        shape=(len(flat), width),
+        (np.concatenate(values or empty), np.concatenate(columns or empty).astype(np.intp), ends),
+        shape=(len(columns), width),
     )
 
 
