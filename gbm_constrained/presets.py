@@ -234,12 +234,24 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     Parameters
     ----------
     levels : dict from class label to float
-        Largest allowed error rate of each class.
+        Largest allowed error rate of each class; at least one class.
+
+    Raises
+    ------
+    TypeError
+        If ``levels`` is no dict.
+    ValueError
+        If it is empty: the model would obey no rule.
     """
     if not isinstance(levels, Mapping):
         raise TypeError(
             f"levels must be a dict from class label to the largest allowed error rate of the "
             f"class, such as {{0: 0.05}}; got {levels!r}."
+        )
+    if not levels:
+        raise ValueError(
+            "levels is empty, so that no error would be bounded; give the largest allowed error "
+            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without rules."
         )
     return tuple(class_error(k) <= level for k, level in levels.items())
 

@@ -175,10 +175,11 @@ class Mask:
     def from_array(cls, mask: ArrayLike) -> Mask:
         rows = np.asarray(mask)
         if rows.dtype != np.bool_ or rows.ndim != 1:
+            given = f"an array of dtype {rows.dtype} and shape {rows.shape}"
             raise TypeError(
                 f"on= must be a label(...), a dataset(...), column values such as {{'sex': 'F'}}, "
                 f"a one-dimensional boolean mask of the training rows, or a tuple of these; got "
-                f"an array of dtype {rows.dtype} and shape {rows.shape}."
+                f"{given if rows.ndim else repr(mask)}."
             )
         return cls(np.packbits(rows).tobytes(), rows.size)
 

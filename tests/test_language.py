@@ -1093,24 +1093,6 @@ def test_a_bound_that_is_not_a_number(rate, bound):
 
 
 @pytest.mark.parametrize(
-    ("on", "dtype", "shape"),
-    [
-        (np.array([0, 1, 1]), "int64", "(3,)"),
-        (np.array([0.0, 1.0]), "float64", "(2,)"),
-        (MASK[:, None], "bool", "(5, 1)"),
-        (True, "bool", "()"),
-        ([True, 1], "int64", "(2,)"),
-        ("SIRA", "<U4", "()"),
-    ],
-)
-def test_rows_that_are_no_mask(on, dtype, shape):
-    """``on=`` takes boolean vectors: row numbers, 0/1 columns and names are refused."""
-    with pytest.raises(TypeError, match=r"on= must be a label\(\.\.\.\), a dataset") as error:
-        error_rate(on=on)
-    assert f"dtype {dtype} and shape {shape}" in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("constraint", "reason"),
     [
         (class_error(7) <= 0.1, "it names class 7, which is not in y: its classes are [0, 1]"),

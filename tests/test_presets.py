@@ -204,7 +204,6 @@ def test_the_other_presets():
         class_error(0) <= 0.01,
         class_error("x") <= 0.03,
     )
-    assert NeymanPearson({}) == ()
     assert Churn([0, 1], 0.02) == (churn(to=[0, 1]) <= 0.02)
     assert Churn("old", 0.02, on=label(1)) == (churn(to="old", on=label(1)) <= 0.02)
     assert EqualOpportunity() == (gap(tpr()) <= 0.02)
@@ -224,6 +223,8 @@ def test_the_other_presets():
 def test_arguments_that_presets_cannot_take_are_named(reductions):
     with pytest.raises(TypeError, match=r"levels must be a dict .* \{0: 0.05\}; got \[0.05"):
         NeymanPearson([0.05])
+    with pytest.raises(ValueError, match=r"levels is empty, .* such as \{0: 0.05\}"):
+        NeymanPearson({})
     with pytest.raises(ValueError, match=r"loss must be one of .* ZeroOneLoss\(\); got .*Square"):
         BoundedGroupLoss(reductions.SquareLoss(0, 1), upper_bound=0.2)
 
