@@ -33,9 +33,8 @@ no model does.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -75,7 +74,7 @@ HARDLY = 0.8  # Of the error of a constant decision.
 GAIN_KEPT = 0.5  # Of what the model knows.
 QUANTILES = 120  # Thresholds looked at of each prefix, for each class of labels.
 BIASES = 150  # Of several classes, for each prefix.
-LARGEST = 3  # Conflicts up to this size are searched exhaustively.
+COVER_STEPS = 5000  # Of the search for the smallest conflict.
 SEARCHED_ROWS = 30_000_000  # Rows times searches, about, with which thresholds are looked for.
 SEARCHES = 16  # For the biases of several classes, which take longer.
 
@@ -689,36 +688,23 @@ class _Pool:
         self.reached = np.concatenate([self.reached, reached])
 
     def conflict(self) -> tuple[int, ...]:
-        """Give the fewest rules, the first of these, that no decision meets together; or none."""
+        """Give the fewest rules that no decision meets together, as far as is proved; or none."""
         if self._can_meet(tuple(range(self.n_rules))):
             return ()
-        for size in range(1, LARGEST + 1):
-            for subset in self._unreached(self._relevant, size):
-                if not self._can_meet(subset):
-                    return subset
-        # Larger ones: drop whatever leaves a conflict. What is left has no smaller one inside.
-        kept = relevant = self._relevant
-        for j in relevant:
-            fewer = tuple(i for i in kept if i != j)
-            if not self._can_meet(fewer):
-                kept = fewer
-        # Decisions found on the way may meet them all.
-        return () if self._reaches(kept) else kept
-
-    @property
-    def _relevant(self) -> tuple[int, ...]:
-        """Rules that some decision misses."""
-        return tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
+        # Either no decision meets the fewest that none is known to, or one that does is found,
+        # which rules them out: each turn has another answer, or is the last.
+        while (fewest := self._fewest_unreached()) and self.left > 0:
+            if not self._can_meet(fewest):
+                return fewest
+        return fewest and tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
 
     def _reaches(self, subset: Sequence[int]) -> bool:
         return bool(self.reached[:, subset].all(axis=1).any())
 
-    def _unreached(self, relevant: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-        # Decisions that reach the same rules are one.
-        patterns = np.unique(self.reached, axis=0)
-        for subset in combinations(relevant, size):
-            if not patterns[:, subset].all(axis=1).any():
-                yield subset
+    def _fewest_unreached(self) -> tuple[int, ...]:
+        """Give the fewest rules of which each decision looked at misses one; or none."""
+        missed = np.unique(~self.reached, axis=0)  # decisions that miss the same rules are one
+        return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
     def _can_meet(self, subset: tuple[int, ...]) -> bool:
         """Whether a decision meets some rules together, if others need not be."""
@@ -751,6 +737,47 @@ class _Pool:
             return sign * float((sign * known).min()) if known.size else np.nan
 
         return best(values), best(values[met]) if others else np.nan
+
+
+def _smallest_cover(missed: Bool, most_steps: int = COVER_STEPS) -> tuple[int, ...]:
+    """Columns of which each row has one: the fewest, by branch and bound.
+
+    After too many steps, columns of which none can be spared, which may not be the fewest.
+
+    Parameters
+    ----------
+    missed : ndarray of bool of shape (n_rows, n_columns)
+        Without a row that is False throughout.
+    most_steps : int
+        Parts of the search that are looked at.
+    """
+    steps = 0
+
+    def cover(rows: Bool, size: int) -> tuple[int, ...] | None:
+        nonlocal steps
+        steps += 1
+        if len(rows) == 0:
+            return ()
+        if steps > most_steps or size * rows.sum(axis=0).max() < len(rows):
+            return None
+        for j in np.flatnonzero(rows[rows.sum(axis=1).argmin()]).tolist():
+            others = cover(rows[~rows[:, j]], size - 1)
+            if others is not None:
+                return (j, *others)
+        return None
+
+    size = 0
+    while steps <= most_steps:
+        found = cover(missed, size)
+        if found is not None:
+            return tuple(sorted(found))
+        size += 1
+    kept = list(range(missed.shape[1]))
+    for j in range(missed.shape[1]):
+        fewer = [i for i in kept if i != j]
+        if missed[:, fewer].any(axis=1).all():
+            kept = fewer
+    return tuple(kept)
 
 
 def _denominator_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,14 @@ from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.datasets import load_adult, load_credit
 from gbm_constrained.decision import Outcome, Scores, UnseenRows, choose, prefixes
-from gbm_constrained.feasibility import DOUBT, HARDLY, _is_fragile, _Pool, judge
+from gbm_constrained.feasibility import (
+    DOUBT,
+    HARDLY,
+    _is_fragile,
+    _Pool,
+    _smallest_cover,
+    judge,
+)
 from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
@@ -394,6 +402,62 @@ def test_conflicts_are_minimal_among_all_decisions():
             assert not can_meet(conflict)
             assert all(can_meet(set(conflict) - {j}) for j in conflict)
     assert seen >= {0, 1, 2}
+
+
+class _Listed(_Pool):
+    """A pool that knows the first of some decisions, and whose search looks through them all."""
+
+    def __init__(self, decisions, known):
+        self.decisions, self.n_rules, self.left = decisions, decisions.shape[1], 1000
+        self.reached = decisions[:known]
+
+    def _can_meet(self, subset):
+        met = self.decisions[:, list(subset)].all(axis=1)
+        self.reached = np.concatenate([self.reached, self.decisions[met][:1]])
+        return bool(met.any())
+
+
+def smallest_unmet(decisions):
+    """Size of the smallest set of rules that no decision meets, by trying all; 0 without one."""
+    columns = range(decisions.shape[1])
+    for size in columns:
+        for subset in combinations(columns, size + 1):
+            if not decisions[:, list(subset)].all(axis=1).any():
+                return size + 1
+    return 0
+
+
+def test_the_smallest_conflict_is_found_among_many_rules():
+    """Against trying out all subsets, up to conflicts of five rules."""
+    rng = np.random.default_rng(3)
+    sizes = set()
+    for share in np.repeat([0.05, 0.3, 0.5, 0.7, 0.85, 0.95], 25):
+        decisions = rng.random((60, 8)) < share
+        if rng.random() < 0.2:
+            decisions[-1] = True
+        smallest = smallest_unmet(decisions)
+        conflict = _Listed(decisions, known=5).conflict()
+        assert len(conflict) == smallest
+        assert smallest == 0 or not decisions[:, list(conflict)].all(axis=1).any()
+        # The cover alone: the fewest rules of which each of these decisions misses one.
+        if smallest:
+            assert len(_smallest_cover(~decisions)) == smallest
+        sizes.add(smallest)
+    assert sizes >= {0, 1, 2, 3, 4, 5}
+
+
+def test_a_conflict_that_takes_too_long_to_shrink_is_still_one():
+    """Out of steps, rules are dropped one by one; out of searches, none is spared."""
+    decisions = np.random.default_rng(4).random((300, 20)) < 0.8
+    decisions = decisions[~decisions.all(axis=1)]
+    cover = _smallest_cover(~decisions, most_steps=3)
+    assert not decisions[:, list(cover)].all(axis=1).any()
+    for j in cover:
+        assert decisions[:, [i for i in cover if i != j]].all(axis=1).any()
+    pool = _Listed(decisions, known=5)
+    pool.left = 0
+    missed = np.flatnonzero(~decisions[:5].all(axis=0))
+    assert pool.conflict() == tuple(missed)
 
 
 def test_what_decisions_reach_at_a_price_is_no_conflict():
