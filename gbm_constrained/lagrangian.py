@@ -20,7 +20,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from itertools import compress
 from typing import Any, Literal
 
@@ -50,6 +50,16 @@ from gbm_constrained.rows import Float
 # call to vanish.
 BLOCK = 65_536
 SAMPLED = 32_768  # Rows that mean slopes of cells are taken from, about.
+
+
+def _levels(table: Float) -> tuple[Array, Array]:
+    """Sorted distinct entries of a table, and the rank of each, in the smallest type."""
+    low, high = table.min(), table.max()
+    is_high = table == high
+    if (is_high | (table == low)).all():  # the usual case, found without sorting
+        return np.array([low, high]), is_high.view(np.uint8)
+    levels, ranks = np.unique(table, return_inverse=True)
+    return levels, ranks.astype(np.min_scalar_type(levels.size))
 
 
 class Lagrangian:
@@ -122,7 +132,8 @@ class Lagrangian:
         self.cap = clip_cap(outlier_clip)
         self._tables: tuple[Float, Any] | None = None
         self._row_tables: BinaryRowTables | None = None
-        self._proximal: tuple[bytes, Array] | None = None
+        self._ranks: list[tuple[bytes, Array]] = [(b"", np.zeros(0))] * len(cells.views)
+        self._entries: tuple[bytes, Array] | None = None
         self._several_views = cells.n_binding > 1
         self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
@@ -153,7 +164,7 @@ class Lagrangian:
         if self.dtype == narrow or self.n_classes > 2:
             return
         self.dtype = narrow
-        self._tables = self._proximal = self._row_tables = None
+        self._tables = self._row_tables = self._entries = None
         self._labels = self._labels.astype(narrow)
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
@@ -368,18 +379,29 @@ class Lagrangian:
         Of several views, the largest entry.
         """
         key = table.tobytes()
-        if self._proximal is None or self._proximal[0] != key:
-            first, *others = self.cells.views
-            entries = np.empty(self.n_samples, dtype=self.dtype)
-            table = table.astype(self.dtype)
-            for rows in self._blocks():
-                largest = first.look_up(table, rows, entries[rows])
-                for view in others:
-                    found = view.look_up(table, rows, np.empty_like(largest))
-                    np.maximum(largest, found, out=largest)
-            self._proximal = (key, entries)
-        entries = self._proximal[1]
+        if self._entries is None or self._entries[0] != key:
+            levels, ranks = _levels(table)
+            largest = self._largest(ranks)
+            found = levels.astype(self.dtype).take(largest, mode="wrap")
+            self._entries = (key, np.broadcast_to(found, (self.n_samples,)))
+        entries = self._entries[1]
         return entries if self.n_classes == 2 else entries[:, None]
+
+    def _largest(self, ranks: Array) -> Array:
+        """Largest entry of a table of ranks in each row's cells; one entry if all rows agree.
+
+        From one iteration to the next few views change theirs: those of the others are kept.
+        """
+        found = []
+        for v, view in enumerate(self.cells.views):
+            part = ranks[view.cells]
+            key = part.tobytes()
+            if self._ranks[v][0] != key:
+                is_one = (part == part[0]).all()
+                self._ranks[v] = (key, part[:1] if is_one else part.take(view.small_codes))
+            found.append(self._ranks[v][1])
+        largest = reduce(np.maximum, found)
+        return largest[:1] if (largest == largest[0]).all() else largest
 
     def codes(self, rows: slice) -> Any:
         """Give what kernels look a block of rows up by."""
@@ -591,27 +613,23 @@ class Point:
         """
         lag = self.lagrangian
         t = lag.tables(multipliers)
-        _, has_cost, has_clipped = t.parts
-        is_bounded = learning_rate > 0 and not has_cost and not has_clipped
+        kernel = lag.kernel.gradient
+        if isinstance(lag.kernel, BinaryKernel):
+            kernel = partial(lag.kernel.gradient, learning_rate=learning_rate)
         proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
         is_proximal = bool(proximal.any())
         if not lag._several_views:
             proximal = proximal[lag.cells.views[0].cells]
         elif is_proximal:
-            proximal = np.ravel(lag.per_row(proximal))
+            proximal = lag.per_row(proximal).reshape(-1)
         for rows in lag._blocks():
             grad, hess = lag._gradient[rows], lag._hessian[rows]
             if grad.dtype != lag.dtype:  # round once, at the end
                 grad, hess = np.empty_like(grad, lag.dtype), np.empty_like(hess, lag.dtype)
-            lag.kernel.gradient(
+            kernel(
                 lag._probability[rows], self.margin[rows], lag._labels[rows],
                 lag.codes(rows), t, lag.cap, grad, hess,
             )  # fmt: skip
-            if is_bounded and isinstance(lag.kernel, BinaryKernel):
-                lag.kernel.bounded_hessian(
-                    lag._probability[rows], self.margin[rows], lag._labels[rows],
-                    lag.codes(rows), t, learning_rate, hess,
-                )  # fmt: skip
             if is_proximal:
                 pull = lag.kernel.look_up(t, proximal, lag.codes(rows), lag._labels[rows])
                 if grad.ndim == 2 and pull.ndim == 1:

@@ -71,7 +71,7 @@ PROXIES: tuple[Proxy, ...] = ("auto", "logistic", "sigmoid")
 # scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
 SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)
 LOG2 = float(np.log(2.0))
-FLAT = 1e-3  # Margins below which the curvature of a parabola above is 1/4, to seven digits.
+TINY = 1e-30  # Keeps quotients of zeros away, and changes no number that is not as small.
 
 
 def logistic_targets(cost: Array) -> Array:
@@ -301,13 +301,14 @@ class BinaryRowTables:
         else:
             wrong = rate * labels  # cost of predicting the own label
             wrong /= LOG2
-            other = np.maximum(wrong, 0.0)
-            total = other - wrong
-            total += own
-            np.multiply(total, labels, out=target)
-            np.negative(target, out=target)
+            other = np.abs(wrong)  # the positive part, for which numpy's maximum takes longer
+            other += wrong
+            other *= 0.5
+            wrong -= other
+            wrong -= own
+            np.multiply(wrong, labels, out=target)
             np.multiply(other, labels, out=self.signed_other[rows])
-            np.add(np.abs(total, out=total), other, out=curvature[rows])
+            np.add(np.abs(wrong, out=wrong), other, out=curvature[rows])
         if cost is not None:
             self.margin_cost[rows] = cost
         if clipped is not None:
@@ -432,20 +433,28 @@ class BinaryKernel:
         cap: float,
         grad: Array,
         hess: Array,
+        learning_rate: float = 0.0,
     ) -> None:
-        """Write the gradient and the Hessian majoriser of each row."""
+        """Write the gradient and the Hessian majoriser of each row.
+
+        Of a convex kernel that is large enough for a step shrunk by `learning_rate` not to
+        overshoot.
+        """
         look_up = partial(cls.look_up, t, codes=codes, labels=labels)
         has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
+        if learning_rate > 0 and not has_cost and not has_clipped:
+            np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
         np.multiply(a, look_up(t.signed_target), out=grad)
         total = look_up(t.curvature)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
         near = far = None
         if has_cost:
-            cost = look_up(t.margin_cost)
-            near, far = 0.5 * cost * hess, 0.5 * cost * cls._slope(hess)
+            cost = 0.5 * look_up(t.margin_cost)
+            near, far = cost * hess, cls._slope(hess)
+            far *= cost
         if has_clipped:
             unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
             grad -= unclipped * labels * a
@@ -458,32 +467,24 @@ class BinaryKernel:
             hess += np.abs(near, out=near)
             hess += np.abs(np.multiply(far, 0.5, out=far), out=far)
 
-    @classmethod
-    def bounded_hessian(
-        cls,
-        a: Array,
-        margin: Array,
-        labels: Array,
-        codes: Any,
-        t: BinaryTables,
-        learning_rate: float,
-        hess: Array,
-    ) -> None:
-        """Raise the Hessian of a convex kernel until its shrunken step does not overshoot."""
-        z = labels * margin
-        middle = np.abs(z) < FLAT
-        with np.errstate(divide="ignore", invalid="ignore"):
-            np.divide(0.5 - a, z, out=z)
-        z[middle] = 0.25
-        z *= learning_rate
-        z *= cls.look_up(t, t.curvature, codes, labels)
-        np.maximum(hess, z, out=hess)
+    @staticmethod
+    def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
+        """Curvature of the parabola above the cross-entropy, times the learning rate."""
+        distance = np.abs(margin)
+        distance += TINY  # at zero the quotient is zero, and the Hessian itself the curvature
+        curvature = np.subtract(0.5, a)
+        np.abs(curvature, out=curvature)
+        curvature /= distance
+        curvature *= learning_rate
+        return np.asarray(curvature)
 
     @staticmethod
     def _slope(variance: Array) -> Array:
         """Slope ``q (1 - q) / 2`` of q in the margin, from ``p (1 - p)``."""
         root = np.sqrt(variance)
-        return np.asarray(root / (2.0 + 4.0 * root))
+        slope = root * 4.0
+        slope += 2.0
+        return np.asarray(np.divide(root, slope, out=slope))
 
     @classmethod
     def hessian_product(

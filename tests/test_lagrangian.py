@@ -912,6 +912,23 @@ def test_building_with_many_constraints_needs_few_vectors(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_largest_entry_of_a_rows_cells(n_classes):
+    """Whatever was looked up before: two levels, many, one, and the same ones moved."""
+    rng = np.random.default_rng(17)
+    y = rng.integers(0, n_classes, 500)
+    lag = build(y, sixty_four(rng.random((16, 500)) < 0.5, n_classes))
+    views = lag.cells.views
+    assert len(views) > 1
+    size = len(lag.cells)
+    rare = np.where(rng.random(size) < 0.01, 2.0, 1.0)
+    tables = [rare, rng.random(size), np.ones(size), 3.0 * rare, rng.integers(0, 3, size) / 4.0]
+    for table in (*tables, *tables[::-1], np.roll(rare, 1)):
+        found = np.broadcast_to(np.ravel(lag.per_row(table)), 500)
+        by_view = [table[view.codes] for view in views]
+        np.testing.assert_array_equal(found, np.max(by_view, axis=0).astype(lag.dtype))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
 def test_one_fused_pass_whatever_the_number_of_constraints(n_classes, monkeypatch):
     """Each kernel is called once per block of rows, for 1 constraint as for 64."""
     n = 2 * BLOCK + 5
@@ -925,7 +942,9 @@ def test_one_fused_pass_whatever_the_number_of_constraints(n_classes, monkeypatc
         original = getattr(kernel, name)
         monkeypatch.setattr(
             kernel, name,
-            staticmethod(lambda *a, _f=original, _n=name: (calls.append(_n), _f(*a))[1])
+            staticmethod(
+                lambda *a, _f=original, _n=name, **k: (calls.append(_n), _f(*a, **k))[1]
+            )
             if name != "gradient" or n_classes == 2
             else lambda self, *a, _f=original, _n=name: (calls.append(_n), _f(self, *a))[1],
         )  # fmt: skip

@@ -280,12 +280,11 @@ def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rat
 
     def at(score, rate=1.0):
         scores = np.array([score], dtype=dtype)
-        a, grad, own = (np.empty(1, dtype=dtype) for _ in range(3))
+        a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
         BinaryKernel.link(scores, labels, a)
         value = BinaryKernel.value(a, scores, labels, codes, t, np.inf)
         BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, own)
-        hess = own.copy()
-        BinaryKernel.bounded_hessian(a, scores, labels, codes, t, rate, hess)
+        BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, hess, rate)
         return float(value[0]), float(grad[0]), float(own[0]), float(hess[0])
 
     value, slope, own, curvature = at(margin)
