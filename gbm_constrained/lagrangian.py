@@ -196,6 +196,11 @@ class Lagrangian:
         return x
 
     @cached_property
+    def _divisor(self) -> Float:
+        """Total weight of each cell, where sums are divided by it: one for empty cells."""
+        return np.where(self.cell_weight > 0, self.cell_weight, 1.0)
+
+    @cached_property
     def _density(self) -> Float:
         """Total weight over that of each cell; zero for empty cells."""
         weight = self.cell_weight
@@ -254,10 +259,12 @@ class Lagrangian:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
+    def _sample(self) -> tuple[Array, Array | None, list[Array], tuple[Float, Float]]:
         """Rows that stand for their cells, evenly spaced in each.
 
-        With their weights, their cells in each view, and the weight in each cell.
+        With their weights, their cells in each view, and by cell what sums of squared slopes are
+        divided by and added to: the weight and nothing, or, of cells without a row, one and the
+        largest square.
         """
         codes = self.cells.views[0].small_codes
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
@@ -271,7 +278,9 @@ class Lagrangian:
         views = self.cells.views
         cells = [view.small_codes[rows].astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        return rows, weight, cells, np.concatenate(mass).astype(np.float64)
+        total = np.concatenate(mass).astype(np.float64)
+        steepest = np.where(total > 0, 0.0, rate_lipschitz(self.n_classes) ** 2)
+        return rows, weight, cells, (np.where(total > 0, total, 1.0), steepest)
 
     def slopes(self) -> Float:
         """Root mean square slope of class probabilities in each cell, at the last scores.
@@ -289,10 +298,8 @@ class Lagrangian:
                 for at, view in zip(cells, self.cells.views, strict=True)
             ]
         )
-        slopes = np.full(mass.size, rate_lipschitz(self.n_classes))
-        filled = mass > 0
-        slopes[filled] = np.sqrt(total[filled] / mass[filled])
-        return slopes
+        divisor, steepest = mass
+        return np.asarray(np.sqrt(total / divisor + steepest))
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -527,11 +534,9 @@ class Point:
                 sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
         if lag._several_views:
             sums[:, :n_classes] = self._decisions()
-        sums = lag.reduce_sum(sums)
-        weights = lag.cell_weight[:, None]
-        means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+        means = lag.reduce_sum(sums) / lag._divisor[:, None]
         predicted_share = means[:, :n_classes]
-        predicted_share[:, 0] = 1.0 - predicted_share[:, 1:].sum(axis=1)
+        predicted_share[:, 0] = 1.0 - over_classes(np.add, predicted_share[:, 1:])
         loss = means[:, n_classes]
         if not lag._loss_by_cell:
             loss[:] = sums[0, n_classes] / lag.total_weight
