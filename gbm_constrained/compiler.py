@@ -825,7 +825,8 @@ def _assemble(
     for entries in compiler.entries:
         view = compiler.views[next(iter(entries), 0)]  # all of a row's functionals are of one
         # Of many groups, a row is about few; all labels of a group come together.
-        at = np.unique(np.concatenate([nothing, *(reached[k] for k in entries)]))
+        parts = [reached[k] for k in entries] or [nothing]
+        at = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
         combined = np.zeros((at.size, n_classes))
         imitation = np.zeros_like(combined)
         for k, a in entries.items():
@@ -835,7 +836,7 @@ def _assemble(
         labels = cells.labels[view.cells][at]
         rewarded = _rewarded(own, labels)
         rewards.append(rewarded.any())
-        suits = (own <= own.min(axis=1, keepdims=True)) | ~rewarded[:, None]
+        suits = (own <= over_classes(np.minimum, own)[:, None]) | ~rewarded[:, None]
         by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), n_classes)
         rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
         width = over_classes(np.maximum, combined) - over_classes(np.minimum, combined)
