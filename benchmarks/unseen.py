@@ -3,7 +3,8 @@
 Nothing here looks at test rows before the figures are printed.
 
     python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans intervals cost]
-        [--library xgboost] [--splits 5] [--jobs 2] [--factors 1.0 1.28] [--output FOLDER]
+        [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01] [--factors 1.0 1.28]
+        [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
@@ -38,10 +39,12 @@ BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
 BEAN_FACTORS = (1.0, 1.2, 1.25, 1.28, 1.3, 1.4)
 
 
-def fit_gap(library: str, rate: str, learning_rate: float, seed: int) -> dict[str, float]:
+def fit_gap(
+    library: str, rate: str, learning_rate: float, bound: float, seed: int
+) -> dict[str, float]:
     """Fit a gap between the sexes on Adult, cross-fitted."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
-    rules = [gap(RATES[rate](), by="sex") <= 0.01]
+    rules = [gap(RATES[rate](), by="sex") <= bound]
     clf = make(library, rules, learning_rate=learning_rate, measure_on="crossfit")
     test = clf.fit(X, y, sensitive_features=sex).predict(X_test)
     return {
@@ -51,14 +54,14 @@ def fit_gap(library: str, rate: str, learning_rate: float, seed: int) -> dict[st
     }
 
 
-def gaps(results: Measurements, library: str, splits: int) -> None:
+def gaps(results: Measurements, library: str, splits: int, bounds: Sequence[float]) -> None:
     """Gaps between the sexes on Adult, cross-fitted, at two learning rates."""
-    for case in itertools.product((library,), RATES, (0.1, 0.3)):
+    for case in itertools.product((library,), RATES, (0.1, 0.3), bounds):
         found = [results.once(partial(fit_gap, *case, i), *case, i) for i in range(splits)]
-        _, rate, learning_rate = case
+        _, rate, learning_rate, bound = case
         gap_found = column(found, "test_gap")
         print(
-            f"{library:9s} {rate:15s} learning rate {learning_rate}: test accuracy "
+            f"{library:9s} {rate:15s} <= {bound} learning rate {learning_rate}: test accuracy "
             f"{column(found, 'test_accuracy').mean():.4f}, gap {gap_found.mean():.4f} "
             f"{gap_found.round(4)}; out of fold {column(found, 'held_out_gap').mean():.4f}",
             flush=True,
@@ -320,7 +323,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "gaps": (
         Part(
             gaps,
-            ("library", "rate", "learning_rate", "split"),
+            ("library", "rate", "learning_rate", "bound", "split"),
             ("test_accuracy", "test_gap", "held_out_gap"),
         ),
         5,
@@ -365,18 +368,21 @@ def main() -> None:
     parser.add_argument("--splits", type=int)
     parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
     parser.add_argument(
+        "--bounds", type=float, nargs="+", default=[0.01], help="of the gaps on Adult"
+    )
+    parser.add_argument(
         "--factors", type=float, nargs="+", default=BEAN_FACTORS, help="of the bounds on Dry Bean"
     )
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     rates.THREADS = args.jobs
+    options = {"gaps": {"bounds": args.bounds}, "beans": {"factors": args.factors}}
     for name in args.parts or PARTS:
         part, splits = PARTS[name]
         results = Measurements(args.output / f"{name}.csv", part.names, part.figures)
         for library in (args.library,) if args.library else LIBRARIES:
-            others = {"factors": args.factors} if name == "beans" else {}
-            part.run(results, library, args.splits or splits, **others)
+            part.run(results, library, args.splits or splits, **options.get(name, {}))
 
 
 if __name__ == "__main__":

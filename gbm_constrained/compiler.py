@@ -836,7 +836,8 @@ def _assemble(
         labels = cells.labels[view.cells][at]
         rewarded = _rewarded(own, labels)
         rewards.append(rewarded.any())
-        suits = (own <= over_classes(np.minimum, own)[:, None]) | ~rewarded[:, None]
+        least = over_classes(np.minimum, own)
+        suits: Bool = (own <= least[:, None]) | ~rewarded[:, None]
         by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), n_classes)
         rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
         width = over_classes(np.maximum, combined) - over_classes(np.minimum, combined)

@@ -71,6 +71,7 @@ PROXIES: tuple[Proxy, ...] = ("auto", "logistic", "sigmoid")
 # scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
 SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)
 LOG2 = float(np.log(2.0))
+FLAT = 1e-3  # Margins below which the curvature of a parabola above is 1/4, to seven digits.
 TINY = 1e-30  # Keeps quotients of zeros away, and changes no number that is not as small.
 
 
@@ -471,10 +472,12 @@ class BinaryKernel:
     def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
         """Curvature of the parabola above the cross-entropy, times the learning rate."""
         distance = np.abs(margin)
-        distance += TINY  # at zero the quotient is zero, and the Hessian itself the curvature
+        distance += TINY
         curvature = np.subtract(0.5, a)
         np.abs(curvature, out=curvature)
         curvature /= distance
+        if learning_rate > 0.5:  # else the Hessian itself is larger there
+            curvature[distance < FLAT] = 0.25
         curvature *= learning_rate
         return np.asarray(curvature)
 
