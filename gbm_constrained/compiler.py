@@ -837,7 +837,7 @@ def _assemble(
         rewarded = _rewarded(own, labels)
         rewards.append(rewarded.any())
         least = over_classes(np.minimum, own)
-        suits: Bool = (own <= least[:, None]) | ~rewarded[:, None]
+        suits: Any = (own <= least[:, None]) | ~rewarded[:, None]
         by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), n_classes)
         rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
         width = over_classes(np.maximum, combined) - over_classes(np.minimum, combined)
