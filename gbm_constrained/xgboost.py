@@ -60,6 +60,7 @@ from gbm_constrained.xgboost_scouts import held_matrix, scout_maker
 
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
+EXACT_COUNTS = 2**24  # Rows of which sums in single precision are exact.
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not tell
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -765,6 +766,10 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
 
     It depends on labels and weights only: XGBoost is asked, with one stump on a constant feature.
     """
+    if weight is None and y.size < EXACT_COUNTS:
+        count = np.bincount(y)
+        y = np.flatnonzero(count)
+        weight = count[y]
     rows = xgb.DMatrix(np.zeros((y.size, 1), dtype=np.float32), label=y, weight=weight)
     with xgb.config_context(verbosity=0):
         booster = xgb.train({**params, "max_depth": 1}, rows, 1)

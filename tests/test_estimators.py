@@ -24,6 +24,7 @@ from gbm_constrained import (
     log_loss,
 )
 from gbm_constrained.datasets import load_credit
+from gbm_constrained.xgboost import _intercept
 
 FEW_ROUNDS = {
     "n_estimators": 15, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
@@ -468,3 +469,16 @@ def test_unknown_label_in_an_evaluation_set(binary):
 def test_fpr_of_several_classes(several):
     with pytest.raises(ValueError, match=r"4 classes: .* use class_error"):
         make_lgb([fpr() <= 0.1]).fit(*several)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_the_intercept_is_that_of_all_rows_to_the_last_bit(n_classes):
+    """Counts of labels stand for unweighted rows; weights of one are rows, one by one."""
+    rng = np.random.default_rng(n_classes)
+    for n in (n_classes, 50, 3_001, 200_000):
+        y = rng.choice(n_classes, n, p=rng.dirichlet(np.full(n_classes, 0.5)))
+        y[:n_classes] = np.arange(n_classes)
+        params = {"objective": "multi:softprob", "num_class": n_classes, "nthread": 1}
+        if n_classes == 2:
+            params = {"objective": "binary:logistic", "scale_pos_weight": 7.3, "nthread": 1}
+        assert _intercept(y, None, params) == _intercept(y, np.ones(n), params)
