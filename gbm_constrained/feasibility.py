@@ -698,9 +698,6 @@ class _Pool:
                 return fewest
         return fewest and tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
 
-    def _reaches(self, subset: Sequence[int]) -> bool:
-        return bool(self.reached[:, subset].all(axis=1).any())
-
     def _fewest_unreached(self) -> tuple[int, ...]:
         """Give the fewest rules of which each decision looked at misses one; or none."""
         missed = np.unique(~self.reached, axis=0)  # decisions that miss the same rules are one
@@ -708,7 +705,7 @@ class _Pool:
 
     def _can_meet(self, subset: tuple[int, ...]) -> bool:
         """Whether a decision meets some rules together, if others need not be."""
-        if self._reaches(subset):
+        if self.reached[:, subset].all(axis=1).any():
             return True
         compiled = self.rows.compiled
         bounds = np.where(np.isin(compiled.owner, subset), compiled.b, np.inf)

@@ -259,12 +259,10 @@ class Lagrangian:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None, list[Array], tuple[Float, Float]]:
+    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
         """Rows that stand for their cells, evenly spaced in each.
 
-        With their weights, their cells in each view, and by cell what sums of squared slopes are
-        divided by and added to: the weight and nothing, or, of cells without a row, one and the
-        largest square.
+        With their weights, their cells in each view, and the weight in each cell.
         """
         codes = self.cells.views[0].small_codes
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
@@ -278,9 +276,7 @@ class Lagrangian:
         views = self.cells.views
         cells = [view.small_codes[rows].astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        total = np.concatenate(mass).astype(np.float64)
-        steepest = np.where(total > 0, 0.0, rate_lipschitz(self.n_classes) ** 2)
-        return rows, weight, cells, (np.where(total > 0, total, 1.0), steepest)
+        return rows, weight, cells, np.concatenate(mass).astype(np.float64)
 
     def slopes(self) -> Float:
         """Root mean square slope of class probabilities in each cell, at the last scores.
@@ -298,8 +294,10 @@ class Lagrangian:
                 for at, view in zip(cells, self.cells.views, strict=True)
             ]
         )
-        divisor, steepest = mass
-        return np.asarray(np.sqrt(total / divisor + steepest))
+        slopes = np.full(mass.size, rate_lipschitz(self.n_classes))
+        filled = mass > 0
+        slopes[filled] = np.sqrt(total[filled] / mass[filled])
+        return slopes
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -404,8 +402,12 @@ class Lagrangian:
             part = ranks[view.cells]
             key = part.tobytes()
             if self._ranks[v][0] != key:
-                is_one = (part == part[0]).all()
-                self._ranks[v] = (key, part[:1] if is_one else part.take(view.small_codes))
+                of_rows = part[:1]
+                if (part != part[0]).any():
+                    of_rows = np.empty(self.n_samples, dtype=ranks.dtype)
+                    for rows in self._blocks():
+                        view.look_up(ranks, rows, of_rows[rows])
+                self._ranks[v] = (key, of_rows)
             found.append(self._ranks[v][1])
         largest = reduce(np.maximum, found)
         return largest[:1] if (largest == largest[0]).all() else largest

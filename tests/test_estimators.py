@@ -1,5 +1,6 @@
 """The drop-in classifiers as scikit-learn estimators, and the errors they raise."""
 
+import json
 import pickle
 
 import lightgbm as lgb
@@ -473,7 +474,7 @@ def test_fpr_of_several_classes(several):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_the_intercept_is_that_of_all_rows_to_the_last_bit(n_classes):
-    """Counts of labels stand for unweighted rows; weights of one are rows, one by one."""
+    """One row of each class stands for all; XGBoost is asked with each row by itself."""
     rng = np.random.default_rng(n_classes)
     for n in (n_classes, 50, 3_001, 200_000):
         y = rng.choice(n_classes, n, p=rng.dirichlet(np.full(n_classes, 0.5)))
@@ -481,4 +482,7 @@ def test_the_intercept_is_that_of_all_rows_to_the_last_bit(n_classes):
         params = {"objective": "multi:softprob", "num_class": n_classes, "nthread": 1}
         if n_classes == 2:
             params = {"objective": "binary:logistic", "scale_pos_weight": 7.3, "nthread": 1}
-        assert _intercept(y, None, params) == _intercept(y, np.ones(n), params)
+        booster = xgb.train(params, xgb.DMatrix(np.zeros((n, 1)), label=y), 1)
+        config = json.loads(booster.save_config())
+        expected = json.loads(config["learner"]["learner_model_param"]["base_score"])
+        np.testing.assert_array_equal(np.ravel(_intercept(y, None, params)), np.ravel(expected))
