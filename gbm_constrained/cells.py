@@ -103,10 +103,10 @@ class View:
         codes += self.cells.start
         return codes
 
-    def look_up(self, table: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
-        """Write the entries of a table of all views' cells for a block of rows."""
+    def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
+        """Write the entries of a table of the view's cells for a block of rows."""
         # No code is out of range; of numpy's ways not to check, this one is the fastest.
-        found = table[self.cells].take(self.small_codes[rows], axis=0, out=out, mode="wrap")
+        found = part.take(self.small_codes[rows], axis=0, out=out, mode="wrap")
         return np.asarray(found)
 
     @cached_property
@@ -139,6 +139,10 @@ class Cells:
         The partitions, one at least.
     n_binding : int
         How many of these, the first ones, constraints that are not idle live in; one at least.
+    needs : sequence of collections of attribute keys
+        What each constraint looks at.
+    base : list of attribute keys
+        What every view is by.
     view_of : tuple of int
         The view of each element of `needs`.
     labels : ndarray of shape (n_cells,), intp
@@ -174,7 +178,8 @@ class Cells:
         self.classes = rows.classes
         self.class_weight = np.ones(rows.classes.size)
         self.reduce_sum = reduce_sum
-        base: list[Key] = ["label", "source"] if rows.sources else ["label"]
+        self.needs = needs
+        self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         keys_of_views: list[list[Key]] = []
         view_of: dict[int, int] = {}
         self.n_binding = 1
@@ -188,7 +193,7 @@ class Cells:
                     break
             else:
                 v = len(keys_of_views)
-                keys_of_views.append(list(dict.fromkeys([*base, *need])))
+                keys_of_views.append(list(dict.fromkeys([*self.base, *need])))
                 if self._size(keys_of_views[-1]) > MOST_CELLS:
                     raise ValueError(
                         f"one constraint looks at {len(need)} attributes with "
@@ -225,17 +230,35 @@ class Cells:
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0
         for keys in keys_of_views:
-            attributes = [self.rows.attribute(key) for key in keys]
-            shape = tuple(attribute.size for attribute in attributes)
-            # In the smallest type from the first attribute on: they are many passes over the rows.
-            codes = np.zeros(len(self.rows), dtype=np.min_scalar_type(prod(shape)))
-            for attribute, size in zip(attributes, shape, strict=True):
-                codes *= codes.dtype.type(size)
-                np.add(codes, attribute.codes, out=codes, casting="unsafe")
-            levels = np.unravel_index(np.arange(prod(shape)), shape)
-            stop = start + prod(shape)
-            yield View(codes, slice(start, stop), dict(zip(keys, levels, strict=True)))
-            start = stop
+            yield (view := self.divided(keys, start=start))
+            start = view.cells.stop
+
+    def divided(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
+        """Divide the rows by attributes.
+
+        Parameters
+        ----------
+        keys : sequence of attribute keys
+            The attributes.
+        by_first : View, default=None
+            A partition by the first of these, to go on from.
+        start : int, default=0
+            Number of the first cell.
+        """
+        attributes = [self.rows.attribute(key) for key in keys]
+        shape = tuple(attribute.size for attribute in attributes)
+        codes, size = np.zeros(len(self.rows), np.uint8), 1
+        new = list(zip(attributes, shape, strict=True))
+        if by_first is not None:
+            codes, size, new = by_first.small_codes, len(by_first), new[len(by_first.levels) :]
+        for attribute, levels_of_it in new:
+            # Of one type, as small as yet possible: they are many passes over the rows.
+            size *= levels_of_it
+            codes = codes.astype(np.min_scalar_type(size))
+            codes *= codes.dtype.type(levels_of_it)
+            codes += attribute.codes.astype(codes.dtype)
+        levels = np.unravel_index(np.arange(prod(shape)), shape)
+        return View(codes, slice(start, start + prod(shape)), dict(zip(keys, levels, strict=True)))
 
     def take(self, index: NDArray[np.intp]) -> Cells:
         """Cells of some of the rows, numbered as these are.

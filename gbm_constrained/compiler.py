@@ -312,12 +312,19 @@ class CompiledConstraints:
 
     def values(self, functionals: Float) -> Float:
         """Value of what each constraint bounds, shape (n_constraints,); NaN where undefined."""
-        return np.array(
-            [
-                value_of(constraint, functionals[span])
-                for constraint, span in zip(self.constraints, self.spans, strict=True)
-            ]
-        )
+        single, start = self._single_rates
+        values = np.empty(len(self.constraints))
+        values[single] = functionals[start]
+        for j in np.flatnonzero(~single):
+            values[j] = value_of(self.constraints[j], functionals[self.spans[j]])
+        return values
+
+    @cached_property
+    def _single_rates(self) -> tuple[Bool, Codes]:
+        """Constraints that are about one rate, and where it is among the functionals."""
+        single = np.array([isinstance(c.expression, Rate) for c in self.constraints], dtype=bool)
+        start = [span.start for span in compress(self.spans, single)]
+        return single, np.array(start, dtype=np.intp)
 
     @property
     def bounds(self) -> Float:

@@ -19,7 +19,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from itertools import compress
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, local_sum
+from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.losses import (
     SIGMOID_CONCAVITY,
@@ -44,12 +44,15 @@ from gbm_constrained.losses import (
     over_classes,
     rate_lipschitz,
 )
-from gbm_constrained.rows import Float
+from gbm_constrained.rows import Codes, Float
+from gbm_constrained.working_views import WorkingViews
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish.
 BLOCK = 65_536
-SAMPLED = 32_768  # Rows that mean slopes of cells are taken from, about.
+# Rows that mean slopes of cells are taken from, about; of several views, in which each of them
+# tells of several cells.
+SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
 
 
 def _levels(table: Float) -> tuple[Array, Array]:
@@ -132,13 +135,13 @@ class Lagrangian:
         self.cap = clip_cap(outlier_clip)
         self._tables: tuple[Float, Any] | None = None
         self._row_tables: BinaryRowTables | None = None
-        self._ranks: list[tuple[bytes, Array]] = [(b"", np.zeros(0))] * len(cells.views)
+        self._ranks: list[tuple[View, bytes, Array]] = []
         self._entries: tuple[bytes, Array] | None = None
         self._several_views = cells.n_binding > 1
         self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
         self._decided: Array | None = None
-        self._decisions = np.zeros((len(cells), int(cells.classes.size)))
+        self._decisions = np.zeros((int(cells.classes.size) - 1, len(cells)))
         self.hessian_floor = hessian_floor
         self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
@@ -153,6 +156,12 @@ class Lagrangian:
         self._probability = np.empty(shape, dtype=self.dtype, order=order)
         self._gradient = np.empty(shape, dtype=gradient_dtype or dtype, order=order)
         self._hessian = np.empty_like(self._gradient)
+        # Written to in turns: a booster's threads have just read the last ones, and to take these
+        # back from the caches of other cores may take as long as all else in a gradient. (Those
+        # of several classes are as large as the probabilities, and more is done for each entry.)
+        self._others = self._gradient, self._hessian
+        if self.n_classes == 2:
+            self._others = np.empty_like(self._gradient), np.empty_like(self._gradient)
 
     def narrow(self) -> None:
         """Compute in the precision of the returned gradients from now on, two classes only.
@@ -176,6 +185,7 @@ class Lagrangian:
             "dtype": self.dtype.str,
             "decided": self._decided,
             "decisions": self._decisions,
+            "packed": np.array(self._working_views.packed if self._several_views else [], np.intp),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -183,6 +193,8 @@ class Lagrangian:
         if state["dtype"] != self.dtype.str:
             self.narrow()
         self._decided, self._decisions = state["decided"], state["decisions"]
+        if self._several_views:
+            self._working_views.pack(state["packed"].tolist())
 
     def _blocks(self) -> Iterator[slice]:
         for start in range(0, self.n_samples, BLOCK):
@@ -259,31 +271,38 @@ class Lagrangian:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
+    def _sample(self) -> tuple[Array, Array | None, list[Array], Float, Codes]:
         """Rows that stand for their cells, evenly spaced in each.
 
-        With their weights, their cells in each view, and the weight in each cell.
+        With their weights, their cells in each view, the weight in each cell, and the cells
+        without any.
         """
         codes = self.cells.views[0].small_codes
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
-        codes = codes[order]
         count = np.bincount(codes)
-        rank = np.arange(codes.size) - np.repeat(count.cumsum() - count, count)
-        wanted = max(SAMPLED // int(np.count_nonzero(count)), 1)
+        start = count.cumsum() - count
+        sampled = SAMPLED_OF_SEVERAL if self._several_views else SAMPLED
+        wanted = max(sampled // int(np.count_nonzero(count)), 1)
         every = -(-count // wanted)
-        rows = np.sort(order[rank % every[codes] == 0])
+        chosen = [
+            order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)
+        ]
+        rows = np.sort(np.concatenate(chosen))
         weight = None if self._weight is None else self._weight[rows]
         views = self.cells.views
         cells = [view.small_codes[rows].astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        return rows, weight, cells, np.concatenate(mass).astype(np.float64)
+        total = np.concatenate(mass).astype(np.float64)
+        without = np.flatnonzero(total <= 0)
+        total[without] = 1.0
+        return rows, weight, cells, total, without
 
     def slopes(self) -> Float:
         """Root mean square slope of class probabilities in each cell, at the last scores.
 
         Of a sample of the rows; the largest that it can be in cells without one.
         """
-        rows, weight, cells, mass = self._sample
+        rows, weight, cells, mass, without = self._sample
         p = self._probability[rows].astype(np.float64)
         square = (p * (1.0 - p)) ** 2
         square = square if square.ndim == 1 else over_classes(np.add, square)
@@ -294,10 +313,9 @@ class Lagrangian:
                 for at, view in zip(cells, self.cells.views, strict=True)
             ]
         )
-        slopes = np.full(mass.size, rate_lipschitz(self.n_classes))
-        filled = mass > 0
-        slopes[filled] = np.sqrt(total[filled] / mass[filled])
-        return slopes
+        slopes = np.sqrt(total / mass)
+        slopes[without] = rate_lipschitz(self.n_classes)
+        return np.asarray(slopes)
 
     @cached_property
     def constant_curvature(self) -> float:
@@ -387,7 +405,11 @@ class Lagrangian:
         if self._entries is None or self._entries[0] != key:
             levels, ranks = _levels(table)
             largest = self._largest(ranks)
-            found = levels.astype(self.dtype).take(largest, mode="wrap")
+            levels = levels.astype(self.dtype)
+            if levels.size == 2:  # faster than to look two numbers up
+                found = np.where(largest, levels[1], levels[0])
+            else:
+                found = levels.take(largest, mode="wrap")
             self._entries = (key, np.broadcast_to(found, (self.n_samples,)))
         entries = self._entries[1]
         return entries if self.n_classes == 2 else entries[:, None]
@@ -398,33 +420,63 @@ class Lagrangian:
         From one iteration to the next few views change theirs: those of the others are kept.
         """
         found = []
-        for v, view in enumerate(self.cells.views):
-            part = ranks[view.cells]
+        for view, part in self._working_views.largest(ranks):
             key = part.tobytes()
-            if self._ranks[v][0] != key:
-                of_rows = part[:1]
-                if (part != part[0]).any():
-                    of_rows = np.empty(self.n_samples, dtype=ranks.dtype)
-                    for rows in self._blocks():
-                        view.look_up(ranks, rows, of_rows[rows])
-                self._ranks[v] = (key, of_rows)
-            found.append(self._ranks[v][1])
-        largest = reduce(np.maximum, found)
+            known = [kept for of, was, kept in self._ranks if of is view and was == key]
+            of_rows = known[0] if known else part[:1]
+            if not known and (part != part[0]).any():
+                of_rows = np.empty(self.n_samples, dtype=ranks.dtype)
+                for rows in self._blocks():
+                    view.look_up(part, rows, of_rows[rows])
+            found.append((view, key, of_rows))
+        self._ranks = found
+        largest = reduce(np.maximum, (of_rows for _, _, of_rows in found))
         return largest[:1] if (largest == largest[0]).all() else largest
 
     def codes(self, rows: slice) -> Any:
         """Give what kernels look a block of rows up by."""
         return rows if self._several_views else self.cells.views[0].small_codes[rows]
 
-    def _added_up(self, table: Float) -> Iterator[tuple[slice, Array]]:
-        """Sum, for each row of each block, the entries of its cells in all views."""
-        table = table.astype(self.dtype)
-        views = [view for view in self.cells.views if table[view.cells].any()]
+    @cached_property
+    def _working_views(self) -> WorkingViews:
+        """Views by what multipliers add to coefficients of a row.
+
+        To the cost of each class, of two classes to its difference, and to that of the loss.
+        """
+        scale = sparse.diags_array(self._density)
+        A, K = self.constraints.A, self.n_classes
+        costs = [A[:, k::K] for k in range(K)]
+        added = [costs[1] - costs[0]] if K == 2 else costs
+        if self._loss_by_cell:
+            added.append(self.constraints.B)
+        matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
+        return WorkingViews(self.cells, self.cell_weight, matrices, self.constraints.owner)
+
+    def _added_up(
+        self, multipliers: Float, wanted: Sequence[bool]
+    ) -> Iterator[tuple[slice, Array]]:
+        """Give coefficients of each row of each block: a column of each kind that is wanted.
+
+        Costs of convex proxies, of each class or of two classes their difference; the same of
+        bounded ones; the coefficient of the loss.
+        """
+        by_proxy = np.column_stack([~self.is_sigmoid, self.is_sigmoid]) * multipliers[:, None]
+        parts = []
+        for view, tables in self._working_views.look_up(by_proxy):
+            loss = tables.pop().sum(axis=1) if self._loss_by_cell else np.zeros(len(view))
+            columns = [*(costs[:, proxy] for proxy in (0, 1) for costs in tables), loss]
+            table = np.column_stack(list(compress(columns, wanted)))
+            parts.append((view, table.astype(self.dtype)))
         for rows in self._blocks():
-            total = np.zeros((rows.stop - rows.start, table.shape[1]), dtype=self.dtype)
+            total = np.empty((rows.stop - rows.start, sum(wanted)), dtype=self.dtype)
             found = np.empty_like(total)
-            for view in views:
-                total += view.look_up(table, rows, found)
+            if not parts:
+                total.fill(0.0)
+            for i, (view, table) in enumerate(parts):
+                if i == 0:
+                    view.look_up(table, rows, total)
+                else:
+                    total += view.look_up(table, rows, found)
             yield rows, total
 
     def tables(self, multipliers: Float) -> Any:
@@ -434,6 +486,10 @@ class Lagrangian:
         return self._tables[1]
 
     def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
+        if self._several_views:
+            kind = self._binary_row_tables if self.n_classes == 2 else self._several_row_tables
+            return kind(multipliers)
+        first = self.cells.views[0].cells  # what is only reported has views behind it
         density = self._density
         shape = (len(self.cells), self.n_classes)
         convex = self.constraints.costs(np.where(self.is_sigmoid, 0.0, multipliers))
@@ -444,37 +500,45 @@ class Lagrangian:
             cost = density[:, None] * bounded.reshape(shape)
         loss = density * self.constraints.loss_costs(multipliers)
         labels, in_objective = np.maximum(self.cells.labels, 0), self.cells.in_objective
-        kind = KernelTables
-        if self._several_views and self.n_classes == 2:
-            return self._binary_row_tables(convex, cost, loss)
-        first = self.cells.views[0].cells
-        if not self._several_views:  # what is only reported has views behind it
-            convex, cost, loss, labels = convex[first], cost[first], loss[first], labels[first]
-            in_objective = in_objective[first]
-        else:
-            kind = RowTables
-            sums = np.empty((self.n_samples, 2 * self.n_classes + 1), dtype=self.dtype)
-            for rows, total in self._added_up(np.column_stack([convex, cost, loss])):
-                sums[rows] = total
-            convex, cost, loss = np.split(sums, [self.n_classes, 2 * self.n_classes], axis=1)
-            loss = loss[:, 0]
-            labels = self._label_of_row
-            in_objective = in_objective[self.cells.codes]
+        return self._kernel_tables(
+            KernelTables, convex[first], cost[first], loss[first], labels[first],
+            in_objective[first],
+        )  # fmt: skip
+
+    def _kernel_tables(
+        self, kind: type[KernelTables], convex: Array, cost: Array, loss: Array, labels: Array,
+        in_objective: Array,
+    ) -> KernelTables:  # fmt: skip
+        """Tables of cells, or of rows that are each its own cell."""
         clipped = loss if np.isfinite(self.cap) else np.zeros_like(loss)
         target = logistic_targets(convex)
         target[np.arange(labels.size), labels] += in_objective + loss - clipped
         return kind(target, cost, clipped, labels, self.dtype)
 
-    def _binary_row_tables(self, convex: Float, cost: Float, loss: Float) -> BinaryRowTables:
+    def _several_row_tables(self, multipliers: Float) -> KernelTables:
+        """Tables of more than two classes and several views."""
+        K = self.n_classes
+        sums = np.empty((self.n_samples, 2 * K + 1), dtype=self.dtype)
+        for rows, total in self._added_up(multipliers, [True] * sums.shape[1]):
+            sums[rows] = total
+        in_objective = self.cells.in_objective[self.cells.codes]
+        return self._kernel_tables(
+            RowTables, sums[:, :K], sums[:, K:-1], sums[:, -1], self._label_of_row, in_objective
+        )
+
+    def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
         """Tables of two classes and several views; the last ones are overwritten."""
         if self._row_tables is None:
             self._row_tables = BinaryRowTables(self._labels)
         t, clips = self._row_tables, bool(np.isfinite(self.cap))
-        columns = [convex[:, 1] - convex[:, 0], cost[:, 1] - cost[:, 0], loss]
-        present = [bool(column.any()) for column in columns]
+        at_work = multipliers != 0
+        present = [
+            bool((at_work & ~self.is_sigmoid).any()),
+            bool((at_work & self.is_sigmoid).any()),
+            bool(self._loss_by_cell and at_work.any()),
+        ]
         t.begin((present[0], present[1], present[2] and clips))
-        table = np.column_stack([np.zeros((len(self.cells), 0)), *compress(columns, present)])
-        for rows, total in self._added_up(table):
+        for rows, total in self._added_up(multipliers, present):
             found = iter(total.T)
             rate, bounded, losses = (next(found) if is_there else None for is_there in present)
             own = 1.0 if self._row_in_objective is None else self._row_in_objective[rows]
@@ -512,20 +576,42 @@ class Point:
         """Cell statistics: exact 0-1 fractions and mean losses."""
         lag = self.lagrangian
         n_cells, n_classes = len(lag.cells), lag.n_classes
-        clips = np.isfinite(lag.cap)
-        sums = np.zeros((n_cells, n_classes + 2))
+        by_class, by_loss = self._sums()
+        sums = lag.reduce_sum(np.concatenate([by_class.ravel(), by_loss.ravel()]))
+        by_class = sums[: by_class.size].reshape(by_class.shape)
+        by_loss = sums[by_class.size :].reshape(by_loss.shape)
+        predicted = np.empty((n_cells, n_classes))
+        np.divide(by_class.T, lag._divisor[:, None], out=predicted[:, 1:])
+        predicted[:, 0] = 1.0 - over_classes(np.add, predicted[:, 1:])
+        if lag._loss_by_cell:
+            by_loss = by_loss / lag._divisor
+        else:
+            by_loss = np.broadcast_to(by_loss / lag.total_weight, (1, n_cells))
+        return CellStatistics(predicted, by_loss[0], by_loss[-1])
+
+    def _sums(self) -> tuple[Float, Float]:
+        """Weight predicted as each class but the first in each cell, and sums of losses.
+
+        Of losses by cell, and clipped ones if there is a cap, or of all rows at once where no
+        constraint is about them.
+        """
+        lag = self.lagrangian
+        n_cells, n_classes = len(lag.cells), lag.n_classes
+        clips = lag._loss_by_cell and bool(np.isfinite(lag.cap))
+        by_class = np.zeros((n_classes - 1, n_cells))
+        by_loss = np.zeros((1 + clips, n_cells if lag._loss_by_cell else 1))
         for rows in lag._blocks():
             margin = self.margin[rows]
             loss = lag.kernel.loss(lag._probability[rows], margin, lag._labels[rows])
             if clips:
                 clipped = lag._weighted(np.minimum(loss, lag.cap), rows)
-                sums[:, n_classes + 1] += lag.cells.sum_by_cell(clipped, rows)
+                by_loss[1] += lag.cells.sum_by_cell(clipped, rows)
             loss = lag._weighted(loss, rows)
             if lag._loss_by_cell:
-                sums[:, n_classes] += lag.cells.sum_by_cell(loss, rows)
+                by_loss[0] += lag.cells.sum_by_cell(loss, rows)
             else:
                 inside = lag._row_in_objective
-                sums[0, n_classes] += (loss if inside is None else loss * inside[rows]).sum()
+                by_loss[0] += (loss if inside is None else loss * inside[rows]).sum()
             if lag._several_views:
                 continue
             predicted = lag.kernel.predicted(margin)
@@ -533,40 +619,29 @@ class Point:
                 chosen = predicted if predicted.dtype == np.bool_ else predicted == k
                 if lag._decision_weight is not None:  # in single precision sums are off by 1e-7
                     chosen = np.multiply(chosen, lag._decision_weight[rows], dtype=np.float64)
-                sums[:, k] += lag.cells.sum_by_cell(chosen, rows)
-        if lag._several_views:
-            sums[:, :n_classes] = self._decisions()
-        means = lag.reduce_sum(sums) / lag._divisor[:, None]
-        predicted_share = means[:, :n_classes]
-        predicted_share[:, 0] = 1.0 - over_classes(np.add, predicted_share[:, 1:])
-        loss = means[:, n_classes]
-        if not lag._loss_by_cell:
-            loss[:] = sums[0, n_classes] / lag.total_weight
-        return CellStatistics(predicted_share, loss, means[:, n_classes + 1] if clips else loss)
+                by_class[k - 1] += lag.cells.sum_by_cell(chosen, rows)
+        return self._decisions() if lag._several_views else by_class, by_loss
 
     def _decisions(self) -> Float:
-        """Weight predicted as each class in each cell of several views, (n_cells, n_classes).
+        """Weight predicted as each class but the first in each cell of several views.
 
         Few decisions change from one outer iteration to the next: only those are moved.
         """
         lag = self.lagrangian
         decided = lag.kernel.predicted(self.margin).astype(np.min_scalar_type(lag.n_classes))
-        if lag._decided is None:
-            moved: Any = slice(None)
-            classes, sign = decided.astype(np.intp), np.ones(decided.size)
-        else:
-            moved = np.flatnonzero(decided != lag._decided)
-            classes = np.concatenate([decided[moved], lag._decided[moved]]).astype(np.intp)
-            sign = np.repeat([1.0, -1.0], moved.size)
-        weight = sign
+        before = np.zeros_like(decided) if lag._decided is None else lag._decided
+        moved = np.flatnonzero(decided != before)
+        came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
+        rows = np.concatenate([came, left])
+        classes = np.concatenate([decided[came], before[left]]).astype(np.intp) - 1
+        weight = np.repeat([1.0, -1.0], [came.size, left.size])
         if lag._decision_weight is not None:
-            weight = sign * np.resize(lag._decision_weight[moved], sign.size)
+            weight *= lag._decision_weight[rows]
         for view in lag.cells.views:
-            codes = np.multiply(view.small_codes[moved], lag.n_classes, dtype=np.intp)
-            table = lag._decisions[view.cells]
-            codes = np.resize(codes, classes.size)  # the rows once more, of their class before
-            change = np.bincount(codes + classes, weight, table.size)
-            table += change.reshape(table.shape)
+            codes = view.small_codes[rows].astype(np.intp)
+            codes += classes * len(view)
+            sums = lag._decisions[:, view.cells]
+            sums += np.bincount(codes, weight, sums.size).reshape(sums.shape)
         lag._decided = decided
         return lag._decisions
 
@@ -616,9 +691,11 @@ class Point:
         Returns
         -------
         grad, hess : ndarray like the margin
-            Buffers that the next call overwrites.
+            Buffers that the call after the next one overwrites.
         """
         lag = self.lagrangian
+        before = lag._gradient, lag._hessian
+        (lag._gradient, lag._hessian), lag._others = lag._others, before
         t = lag.tables(multipliers)
         kernel = lag.kernel.gradient
         if isinstance(lag.kernel, BinaryKernel):

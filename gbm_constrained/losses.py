@@ -295,21 +295,21 @@ class BinaryRowTables:
         clipped : ndarray or None
             Coefficient of the clipped loss.
         """
-        labels, target, curvature = self.labels[rows], self.signed_target[rows], self.curvature
+        labels, target = self.labels[rows], self.signed_target[rows]
+        signed_own = labels if isinstance(own, float) and own == 1.0 else labels * own
         if rate is None:
-            np.multiply(labels, -own, out=target)
-            curvature[rows] = np.abs(own)
+            np.negative(signed_own, out=target)
+            np.abs(signed_own, out=self.curvature[rows])
         else:
-            wrong = rate * labels  # cost of predicting the own label
-            wrong /= LOG2
-            other = np.abs(wrong)  # the positive part, for which numpy's maximum takes longer
-            other += wrong
-            other *= 0.5
-            wrong -= other
-            wrong -= own
-            np.multiply(wrong, labels, out=target)
-            np.multiply(other, labels, out=self.signed_other[rows])
-            np.add(np.abs(wrong, out=wrong), other, out=curvature[rows])
+            # Predicting the own label costs c = rate times label. Of that (c + |c|) / 2 goes to
+            # the other label, and (c - |c|) / 2 from the own one; here times the label, +-1.
+            half = rate * (0.5 / LOG2)
+            size = np.abs(half)
+            size *= labels
+            other = np.add(half, size, out=self.signed_other[rows])
+            np.subtract(half, size, out=target)
+            target -= signed_own
+            np.add(np.abs(target, out=half), np.abs(other, out=size), out=self.curvature[rows])
         if cost is not None:
             self.margin_cost[rows] = cost
         if clipped is not None:
@@ -447,8 +447,9 @@ class BinaryKernel:
         np.subtract(a, hess, out=hess)
         if learning_rate > 0 and not has_cost and not has_clipped:
             np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
-        np.multiply(a, look_up(t.signed_target), out=grad)
-        total = look_up(t.curvature)
+        target = look_up(t.signed_target)
+        np.multiply(a, target, out=grad)
+        total = look_up(t.curvature) if has_other else np.abs(target)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
         near = far = None

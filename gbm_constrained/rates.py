@@ -187,7 +187,7 @@ class Mask:
         bits = np.frombuffer(self.packed, dtype=np.uint8)
         return np.unpackbits(bits, count=self.n_samples).view(np.bool_)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Rows of the subset."""
         bits = int.from_bytes(self.packed, "big")

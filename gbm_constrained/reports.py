@@ -119,9 +119,9 @@ def history_frame(
     )
     values = np.array([compiled.values(r.functionals) for r in records])
     multipliers = np.array([compiled.totals(r.multipliers) for r in records])
-    bounds = np.array(
-        [compiled.bounds_at(r.bounds) if moving_bounds else compiled.bounds for r in records]
-    )
+    bounds = np.tile(compiled.bounds, (len(records), 1))
+    if moving_bounds:
+        bounds = np.array([compiled.bounds_at(r.bounds) for r in records])
     columns: dict[str, Any] = {}
     for j, name in enumerate(compiled.names):
         columns[f"value[{name}]"] = values[:, j]

@@ -521,12 +521,13 @@ class ABPP:
         if self._weighed_on is None or not np.array_equal(at_work, self._weighed_on[0]):
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
-        held = np.where(self._weighed_on[1], self.inverse_tau, at_rest)
+        held = np.array([at_rest, self.inverse_tau])
         left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
         begins, is_whole = COMES_BACK_SOON if self.schedule is None else COMES_BACK
         path = len(self.history) * self.progress
         back = np.clip((path - begins) / (is_whole - begins), 0.0, 1.0)
-        return np.asarray(np.maximum(left, held * back))
+        at_rest, weighed_on = np.maximum(left, held * back)
+        return np.asarray(np.where(self._weighed_on[1], weighed_on, at_rest))
 
     @property
     def inverse_tau(self) -> float:
