@@ -48,8 +48,8 @@ from gbm_constrained.rows import Codes, Float
 from gbm_constrained.working_views import WorkingViews
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
-# call to vanish.
-BLOCK = 65_536
+# call to vanish. Half as many where each row has several scores.
+BLOCK = 131_072
 # Rows that mean slopes of cells are taken from, about; of several views, in which each of them
 # tells of several cells.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
@@ -146,7 +146,9 @@ class Lagrangian:
         self._labels = self.kernel.encode(self._label_of_row, self.dtype)
         self._weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
         self._decision_weight = self._weight  # stays as cells were weighed: shares must end at one
-        self.cell_weight = reduce_sum(cells.total(self._weight))
+        self.cell_weight = cells.count  # of all machines
+        if self._weight is not None:
+            self.cell_weight = reduce_sum(cells.total(self._weight))
         # Of the first view. Products of long vectors would wake threads of another library, which
         # then keep a core busy that the booster waits for.
         first = cells.views[0].cells
@@ -197,8 +199,9 @@ class Lagrangian:
             self._working_views.pack(state["packed"].tolist())
 
     def _blocks(self) -> Iterator[slice]:
-        for start in range(0, self.n_samples, BLOCK):
-            yield slice(start, min(start + BLOCK, self.n_samples))
+        size = BLOCK if self.n_classes == 2 else max(BLOCK // 2, 1)
+        for start in range(0, self.n_samples, size):
+            yield slice(start, min(start + size, self.n_samples))
 
     def _weighted(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
@@ -284,9 +287,7 @@ class Lagrangian:
         sampled = SAMPLED_OF_SEVERAL if self._several_views else SAMPLED
         wanted = max(sampled // int(np.count_nonzero(count)), 1)
         every = -(-count // wanted)
-        chosen = [
-            order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)
-        ]
+        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
         rows = np.sort(np.concatenate(chosen))
         weight = None if self._weight is None else self._weight[rows]
         views = self.cells.views
@@ -452,10 +453,8 @@ class Lagrangian:
         matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
         return WorkingViews(self.cells, self.cell_weight, matrices, self.constraints.owner)
 
-    def _added_up(
-        self, multipliers: Float, wanted: Sequence[bool]
-    ) -> Iterator[tuple[slice, Array]]:
-        """Give coefficients of each row of each block: a column of each kind that is wanted.
+    def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
+        """Give views and tables of coefficients: a column of each kind that is wanted.
 
         Costs of convex proxies, of each class or of two classes their difference; the same of
         bounded ones; the coefficient of the loss.
@@ -467,8 +466,14 @@ class Lagrangian:
             columns = [*(costs[:, proxy] for proxy in (0, 1) for costs in tables), loss]
             table = np.column_stack(list(compress(columns, wanted)))
             parts.append((view, table.astype(self.dtype)))
+        return parts
+
+    def _added_up(
+        self, parts: Sequence[tuple[View, Array]], width: int
+    ) -> Iterator[tuple[slice, Array]]:
+        """Sum the coefficients of each row of each block, `width` columns of them."""
         for rows in self._blocks():
-            total = np.empty((rows.stop - rows.start, sum(wanted)), dtype=self.dtype)
+            total = np.empty((rows.stop - rows.start, width), dtype=self.dtype)
             found = np.empty_like(total)
             if not parts:
                 total.fill(0.0)
@@ -518,8 +523,9 @@ class Lagrangian:
     def _several_row_tables(self, multipliers: Float) -> KernelTables:
         """Tables of more than two classes and several views."""
         K = self.n_classes
-        sums = np.empty((self.n_samples, 2 * K + 1), dtype=self.dtype)
-        for rows, total in self._added_up(multipliers, [True] * sums.shape[1]):
+        width = 2 * K + 1
+        sums = np.empty((self.n_samples, width), dtype=self.dtype)
+        for rows, total in self._added_up(self._parts(multipliers, [True] * width), width):
             sums[rows] = total
         in_objective = self.cells.in_objective[self.cells.codes]
         return self._kernel_tables(
@@ -537,8 +543,14 @@ class Lagrangian:
             bool((at_work & self.is_sigmoid).any()),
             bool(self._loss_by_cell and at_work.any()),
         ]
-        t.begin((present[0], present[1], present[2] and clips))
-        for rows, total in self._added_up(multipliers, present):
+        parts = self._parts(multipliers, present)
+        # The other label is a target only where it costs something to predict the own one.
+        has_other = present[0] and any(
+            (table[:, 0] * np.where(view.levels["label"] == 1, 1, -1) > 0).any()
+            for view, table in parts
+        )
+        t.begin((has_other, present[1], present[2] and clips))
+        for rows, total in self._added_up(parts, sum(present)):
             found = iter(total.T)
             rate, bounded, losses = (next(found) if is_there else None for is_there in present)
             own = 1.0 if self._row_in_objective is None else self._row_in_objective[rows]

@@ -251,7 +251,7 @@ class BinaryRowTables:
     Attributes
     ----------
     signed_target, signed_other, curvature, margin_cost, clipped : ndarray of shape (n_samples,)
-        As in :class:`KernelTables`.
+        As in :class:`KernelTables`; the curvature only where there is a target of another label.
     parts : tuple of bool
         Whether there is a target of another label, an expected cost, a clipped loss.
     """
@@ -299,7 +299,9 @@ class BinaryRowTables:
         signed_own = labels if isinstance(own, float) and own == 1.0 else labels * own
         if rate is None:
             np.negative(signed_own, out=target)
-            np.abs(signed_own, out=self.curvature[rows])
+        elif not self.parts[0]:
+            np.multiply(rate, 1.0 / LOG2, out=target)
+            target -= signed_own
         else:
             # Predicting the own label costs c = rate times label. Of that (c + |c|) / 2 goes to
             # the other label, and (c - |c|) / 2 from the own one; here times the label, +-1.
