@@ -180,7 +180,12 @@ class Cells:
         self.reduce_sum = reduce_sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
+        sizes = {key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys}
         keys_of_views: list[list[Key]] = []
+
+        def size_of(keys: Sequence[Key]) -> int:
+            return prod(map(sizes.__getitem__, keys))
+
         view_of: dict[int, int] = {}
         self.n_binding = 1
         for j in sorted(range(len(needs) or 1), key=lambda j: j in idle):
@@ -188,16 +193,16 @@ class Cells:
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
                 may_grow = j not in idle or v >= self.n_binding
-                if len(union) == len(keys) or (may_grow and self._size(union) <= VIEW_CELLS):
+                if len(union) == len(keys) or (may_grow and size_of(union) <= VIEW_CELLS):
                     keys_of_views[v] = union
                     break
             else:
                 v = len(keys_of_views)
                 keys_of_views.append(list(dict.fromkeys([*self.base, *need])))
-                if self._size(keys_of_views[-1]) > MOST_CELLS:
+                if size_of(keys_of_views[-1]) > MOST_CELLS:
                     raise ValueError(
                         f"one constraint looks at {len(need)} attributes with "
-                        f"{self._size(keys_of_views[-1])} combinations: split it into several "
+                        f"{size_of(keys_of_views[-1])} combinations: split it into several "
                         f"constraints, or combine its masks."
                     )
             view_of[j] = v
@@ -223,9 +228,6 @@ class Cells:
         inside = self.in_objective & (self.labels >= 0)
         inside[self.views[0].cells.stop :] = False
         return inside
-
-    def _size(self, keys: Sequence[Key]) -> int:
-        return prod(self.rows.attribute(key).size for key in keys)
 
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0

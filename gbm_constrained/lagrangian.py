@@ -137,6 +137,7 @@ class Lagrangian:
         self._row_tables: BinaryRowTables | None = None
         self._ranks: list[tuple[View, bytes, Array]] = []
         self._entries: tuple[bytes, Array] | None = None
+        self._found: Array | None = None  # where the next entries are written
         self._several_views = cells.n_binding > 1
         self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
@@ -175,7 +176,7 @@ class Lagrangian:
         if self.dtype == narrow or self.n_classes > 2:
             return
         self.dtype = narrow
-        self._tables = self._row_tables = self._entries = None
+        self._tables = self._row_tables = self._entries = self._found = None
         self._labels = self._labels.astype(narrow)
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
