@@ -2,7 +2,7 @@
 
 Nothing here looks at test rows before the figures are printed.
 
-    python benchmarks/unseen.py [gaps tpr credit neyman_pearson beans intervals cost]
+    python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans intervals cost]
         [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01] [--factors 1.0 1.28]
         [--output FOLDER]
 
@@ -66,6 +66,33 @@ def gaps(results: Measurements, library: str, splits: int, bounds: Sequence[floa
             f"{gap_found.round(4)}; out of fold {column(found, 'held_out_gap').mean():.4f}",
             flush=True,
         )
+
+
+def fit_plain(library: str, seed: int) -> dict[str, float]:
+    """Fit the plain library on Adult: errors of the sexes on test rows."""
+    X, X_test, y, y_test, _, sex_test = adult(seed)
+    wrong = make(library, []).fit(X, y).predict(X_test) != y_test
+    women = np.asarray(sex_test) == "Female"
+    return {
+        "error": np.mean(wrong),
+        "error_of_women": np.mean(wrong[women]),
+        "error_of_men": np.mean(wrong[~women]),
+        "women": np.mean(women),
+    }
+
+
+def ceilings(results: Measurements, library: str, splits: int) -> None:
+    """Accuracy under a gap of error rates, men being decided no better than without a rule."""
+    found = [results.once(partial(fit_plain, library, i), library, i) for i in range(splits)]
+    men, women = (column(found, name) for name in ("error_of_men", "women"))
+    shown = ", ".join(f"{(1 - men + g * women).mean():.4f} at {g}" for g in (0.01, 0.02))
+    print(
+        f"{library:9s} plain: test accuracy {1 - column(found, 'error').mean():.4f}, error of men "
+        f"{men.mean():.4f} and of women {column(found, 'error_of_women').mean():.4f}; with the "
+        f"men's as it is, accuracy under a gap {shown}; standard error "
+        f"{men.std(ddof=1) / splits**0.5:.4f}",
+        flush=True,
+    )
 
 
 def fit_tpr(library: str, seed: int) -> dict[str, float]:
@@ -327,6 +354,14 @@ PARTS: dict[str, tuple[Part, int]] = {
             ("test_accuracy", "test_gap", "held_out_gap"),
         ),
         5,
+    ),
+    "ceilings": (
+        Part(
+            ceilings,
+            ("library", "split"),
+            ("error", "error_of_women", "error_of_men", "women"),
+        ),
+        20,
     ),
     "tpr": (Part(true_positive_rates, ("library", "split"), ("difference", "low", "high")), 20),
     "credit": (
