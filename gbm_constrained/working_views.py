@@ -24,7 +24,8 @@ from scipy import sparse
 from gbm_constrained.cells import VIEW_CELLS, Cells, View
 from gbm_constrained.rows import Codes, Float, Key
 
-PROPORTION = 1e-9  # Relative difference of proportions that rounding explains.
+# Relative difference of proportions that weights in single precision explain.
+PROPORTION = 1e-6
 IDLE = 2  # Packed constraints for one at work from which on partitions are made anew.
 
 

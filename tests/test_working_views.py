@@ -115,6 +115,18 @@ def test_views_share_what_constraints_at_work_look_at():
     assert looked_up(lagrangian, multipliers)[1] == 0
 
 
+def test_weights_in_single_precision_are_in_proportion():
+    """Those of the objective are rounded, those that constraints are compiled against are not."""
+    y, cells, constraints = compiled(6, weighted=True)
+    weight = cells.rows.weight * np.where(y == 1, 0.7, 1.3)
+    lagrangian = Lagrangian(y, cells, constraints, weight=weight, dtype=np.float32)
+    multipliers = np.linspace(0.5, 1.0, len(constraints))
+    found, n_partitions = looked_up(lagrangian, multipliers)
+    assert n_partitions < len(cells.views)
+    expected = coefficients(lagrangian, multipliers)
+    np.testing.assert_allclose(found[weight > 0], expected[weight > 0], rtol=1e-5, atol=1e-6)
+
+
 def test_cells_of_a_part_in_other_proportions_stay_as_they_are():
     """Rates of a fold weigh its cells by their shares of all rows: each view tells for itself."""
     y, cells, constraints = compiled(12)
