@@ -137,7 +137,6 @@ class Lagrangian:
         self._row_tables: BinaryRowTables | None = None
         self._ranks: list[tuple[View, bytes, Array]] = []
         self._entries: tuple[bytes, Array] | None = None
-        self._found: Array | None = None  # where the next entries are written
         self._several_views = cells.n_binding > 1
         self._loss_by_cell = bool(constraints.B.nnz)
         self._label_of_row = np.maximum(y, 0)
@@ -176,7 +175,7 @@ class Lagrangian:
         if self.dtype == narrow or self.n_classes > 2:
             return
         self.dtype = narrow
-        self._tables = self._row_tables = self._entries = self._found = None
+        self._tables = self._row_tables = self._entries = None
         self._labels = self._labels.astype(narrow)
         self._probability = np.empty_like(self._gradient)
         if self._weight is not None:
@@ -408,8 +407,10 @@ class Lagrangian:
             levels, ranks = _levels(table)
             largest = self._largest(ranks)
             levels = levels.astype(self.dtype)
-            if levels.size == 2:  # faster than to look two numbers up
-                found = np.where(largest, levels[1], levels[0])
+            low, step = levels[0], levels[-1] - levels[0]
+            if levels.size == 2 and low + step == levels[1]:  # to look two numbers up takes longer
+                found = np.multiply(largest, step, dtype=self.dtype)
+                found += low
             else:
                 found = levels.take(largest, mode="wrap")
             self._entries = (key, np.broadcast_to(found, (self.n_samples,)))
