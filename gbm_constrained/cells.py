@@ -180,12 +180,10 @@ class Cells:
         self.reduce_sum = reduce_sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
-        sizes = {key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys}
+        self._sizes = {
+            key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys
+        }
         keys_of_views: list[list[Key]] = []
-
-        def size_of(keys: Sequence[Key]) -> int:
-            return prod(map(sizes.__getitem__, keys))
-
         view_of: dict[int, int] = {}
         self.n_binding = 1
         for j in sorted(range(len(needs) or 1), key=lambda j: j in idle):
@@ -193,17 +191,18 @@ class Cells:
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
                 may_grow = j not in idle or v >= self.n_binding
-                if len(union) == len(keys) or (may_grow and size_of(union) <= VIEW_CELLS):
+                if len(union) == len(keys) or (
+                    may_grow and prod(self.shape_of(union)) <= VIEW_CELLS
+                ):
                     keys_of_views[v] = union
                     break
             else:
                 v = len(keys_of_views)
                 keys_of_views.append(list(dict.fromkeys([*self.base, *need])))
-                if size_of(keys_of_views[-1]) > MOST_CELLS:
+                if (size := prod(self.shape_of(keys_of_views[-1]))) > MOST_CELLS:
                     raise ValueError(
-                        f"one constraint looks at {len(need)} attributes with "
-                        f"{size_of(keys_of_views[-1])} combinations: split it into several "
-                        f"constraints, or combine its masks."
+                        f"one constraint looks at {len(need)} attributes with {size} "
+                        f"combinations: split it into several constraints, or combine its masks."
                     )
             view_of[j] = v
             if j not in idle:
@@ -229,6 +228,10 @@ class Cells:
         inside[self.views[0].cells.stop :] = False
         return inside
 
+    def shape_of(self, keys: Sequence[Key]) -> tuple[int, ...]:
+        """Give the number of levels of each attribute."""
+        return tuple(self._sizes[key] for key in keys)
+
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0
         for keys in keys_of_views:
@@ -247,18 +250,15 @@ class Cells:
         start : int, default=0
             Number of the first cell.
         """
-        attributes = [self.rows.attribute(key) for key in keys]
-        shape = tuple(attribute.size for attribute in attributes)
-        codes, size = np.zeros(len(self.rows), np.uint8), 1
-        new = list(zip(attributes, shape, strict=True))
+        shape = self.shape_of(keys)
+        codes, done = np.zeros(len(self.rows), np.uint8), 0
         if by_first is not None:
-            codes, size, new = by_first.small_codes, len(by_first), new[len(by_first.levels) :]
-        for attribute, levels_of_it in new:
+            codes, done = by_first.small_codes, len(by_first.levels)
+        for i in range(done, len(keys)):
             # Of one type, as small as yet possible: they are many passes over the rows.
-            size *= levels_of_it
-            codes = codes.astype(np.min_scalar_type(size))
-            codes *= codes.dtype.type(levels_of_it)
-            codes += attribute.codes.astype(codes.dtype)
+            codes = codes.astype(np.min_scalar_type(prod(shape[: i + 1])))
+            codes *= codes.dtype.type(shape[i])
+            codes += self.rows.attribute(keys[i]).codes.astype(codes.dtype)
         levels = np.unravel_index(np.arange(prod(shape)), shape)
         return View(codes, slice(start, start + prod(shape)), dict(zip(keys, levels, strict=True)))
 

@@ -80,9 +80,6 @@ class WorkingViews:
         self._matrices = matrices
         self._owner = owner
         self._filled = weight > 0
-        self._sizes = {
-            key: int(levels[-1]) + 1 for view in cells.views for key, levels in view.levels.items()
-        }
         self._looked_at: dict[int, list[Key]] = {}  # in each view
         # A cell of a view for each combination of these; that of each of its own cells.
         self._stand_ins: dict[int, tuple[Codes, Codes]] = {}
@@ -175,12 +172,10 @@ class WorkingViews:
         place.keys = list(dict.fromkeys([*place.keys, *keys]))
         place.matrices = []
 
-    def _shape(self, keys: Sequence[Key]) -> tuple[int, ...]:
-        return tuple(self._sizes[key] for key in keys)
-
     def _fits(self, place: _Shared, keys: Sequence[Key]) -> bool:
         """Whether a partition by further attributes is small enough; a first view always is."""
-        return prod(self._shape(list(dict.fromkeys([*place.keys, *keys])))) <= VIEW_CELLS
+        union = list(dict.fromkeys([*place.keys, *keys]))
+        return prod(self.cells.shape_of(union)) <= VIEW_CELLS
 
     def _make(self) -> None:
         """Make partitions that are not up to date."""
@@ -204,7 +199,7 @@ class WorkingViews:
         """Give the number of what is looked at in a view for each cell of a partition by it."""
         keys = self._looked_at[v]
         levels = tuple(view.levels[key] for key in keys)
-        return np.ravel_multi_index(levels, self._shape(keys))
+        return np.ravel_multi_index(levels, self.cells.shape_of(keys))
 
     def _stand_ins_of(self, v: int) -> tuple[Codes, Codes]:
         """Find a cell with rows for each combination of what is looked at in a view.
@@ -216,7 +211,8 @@ class WorkingViews:
             view = self.cells.views[v]
             combination = self._combination(view, v)
             filled = np.flatnonzero(self._filled[view.cells])
-            found = np.full(prod(self._shape(self._looked_at[v])), view.cells.start)
+            shape = self.cells.shape_of(self._looked_at[v])
+            found = np.full(prod(shape), view.cells.start)
             found[combination[filled]] = filled + view.cells.start
             self._stand_ins[v] = found, found[combination]
         return self._stand_ins[v]
