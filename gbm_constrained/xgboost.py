@@ -22,7 +22,7 @@ import xgboost as xgb
 from scipy.special import expit, softmax
 from xgboost.core import require_keyword_args
 
-from gbm_constrained import saving
+from gbm_constrained import saving, ubjson
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
@@ -51,7 +51,6 @@ from gbm_constrained.options import (
 )
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
-from gbm_constrained.ubjson import check_complete, is_ubjson
 from gbm_constrained.unseen import MeasureOn
 from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
 from gbm_constrained.xgboost_model import first_rounds, scale_trees, shift_intercept
@@ -696,8 +695,8 @@ def _check_complete(fname: Any) -> None:
         raise ValueError(
             "it is a model of LightGBM, which ConstrainedLGBMClassifier().load_model reads"
         )
-    if is_ubjson(data):
-        check_complete(data)
+    if ubjson.is_ubjson(data):
+        ubjson.read(data)
 
 
 class _Trained:

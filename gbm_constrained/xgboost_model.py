@@ -1,4 +1,4 @@
-"""XGBoost's own JSON form of a model: scale its trees, cut it, add to its scores."""
+"""XGBoost's models in their binary form: scale trees, cut them, add to scores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 import xgboost as xgb
 from scipy.special import expit, logit
 
+from gbm_constrained import ubjson
 from gbm_constrained.losses import Array
 
 
 def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
-    """Multiply the leaves of each round's trees, in the model's own JSON form."""
-    model = json.loads(booster.save_raw("json"))
+    """Multiply the leaves of each round's trees."""
+    model = _read(booster)
     forest, drop_weights = _trees_of(model)
     ends = forest["iteration_indptr"]
     for round_, factor in enumerate(scale, start=grown_before):
@@ -23,11 +24,10 @@ def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
                 drop_weights[i] *= float(factor)
                 continue
             tree = forest["trees"][i]
-            for node, child in enumerate(tree["left_children"]):
-                if child == -1:
-                    tree["split_conditions"][node] *= float(factor)
-            tree["base_weights"] = [w * float(factor) for w in tree["base_weights"]]
-    _load_json(booster, model)
+            is_leaf = tree["left_children"] == -1
+            tree["split_conditions"][is_leaf] *= float(factor)
+            tree["base_weights"] *= float(factor)
+    booster.load_model(ubjson.write(model))
 
 
 def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
@@ -39,22 +39,21 @@ def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     if "c" not in (booster.feature_types or ()):
         return kept
     config = kept.save_config()
-    model = json.loads(kept.save_raw("json"))
-    whole = json.loads(booster.save_raw("json"))
-    _trees_of(model)[0]["cats"] = _trees_of(whole)[0]["cats"]
-    _load_json(kept, model)
+    model = _read(kept)
+    _trees_of(model)[0]["cats"] = _trees_of(_read(booster))[0]["cats"]
+    kept.load_model(ubjson.write(model))
     kept.load_config(config)
     return kept
 
 
-def _load_json(booster: xgb.Booster, model: dict[str, Any]) -> None:
-    """Have a booster take over a model in its JSON form."""
-    # XGBoost reads no escapes of letters, such as \u00e9: names of features would change.
-    booster.load_model(bytearray(json.dumps(model, ensure_ascii=False).encode()))
+def _read(booster: xgb.Booster) -> dict[str, Any]:
+    """Read a model in its binary form; arrays of numbers can be written to."""
+    model: dict[str, Any] = ubjson.read(booster.save_raw("ubj"))
+    return model
 
 
-def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], list[float] | None]:
-    """Trees in the JSON form of a model, and what DART multiplies each of them by."""
+def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Trees of a model, and what DART multiplies each of them by, if it does."""
     gradient_booster = model["learner"]["gradient_booster"]
     if gradient_booster["name"] == "dart":
         return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
@@ -77,7 +76,7 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
         What to add to each class's margin.
     """
     config = json.loads(booster.save_config())
-    model = json.loads(booster.save_raw("json"))
+    model = _read(booster)
     forest, drop_weights = _trees_of(model)
     if forest["trees"]:
         for i, add in _carriers(forest, drop_weights, shift):
@@ -85,13 +84,11 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     else:
         for holder in (model, config):
             _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-    _load_json(booster, model)
+    booster.load_model(ubjson.write(model))
     booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
 
 
-def _carriers(
-    forest: dict[str, Any], drop_weights: list[float] | None, shift: Array
-) -> list[tuple[int, Array]]:
+def _carriers(forest: dict[str, Any], drop_weights: Any, shift: Array) -> list[tuple[int, Array]]:
     """Trees of the first round that take the shift, and what is added to the leaves of each."""
     first = range(forest["iteration_indptr"][1])
     weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
@@ -105,18 +102,15 @@ def _carriers(
 
 def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
     if add.size == 1:
-        value, leaves = tree["split_conditions"], tree["left_children"]
-        tree["split_conditions"] = [
-            v + float(add[0]) if child == -1 else v for v, child in zip(value, leaves, strict=True)
-        ]
+        tree["split_conditions"][tree["left_children"] == -1] += add
     else:
-        tree["leaf_weights"] = _added(tree["leaf_weights"], add)
-    tree["base_weights"] = _added(tree["base_weights"], add)
+        _of_classes(tree["leaf_weights"], add)[...] += add
+    _of_classes(tree["base_weights"], add)[...] += add
 
 
-def _added(values: list[float], add: Array) -> list[float]:
-    table: list[float] = (np.reshape(values, (-1, add.size)) + add).ravel().tolist()
-    return table
+def _of_classes(values: Array, add: Array) -> Array:
+    """View of nodes' values, a column of each class."""
+    return values.reshape(-1, add.size)
 
 
 def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:

@@ -17,6 +17,8 @@ import pandas as pd
 import pytest
 import sklearn
 import xgboost as xgb
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
@@ -34,7 +36,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.audit import audit
 from gbm_constrained.conclusion import FITTED_ATTRIBUTES
-from gbm_constrained.ubjson import check_complete
+from gbm_constrained.ubjson import read, write
 from tests.boosters import BOTH, CLASSIFIERS, RULES, margins_of, quiet
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
@@ -597,7 +599,7 @@ def test_a_torn_file_is_refused(name, problem, tmp_path):
     assert_left_as_it_was(model, torn, X[:5], "cannot be loaded|cannot be read")
 
 
-def test_every_cut_of_a_binary_model_is_seen(problem, tmp_path):
+def test_binary_models_are_read_and_written_and_every_cut_is_seen(problem, tmp_path):
     X, y = problem
     options = {"n_estimators": 3, "max_depth": 2, "n_jobs": 1}
     for model in (
@@ -609,12 +611,32 @@ def test_every_cut_of_a_binary_model_is_seen(problem, tmp_path):
         ),
     ):
         content = bytes(model.get_booster().save_raw("ubj"))
-        check_complete(content)
+        assert write(read(content)) == content
         for cut in range(len(content)):
             with pytest.raises(ValueError, match="too early"):
-                check_complete(content[:cut])
+                read(content[:cut])
         with pytest.raises(ValueError, match="1 bytes follow its end"):
-            check_complete(content + b"}")
+            read(content + b"}")
+
+
+def test_binary_models_of_many_rounds_are_written_as_xgboost_does(problem):
+    X, y = problem
+    model = xgb.XGBClassifier(n_estimators=300, max_depth=1, n_jobs=1).fit(
+        X.rename(columns={"a": "größe"}), y
+    )
+    content = bytes(model.get_booster().save_raw("ubj"))
+    assert write(read(content)) == content
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text() | st.integers(-(2**62), 2**62),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=20,
+    )
+)
+def test_values_in_ubjson_come_back(value):
+    assert read(write(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -625,12 +647,13 @@ def test_every_cut_of_a_binary_model_is_seen(problem, tmp_path):
         (b"{i\x01a?}", "no value at byte 4"),
         (b"{i\x01a[$Z#L\x7f\0\0\0\0\0\0\0", "too early|no value"),
         (b"{i\x01a" * 70, "nested too deeply"),
-        (b"[" * 9999, "nested too deeply"),
+        (b"[#i\x01" * 9999, "nested too deeply"),
+        (b"[[", "there should be a length"),
     ],
 )
 def test_bytes_that_are_no_ubjson(content, message):
     with pytest.raises(ValueError, match=message):
-        check_complete(content)
+        read(content)
 
 
 @BOTH
