@@ -600,6 +600,22 @@ def test_requested_draws_into_the_axes_given():
     assert "no rule" not in labels(axes[1])
 
 
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plot_threshold_curve([0, 1, 1], [0.1, 0.2]), "inconsistent numbers"),
+        (lambda: TradeoffDisplay(requests()).plot(x="valeu"), "x='valeu' is not a column"),
+        (lambda: TradeoffDisplay(requests()).plot(x="test", bound="b"), "bound='b' is not a"),
+        (lambda: plot_requested(requests().drop(columns="rule")), "series='rule' is not a col"),
+        (lambda: GroupConfusionDisplay(np.ones((1, 2, 2)), ["g"]).plot(cmap="none"), "none"),
+    ],
+)
+def test_what_cannot_be_drawn_leaves_no_figure(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()
+    assert not plt.get_fignums()
+
+
 def test_requested_needs_a_bound():
     with pytest.raises(ValueError, match="'requested' holds nothing"):
         plot_requested(requests().assign(requested=np.nan))

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import unique_labels
 
 from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.checks import check_weight, labels_and_decisions
-from gbm_constrained.compiler import Group
+from gbm_constrained.compiler import Group, told_apart
 from gbm_constrained.plotting.style import literal, matplotlib, one_axes
 from gbm_constrained.rows import Rows, columns_of
 
@@ -222,12 +222,12 @@ class GroupConfusionDisplay:
         counts = np.zeros((len(attribute.levels), classes.size, classes.size), dtype=one.dtype)
         np.add.at(counts, tuple(each[counted] for each in at), one[counted])
         sizes = np.bincount(attribute.codes[counted], minlength=len(attribute.levels))
-        groups = [
-            f"{Group(names, frozenset([i]), level)} (n={sizes[i]:,})"
-            for i, level in enumerate(attribute.levels)
-        ]
+        groups = told_apart(
+            [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
+        )
         shown = map(literal, classes) if display_labels is None else display_labels
-        return cls(counts, groups, display_labels=list(shown))
+        titles = [f"{group} (n={size:,})" for group, size in zip(groups, sizes, strict=True)]
+        return cls(counts, titles, display_labels=list(shown))
 
     def plot(
         self,
@@ -276,10 +276,10 @@ class GroupConfusionDisplay:
         classes = [str(label) for label in self.display_labels]
         name, group = (max(map(len, of), default=0) for of in (classes, self.groups))
         wide = max(n * max(0.9, 0.11 * name), 0.08 * group)  # so that names are apart
-        ax = one_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         colours = matplotlib("cm").ScalarMappable(
             matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
         )
+        ax = one_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         tops = np.arange(n_groups) * (n + HEADING) + HEADING
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
         counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"

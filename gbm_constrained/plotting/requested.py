@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.plotting.style import COLOURS, GREY, MARKERS, literal, matplotlib, tidy
+from gbm_constrained.plotting.style import (
+    COLOURS,
+    GREY,
+    MARKERS,
+    check_columns,
+    literal,
+    matplotlib,
+    tidy,
+)
 
 
 def plot_requested(
@@ -58,8 +66,12 @@ def plot_requested(
     ImportError
         If matplotlib is not installed.
     ValueError
-        If no point has a bound.
+        If `points` lacks one of the columns, or no point has a bound.
     """
+    check_columns(
+        points, requested=requested, train=train, test=test, accuracy=accuracy, series=series,
+        variant=variant,
+    )  # fmt: skip
     if points[requested].isna().all():
         raise ValueError(f"No point has a bound: column {requested!r} holds nothing.")
     if axes is None:

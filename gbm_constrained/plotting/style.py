@@ -27,6 +27,16 @@ def matplotlib(module: str) -> Any:
         raise ImportError('Plots need matplotlib: pip install "gbm_constrained[plot]".') from error
 
 
+def check_columns(table: Any, **columns: str | None) -> None:
+    """Refuse names of columns that a table does not have, before anything is drawn."""
+    for parameter, name in columns.items():
+        if name is not None and name not in table:
+            raise ValueError(
+                f"{parameter}={name!r} is not a column of the table, which has "
+                f"{list(table.columns)}."
+            )
+
+
 def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
     """Take the axes given, or those of a new figure."""
     if ax is not None:

@@ -47,8 +47,8 @@ def plot_threshold_curve(
     ImportError
         If matplotlib is not installed.
     """
-    ax = one_axes(ax)
     false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
+    ax = one_axes(ax)
     # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
     # corner of more of both errors.
     style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gbm_constrained.frontier import tradeoff_curve
 from gbm_constrained.plotting.style import (
     GREY,
+    check_columns,
     colour_and_marker,
     literal,
     matplotlib,
@@ -133,13 +134,18 @@ class TradeoffDisplay:
         ------
         ImportError
             If matplotlib is not installed.
+        ValueError
+            If the curve lacks one of the columns.
         """
         curve = self.curve
+        check_columns(curve, x=x, y=y, series=series, label=label)
+        known = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
+        if bound is not None and known:
+            check_columns(curve, bound=bound)
         ax = one_axes(ax)
         effects = matplotlib("patheffects")
         # Labels are read on top of lines.
         outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
-        known = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
         if bound is not None and known:
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
             line = ax.axvline if known[0] == x else ax.axhline
