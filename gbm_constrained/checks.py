@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
+from gbm_constrained.tables import as_column
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -122,7 +123,10 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
     """
     if weight is None:
         return None
-    values = np.asarray(weight, dtype=np.float64)
+    try:
+        values = np.asarray(weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}.") from None
     if values.shape == (n_samples, 1):  # which XGBoost takes
         values = values[:, 0]
     if values.shape != (n_samples,):
@@ -206,7 +210,7 @@ def check_sensitive_sets(given: Any, n_sets: int) -> None:
 
 def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
     """Group of each row; rows of further data sets are groups of their own."""
-    given = np.asarray(groups)
+    given = as_column(groups)
     if given.shape != (n_samples,):
         raise ValueError(
             f"groups must hold one value for each of the {n_samples} training rows, got shape "

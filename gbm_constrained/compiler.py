@@ -20,7 +20,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained.cells import Cells, CellStatistics, ReduceSum, View, local_sum
+from gbm_constrained.cells import (
+    MOST_CELLS,
+    Cells,
+    CellStatistics,
+    ReduceSum,
+    View,
+    local_sum,
+)
 from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
@@ -86,6 +93,12 @@ class Group:
         return ", ".join(map(str, self.selectors))
 
 
+def told_apart(groups: Sequence[Group]) -> list[Group]:
+    """Quote the texts of groups that print alike, such as the number 0 and the text "0"."""
+    times = Counter(map(str, groups))
+    return [replace(group, quoted=times[str(group)] > 1) for group in groups]
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """One fraction in a rate: ``coefficient * weight with event / weight inside``.
@@ -145,8 +158,21 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
             rows.attribute(key)
         except UnavailableError as error:
             raise UnavailableError(f"{constraint}: {error}") from None
+    if isinstance(constraint.expression, Grouped):
+        by = columns_by(constraint.expression, rows)
+        _check_few(constraint, by, len(rows.attribute(by).levels), MOST_CELLS // 4)
     _check_columns_of_data_sets(constraint, rows)
     return list(dict.fromkeys(keys))
+
+
+def _check_few(constraint: Constraint, by: Columns, n_groups: int, most: int) -> None:
+    """Refuse to compare next to every row with every other."""
+    if n_groups > most:
+        raise ValueError(
+            f"{constraint} compares {n_groups} groups by {', '.join(map(str, by))}, more than "
+            f"{most}: cut numbers into bands, as pandas.cut does, or put groups of few "
+            f"rows together with small_groups='merge'."
+        )
 
 
 def _check_columns_of_data_sets(constraint: Constraint, rows: Rows) -> None:
@@ -462,6 +488,8 @@ def value_of(constraint: Constraint, f: Float) -> float:
     """Value of what a constraint bounds, from its functionals."""
     expression = constraint.expression
     if isinstance(expression, Quotient):
+        if np.isnan(f).any():
+            return np.nan
         if f[1] > ROUNDING:
             return float(f[0] / f[1])
         return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
@@ -634,11 +662,15 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
     count, weighted = cells.count[view.cells], cells.weighted_count[view.cells]
+
+    def rows_in_rate(group: Group) -> int:
+        taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
+        return int(min((weighted[inside].sum() for inside in taken_over), default=0))
+
     groups, sizes = [], []
     for i, level in enumerate(levels):
         group = Group(by, frozenset([i]), level)
-        taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
-        in_rate = min((weighted[inside].sum() for inside in taken_over), default=0)
+        in_rate = rows_in_rate(group)
         in_group = view.levels[by] == i
         if not (count[in_group & cells.in_objective[view.cells]].any() or in_rate):
             continue  # a value of rows of other data sets
@@ -647,10 +679,9 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
                 f"{constraint}: {', '.join(map(str, by))} has missing values: fill them in, drop "
                 f"these rows, or make them a group with missing='group'."
             )
-        sizes.append(int(in_rate))
+        sizes.append(in_rate)
         groups.append(replace(group, size=sizes[-1]))
-    times = Counter(map(str, groups))
-    groups = [replace(group, quoted=times[str(group)] > 1) for group in groups]
+    groups = told_apart(groups)
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
         named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small[:MOST_NAMED])
@@ -658,7 +689,11 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             named += f" and {len(small) - MOST_NAMED} more"
         done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
-        empty = " Groups without any such row are left out." if nothing else ""
+        together = frozenset[int]().union(*(groups[i].levels for i in small))
+        merged = Group(by, together, (SMALL,) * len(by))
+        merged = replace(merged, size=rows_in_rate(merged))
+        left_out = nothing if e.small_groups != "merge" else not merged.size
+        empty = " Groups without any such row are left out." if left_out else ""
         warnings.warn(
             f"{constraint}: some groups have fewer than min_group_size={e.min_group_size} rows "
             f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
@@ -668,11 +703,9 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
         )
         if e.small_groups == "keep":
             small = nothing
-        merged = frozenset[int]().union(*(groups[i].levels for i in small))
-        together = sum(sizes[i] for i in small)
         groups = [g for i, g in enumerate(groups) if i not in small]
-        if e.small_groups == "merge" and together > 0:
-            groups.append(Group(by, merged, (SMALL,) * len(by), together))
+        if e.small_groups == "merge" and merged.size:
+            groups.append(merged)
     if isinstance(e, Gap) and e.reference is not None and not isinstance(e.reference, Overall):
         wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
         reference = [g for g in groups if g.name == wanted]
@@ -684,12 +717,7 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
                 f"{missing * any(g.name == (MISSING,) for g in groups)}"
             )
         groups = [g for g in groups if g is not reference[0]] + reference
-    if len(groups) > MOST_GROUPS:
-        raise ValueError(
-            f"{constraint} compares {len(groups)} groups by {', '.join(map(str, by))}, more than "
-            f"{MOST_GROUPS}: cut numbers into bands, as pandas.cut does, or put groups of few "
-            f"rows together with small_groups='merge'."
-        )
+    _check_few(constraint, by, len(groups), MOST_GROUPS)
     fewest = 2 if isinstance(e, Gap) and not isinstance(e.reference, Overall) else 1
     if len(groups) < fewest:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from numbers import Real
@@ -334,6 +334,11 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
         raise TypeError(
             f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
             f"{constraints!r}.{_remedy(constraints)}"
+        )
+    if isinstance(constraints, Iterator):
+        raise TypeError(
+            f"constraints is an iterator ({type(constraints).__name__}), which is empty once it "
+            f"has been read: give a list, constraints=list(...)."
         )
     checked: list[Constraint] = []
     for item in constraints:

@@ -396,6 +396,13 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def _is_finite(number: Any) -> bool:
+    try:
+        return math.isfinite(float(number))
+    except OverflowError:  # of an integer of some hundred digits
+        return False
+
+
 class Expression:
     """What can be bounded. Operations that do not compile to linear rows are refused."""
 
@@ -526,8 +533,10 @@ class Rate(Expression):
                 f"{self} times {factor} is not linear in the predictions: only numbers multiply "
                 f"rates."
             )
-        if not _number(factor) or not math.isfinite(factor):
+        if not _number(factor):
             return NotImplemented
+        if not _is_finite(factor):
+            raise ValueError(f"({self}) * {factor!r:.40}: only finite numbers multiply rates.")
         terms = tuple((a * float(factor), term) for a, term in self.terms)
         terms = tuple((a, term) for a, term in terms if a != 0.0)
         return Rate(terms, self.constant * float(factor))
@@ -537,7 +546,13 @@ class Rate(Expression):
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, Rate):
             return Quotient(f"({self}) / ({other})", self, other)
-        return self * (1.0 / other) if _number(other) else NotImplemented
+        if not _number(other):
+            return NotImplemented
+        if not other or not _is_finite(other):
+            raise ValueError(
+                f"({self}) / {other!r:.40}: rates are divided by finite numbers, not by 0."
+            )
+        return self * (1.0 / other)
 
     def __rtruediv__(self, other: Any) -> Any:
         if not _number(other):
@@ -584,6 +599,8 @@ class Quotient(Expression):
                 f"{self.name} divides by a rate that can be negative: to multiply a bound through "
                 f"by the denominator, that must be a sum of rates with positive coefficients."
             )
+        if self.denominator.range[1] <= 0.0:
+            raise ValueError(f"{self.name} divides by zero: its denominator is no rate.")
 
     def __str__(self) -> str:
         return self.name
@@ -1062,7 +1079,8 @@ def confusion(
     joint = _rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i),))
     if normalize == "all":
         return joint
-    return Quotient(_printed(f"{name}/pred", on), joint, selection_rate(j, on=on))
+    others = _rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i, excluded=True),))
+    return Quotient(_printed(f"{name}/pred", on), joint, joint + others)
 
 
 def _printed(name: str, on: Any) -> str:

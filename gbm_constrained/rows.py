@@ -138,7 +138,7 @@ def columns_of(
         name = sensitive_features.name
         table = {"sensitive_feature_0" if name in (None, "") else name: sensitive_features}
     else:
-        values = np.asarray(sensitive_features)
+        values = as_column(sensitive_features)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2:
             raise ValueError(
@@ -310,7 +310,12 @@ class Rows:
                 f"column {name!r} is neither in sensitive_features nor in X: give it as "
                 f"sensitive_features=...; the columns known are {known}."
             )
-        return parts[0] if len(parts) == 1 else np.concatenate([p.astype(object) for p in parts])
+        # Of dates numpy would make numbers of nanoseconds.
+        return (
+            parts[0]
+            if len(parts) == 1
+            else np.concatenate([np.asarray(pd.Series(part).astype(object)) for part in parts])
+        )
 
     def has_column(self, source: str, name: Hashable) -> bool:
         """Whether the rows of a further data set have a column."""
@@ -329,14 +334,15 @@ class Rows:
             levels = tuple((level,) for level in levels)
         else:
             singles = [self.attribute((name,)) for name in names]
-            shape = tuple(len(s.levels) + 1 for s in singles)
-            combined = np.ravel_multi_index(tuple(s.codes for s in singles), shape)
-            occurring, codes = np.unique(combined, return_inverse=True)
-            levels = tuple(
-                tuple(s.levels[i][0] if i < len(s.levels) else None for s, i in zip(
-                    singles, np.unravel_index(code, shape), strict=True))
-                for code in occurring
-            )  # fmt: skip
+            # Column by column: products of many numbers of levels leave 64 bits.
+            codes = np.zeros(singles[0].codes.size, dtype=np.intp)
+            levels = ((),)
+            for single in singles:
+                values = [*(value for (value,) in single.levels), None]
+                combined = codes * len(values) + single.codes
+                occurring, codes = np.unique(combined, return_inverse=True)
+                before, last = np.divmod(occurring, len(values))
+                levels = tuple((*levels[i], values[k]) for i, k in zip(before, last, strict=True))
         if self.like is None:
             return Attribute(levels, codes.astype(np.intp))
         known = self.like.attribute(names).levels
@@ -371,7 +377,7 @@ class Rows:
                     "the other model cannot be asked about rows without features"
                 )
             try:
-                answers = [np.ravel(np.asarray(deployed.model.predict(X))) for X in self.features]
+                answers = [_decisions_of(deployed, X) for X in self.features]
             except NotFittedError:
                 raise ValueError(
                     f"The other model, a {deployed}, is not fitted: fit it before the fit of the "
@@ -394,3 +400,15 @@ class Rows:
                 f"{self.classes.tolist()}."
             )
         return decided
+
+
+def _decisions_of(deployed: Deployed, X: Any) -> NDArray[Any]:
+    """Ask another model for its decision on each row of a table."""
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    answers = np.asarray(deployed.model.predict(X))
+    if answers.shape not in ((n,), (n, 1)):
+        raise ValueError(
+            f"The other model, a {deployed}, answers with shape {answers.shape} for {n} rows: its "
+            f"predict must give one label for each row."
+        )
+    return answers.ravel()

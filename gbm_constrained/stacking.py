@@ -64,12 +64,16 @@ def _split(name: Any, given: Any) -> tuple[Any, Any]:
             raise ValueError(
                 f"datasets[{name!r}] must be X, or a tuple (X, y); got {len(given)} elements."
             )
-        return given
-    if isinstance(given, list) and given and np.ndim(given[0]) == 2:
+        features, labels = given
+    else:
+        features, labels = given, None
+    if features is None:
+        raise TypeError(f"datasets[{name!r}] has no features: give X, or a tuple (X, y).")
+    if isinstance(features, list) and features and np.ndim(features[0]) == 2:
         raise TypeError(
             f"datasets[{name!r}] is a list that begins with a table: give X, or a tuple (X, y)."
         )
-    return given, None
+    return features, labels
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,14 @@ def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
 
 
 def as_column(values: Any) -> NDArray[Any]:
-    """One column as an array, in which categories are their values."""
-    categorical = isinstance(getattr(values, "dtype", None), pd.CategoricalDtype)
-    return np.asarray(values, dtype=object) if categorical else np.asarray(values)
+    """One column, or lists of several, as an array, in which categories are their values.
+
+    In a list of texts numpy would turn what is missing into the text "nan".
+    """
+    dtype = getattr(values, "dtype", None)
+    found = np.asarray(values)
+    keeps = isinstance(dtype, pd.CategoricalDtype) or (dtype is None and found.dtype.kind in "US")
+    return np.asarray(values, dtype=object) if keeps else found
 
 
 def foreign_categories(table: Any) -> list[Hashable]:

@@ -555,6 +555,7 @@ class Probabilities(Decides):
         ((RIGHT, X4, Y4, [3]), {}, TypeError, "constraints holds 3"),
         ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must be a number strictly"),
         ((RIGHT, X4, Y4, []), {"sample_weight": [1, 2]}, ValueError, "sample_weight must hold"),
+        ((RIGHT, X4, Y4, []), {"sample_weight": ["a"] * 4}, ValueError, "weight must hold numb"),
         ((RIGHT, X4, Y4, []), {"sample_weight": [0] * 4}, ValueError, "zero on every row"),
         ((RIGHT, X4, Y4, []), {"sensitive_features": [1]}, ValueError, "one value per row"),
         ((RIGHT, X4, Y4, [gap(fpr(), by="sex") <= 0.1]), {}, ValueError,

@@ -360,6 +360,7 @@ NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
         ([fnr() <= 0.1], None, {"sample_weight": np.zeros(1500)}, ValueError, "zero on every"),
         ([fnr() <= 0.1], None, {"sample_weight": "negatives"}, ValueError, "fnr.*weight is zero"),
         ([0.1], None, {}, TypeError, "not a constraint"),
+        (iter([fnr() <= 0.1]), None, {}, TypeError, "is empty once it has been read: give a li"),
         (["fnr <= 0.1"], None, {}, TypeError, "not a constraint.*parse_constraint"),
         ("fnr <= 0.1", None, {}, TypeError, "sequence of constraints.*parse_constraint"),
         ([fnr() == 0.1], None, {}, TypeError, "holds False.*made by <= and >="),

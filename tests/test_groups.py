@@ -10,7 +10,13 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedXGBClassifier,
+    fnr,
+    fpr,
+)
+from gbm_constrained.checks import as_groups
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.rates import MISSING, dataset, each, error_rate, gap, selection_rate, tpr
@@ -182,6 +188,65 @@ def test_groups_that_would_print_alike_are_quoted():
             expected = [f"{name}, d{name[1:]}" for name in expected]
         assert [str(group) for group in compiled.groups[0]] == expected
         assert compiled.rows[1] == f"selection_rate[{expected[1]}] <= 0.5"
+
+
+def test_missing_texts_in_lists_are_missing():
+    """numpy makes the text "nan" of them."""
+    sex = SEX.tolist()
+    sex[3] = sex[8] = np.nan
+    for given in ({"sex": sex}, sex):
+        columns = columns_of(given, N)
+        assert groups_of(columns) == pytest.approx({(k,): v for k, v in expected_of(sex).items()})
+        with pytest.raises(ValueError, match="has missing values"):
+            groups_of(columns, missing="raise")
+    groups = ["a"] * (N // 2) + ["b"] * (N // 2 - 1) + [np.nan]
+    with pytest.raises(ValueError, match="groups has 1 missing values"):
+        as_groups(groups, N, N)
+
+
+def test_many_columns_of_many_values_are_told_apart():
+    """Products of their numbers of values leave 64 bits; rows alike in all columns are a group."""
+    few = np.repeat(RNG.normal(size=(N // 2, 14)), 2, axis=0)
+    columns = {f"c{j}": few[:, j] for j in range(14)}
+    found = groups_of(columns)
+    assert len(found) == N // 2
+    for i in range(0, N, 2):
+        assert found[tuple(few[i])] == PREDICTED[i : i + 2].mean()
+
+
+def test_numbers_of_more_values_than_there_may_be_cells_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr("gbm_constrained.compiler.MOST_CELLS", 4 * (N - 1))
+    with pytest.raises(ValueError, match="compares 60 groups by age, more than 59: cut numbers"):
+        groups_of({"age": RNG.normal(size=N)})
+
+
+def test_a_merged_group_has_the_rows_of_all_of_its_parts():
+    """Of a sum of rates a group has as many as the rate of fewest: also one put together."""
+    n = 240
+    group = np.repeat(["a", "b", "c", "d"], [100, 100, 20, 20])
+    y = np.where(group == "c", 0, np.where(group == "d", 1, np.arange(n) % 2))
+    for of_c in (20, 16):  # the second: some rows of the other label in each
+        y[200 + of_c : 220] = 1
+        y[240 - (20 - of_c) : 240] = 0
+        rows = Rows(y, np.array([0, 1]), None, {"g": group})
+        rule = gap(fpr() + fnr(), by="g", min_group_size=30, small_groups="merge") <= 0.1
+        with pytest.warns(UserWarning, match="merged into one group") as told:
+            _, compiled = compile_constraints([rule], rows)
+        assert "left out" not in str(told[0].message)
+        assert [(g.name, g.size) for g in compiled.groups[0]] == [
+            (("a",), 50), (("b",), 50), (("small groups",), 20),
+        ]  # fmt: skip
+
+
+def test_dates_stay_dates_beside_further_data_sets():
+    X, y, _ = problem()
+    day = pd.Series(np.where(X[:, 0] > 0, "2020-01-01", "2021-01-01")).astype("datetime64[ns]")
+    rules = [fpr(on={"day": pd.Timestamp("2020-01-01")}) <= 0.9, each(fpr(), by="day") <= 0.9]
+    given = {"sensitive_features": pd.DataFrame({"day": day})}
+    alone = fitted(rules, X, y, "lightgbm", **given)
+    beside = fitted(rules, X, y, "lightgbm", **given, datasets={"more": X[:50]})
+    assert beside.group_report_.group.tolist() == alone.group_report_.group.tolist()
+    assert beside.group_report_.rows.tolist() == alone.group_report_.rows.tolist()
 
 
 def test_missing_values_in_intersections():

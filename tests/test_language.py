@@ -28,7 +28,7 @@ from gbm_constrained import (
     parse_constraint,
 )
 from gbm_constrained.cells import VIEW_CELLS
-from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.compiler import compile_constraints, value_of
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.rates import (
     MISSING,
@@ -361,6 +361,27 @@ def test_another_model_must_be_fitted():
     p.features = [np.zeros((p.n, 1))]
     with pytest.raises(ValueError, match="other model, a LogisticRegression, is not fitted: fit"):
         p.value(churn(to=LogisticRegression()))
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (50, 2), (50, 1, 1)])
+def test_another_model_decides_once_for_each_row(shape):
+    p = Problem(0)
+    p.features = [np.zeros((p.n, 1))]
+    answers = np.full(shape, p.classes[0]) if len(shape) < 2 else np.full((p.n, *shape[1:]), 0)
+    with pytest.raises(ValueError, match=rf"answers with shape .* for {p.n} rows"):
+        p.value(churn(to=Constant(lambda X: answers)))
+
+
+def test_a_quotient_over_rows_that_are_not_there_has_no_value():
+    """As a gap has none: no rate of such rows is zero."""
+    for rule in (
+        tpr(on={"s": "a"}) / tpr(on={"s": "b"}) >= 0.8,
+        tpr(on={"s": "a"}) / tpr(on={"s": "b"}) <= 1.2,
+    ):
+        for f in ([0.5, np.nan], [np.nan, 0.5], [np.nan, np.nan], [0.0, 0.0]):
+            assert np.isnan(value_of(rule, np.array(f)))
+        assert value_of(rule, np.array([0.5, 0.0])) == np.inf
+        assert value_of(rule, np.array([0.5, 0.25])) == 2.0
 
 
 def test_decisions_are_not_known_on_other_rows():
@@ -1023,6 +1044,13 @@ def test_what_is_not_linear_is_refused(make, reason):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
+        (lambda: fpr() / 0, "(fpr) / 0: rates are divided by finite numbers, not by 0"),
+        (lambda: fpr() / np.float64(0.0), "not by 0"),
+        (lambda: fpr() / np.inf, "not by 0"),
+        (lambda: fpr() * np.nan, "(fpr) * nan: only finite numbers multiply rates"),
+        (lambda: 10**400 * fpr(), "only finite numbers multiply rates"),
+        (lambda: fpr() / (tpr() - tpr()), "divides by zero"),
+        (lambda: confusion(0, 1, normalize="pred") <= 10, "90 per cent is written 0.9"),
         (lambda: fpr() / (tpr() - fnr()), "divides by a rate that can be negative"),
         (lambda: fpr() / (0.5 - fnr()), "divides by a rate that can be negative"),
         (lambda: ratio(tpr() - fpr()), "divides by a rate that can be negative"),

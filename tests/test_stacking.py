@@ -134,6 +134,8 @@ FRAME = FORMS["frame"](X)
         (X, [U], TypeError, "datasets must be a dict from name to X or (X, y), got list"),
         (X, U, TypeError, "datasets must be a dict from name to X or (X, y), got ndarray"),
         (X, {"m": (U, ["n", "p"], [1, 1])}, ValueError, "datasets['m'] must be X, or a tuple"),
+        (X, {"m": None}, TypeError, "datasets['m'] has no features"),
+        (X, {"m": (None, ["n", "p"])}, TypeError, "datasets['m'] has no features"),
         (X, {"m": U[:0]}, ValueError, "datasets['m'] has no rows"),
         (X.tolist(), {"m": []}, ValueError, "datasets['m'] has no rows"),
         (X, {"m": (U, ["n", "x"])}, ValueError, "datasets['m'] holds label 'x', which is not"),
