@@ -31,6 +31,7 @@ from gbm_constrained.decision import (
     honest_decisions,
     shifted,
     standard_errors,
+    told_elsewhere,
 )
 from gbm_constrained.disagreement import (
     broken_in_training,
@@ -368,7 +369,7 @@ class Conclusion:
 
     @property
     def reporting(self) -> list[UnseenRows]:
-        """Unseen rows whose rates are reported: for each rule the first where it has a value."""
+        """Unseen rows whose rates are reported: for each rule the first that tell of it wholly."""
         driving = [self.fit.unseen] if self.fit.unseen is not None else []
         return [*self.fit.evaluation_sets[-1:], *driving]
 
@@ -482,7 +483,11 @@ class Conclusion:
         records.append(self._final)
         losses = self.fit.options.error_form == "log_loss"
         told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
-        held_out = np.where(np.isnan(told[0][-1]), told[-1], told[0]) if told else None
+        held_out = None
+        if told:
+            last = [held.functionals_after(self._final.rounds) for held in self.reporting]
+            elsewhere = told_elsewhere(self.fit.reported, last[0], last[-1])
+            held_out = np.where(elsewhere, told[-1], told[0])
         return history_frame(
             records,
             self.fit.solver.lagrangian.constraints,

@@ -175,9 +175,12 @@ class UnseenRows:
 
     def values(self, rounds: int) -> Float:
         """Value of each constraint after some rounds, shape (n_constraints,)."""
-        if rounds not in self.functionals_in:
-            return np.full(len(self.compiled.constraints), np.nan)
-        return self.compiled.values(self.functionals_in[rounds])
+        return self.compiled.values(self.functionals_after(rounds))
+
+    def functionals_after(self, rounds: int) -> Float:
+        """Value of each functional after some rounds; NaN where these were not looked at."""
+        unknown = np.full(self.compiled.constant.size, np.nan)
+        return self.functionals_in.get(rounds, unknown)
 
     def functionals(self, telling: Array, counts: CellCounts) -> Float:
         """Value of each functional: rates as counted, mean losses of the scores given."""
@@ -329,7 +332,7 @@ class Outcome:
         )
 
     def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
-        """Tell of the constraints that have no value on these rows by other rows.
+        """Tell of the constraints that other rows tell better by those.
 
         Parameters
         ----------
@@ -343,8 +346,7 @@ class Outcome:
         Outcome
             The accuracy is that of these rows.
         """
-        untold = np.isnan(compiled.values(self.functionals))
-        untold &= ~np.isnan(compiled.values(other.functionals))
+        untold = told_elsewhere(compiled, self.functionals, other.functionals)
         of_these = np.zeros(self.functionals.size, dtype=bool)
         for span in itertools.compress(compiled.spans, untold):
             of_these[span] = True
@@ -355,6 +357,30 @@ class Outcome:
             of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
             sources=np.where(untold, other.sources, self.sources),
         )
+
+
+def told_elsewhere(compiled: CompiledConstraints, here: Float, there: Float) -> Bool:
+    """Find the constraints that rows do not tell of as wholly as other rows do.
+
+    Those that have no value there, and comparisons of which a group is missing.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    here, there : ndarray of shape (n_functionals,)
+        Their functionals on these rows and on the others; NaN of groups without rows.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,), bool
+    """
+    values, others = compiled.values(here), compiled.values(there)
+    lacks, whole = (
+        np.array([test(f[span]) for span in compiled.spans], dtype=bool)
+        for f, test in ((np.isnan(here), np.any), (~np.isnan(there), np.all))
+    )
+    return np.asarray((np.isnan(values) | (lacks & whole)) & ~np.isnan(others))
 
 
 def _sources(rows: UnseenRows) -> NDArray[np.object_]:

@@ -32,6 +32,7 @@ no model does.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -155,7 +156,7 @@ class RuleReached:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether it speaks of rows that the model selects, which are next to none."""
+        """Whether it is a quotient of next to no rows, such as the precision on none selected."""
         return isinstance(self.constraint.expression, Quotient) and self.rows < FEWEST
 
     def __str__(self) -> str:
@@ -317,7 +318,7 @@ class Feasibility:
         lines += [f"  {rule.constraint}: {rule} in the model returned" for rule in bystanders]
         least = "violates the rules least"
         if any(reached[c].is_vacuous for c in self.conflict):
-            least = f"selects fewer than {FEWEST} rows, and so meets a rule in name only"
+            least = f"has fewer than {FEWEST} rows in a quotient, and meets a rule in name only"
         lines.append(
             f"The model returned {least}; its error is {self.error:.4f}. "
             f"{remedy}. If a violation still falls at the end of history_, more boosting rounds "
@@ -594,11 +595,11 @@ def _broken_by_shift(rows: UnseenRows, margins: Margins, choice: Choice, values:
 
 
 def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
-    """Whether decisions select enough rows to speak of their shares, for each constraint."""
+    """Whether decisions put enough rows into a quotient to speak of it, for each constraint."""
     told = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
         if isinstance(constraint.expression, Quotient):
-            told[..., j] = _denominator_rows(compiled, j, counts) >= FEWEST
+            told[..., j] = _quotient_rows(compiled, j, counts) >= FEWEST
     return told
 
 
@@ -777,11 +778,13 @@ def _smallest_cover(missed: Bool, most_steps: int = COVER_STEPS) -> tuple[int, .
     return tuple(kept)
 
 
-def _denominator_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
-    """Rows that decisions put into the denominator of a quotient."""
-    parts = compiled.parts[compiled.spans[j]][1]
+def _quotient_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
+    """Rows that decisions put into a quotient: the selected ones of a precision, all changes.
+
+    Of wins over losses few losses are what is asked for: those of the numerator count as well.
+    """
     inside = np.zeros(counts.count.shape[-2:], dtype=bool)
-    for part in parts or ():
+    for part in itertools.chain.from_iterable(filter(None, compiled.parts[compiled.spans[j]])):
         inside[part.cells] |= part.event
     return np.asarray((counts.count * inside).sum(axis=(-2, -1)))
 
@@ -867,7 +870,7 @@ def _rows_of(rows: UnseenRows, j: int, counts: CellCounts) -> int:
     """Rows that a rule is taken over: those of its smallest group."""
     compiled = rows.compiled
     if isinstance(compiled.constraints[j].expression, Quotient):
-        return int(_denominator_rows(compiled, j, counts))
+        return int(_quotient_rows(compiled, j, counts))
     span = compiled.spans[j]
     return min(_rows_of_rate(rows, k) for k in range(span.start, span.stop))
 
@@ -886,8 +889,8 @@ def _minimum(constraint: Constraint) -> int:
 
 def _cannot_judge(rate: TooFewRows, of_rule: Float, minimum: int) -> bool:
     """Whether a rate leaves its rule open, for want of rows."""
-    if np.isfinite(of_rule).all():
-        low, high = of_rule
+    if not np.isnan(of_rule).any():
+        low, high = of_rule  # which may be infinite, of a quotient
         if not low <= rate.constraint.bound <= high:
             return False
     if rate.rows < FEWEST or rate.rows < minimum:

@@ -715,6 +715,33 @@ def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
 
 
 @BOTH
+def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
+    """Rows of an evaluation set without the group that breaks a gap do not tell that it holds."""
+    rng = np.random.default_rng(0)
+    n = 1500
+    group = rng.choice(["u", "v", "w"], n)
+    X = np.column_stack([rng.normal(size=(n, 2)), group == "w"])
+    y = (X[:, 0] + 3 * X[:, 2] + rng.normal(size=n) / 2 > 0.5).astype(int)
+    training, watched = np.arange(n) < 1000, (np.arange(n) >= 1000) & (group != "w")
+    rules = [gap(selection_rate(), by="g") <= 0.1, gap(fpr(), by="h") <= 0.5]
+    model = make(library, rules, n_estimators=5, measure_on="crossfit")
+    given = X[training], y[training]
+    columns = {"g": group, "h": rng.choice(["a", "b"], n)}
+    known = {"sensitive_features": {name: of[training] for name, of in columns.items()}}
+    alone = model.fit(*given, **known).constraint_report_
+    report = model.fit(
+        *given, **known, **quiet(library), eval_set=[(X[watched], y[watched])],
+        sensitive_features_eval_set=[{name: of[watched] for name, of in columns.items()}],
+    ).constraint_report_  # fmt: skip
+    assert report.rows.tolist() == ["out of fold", "eval_set[0]"]
+    assert report.held_out[0] == alone.held_out[0] == model.history_.iloc[-1].filter(
+        like="held_out"
+    ).iloc[0]  # fmt: skip
+    assert report.satisfied[0] == alone.satisfied[0]
+    assert report.held_out[1] != alone.held_out[1]
+
+
+@BOTH
 def test_a_rule_that_is_met_to_the_last_digit_moves_nothing(library):
     """0.4 - 0.3 is larger than 0.1 in double precision, and another threshold has fewer errors."""
     X, y = np.repeat([[0.0], [1.0], [2.0]], 100, axis=0), np.repeat([0, 0, 1], 100)

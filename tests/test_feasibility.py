@@ -26,11 +26,13 @@ from gbm_constrained import (
     fnr,
     fpr,
     gap,
+    losses,
     precision,
     recall,
     selection_rate,
     tnr,
     tpr,
+    wins,
 )
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.cells import Cells
@@ -50,6 +52,7 @@ from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
 from gbm_constrained.serialization import dumps
+from tests.boosters import BOTH
 
 # --- data ---------------------------------------------------------------------------------------
 
@@ -253,6 +256,26 @@ def fitted(case, **options):
         classifier.fit(X, y, sensitive_features=sensitive or None)
     ours = InfeasibleConstraintsWarning, FragileConstraintsWarning
     return classifier, [w for w in told if issubclass(w.category, ours)]
+
+
+@BOTH
+@pytest.mark.parametrize("flipped", [0, 3])
+def test_few_losses_are_what_is_asked_for(library, flipped):
+    """Of wins over losses few losses, or none, are no lack of rows to tell by."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 6, (1500, 3)).astype(float)
+    y = (X[:, 0] + X[:, 1] > 4).astype(int)
+    deployed = np.where(rng.random(y.size) < 0.1, 1 - y, y)
+    y[:flipped] = 1 - y[:flipped]
+    deployed[:flipped] = y[:flipped]
+    rules = [wins(over=deployed) / losses(to=deployed) >= 2]
+    case = Case(lambda: (X, y, {}), rules, "feasible", library=library)
+    model, told = fitted(case, n_estimators=40, on_infeasible="raise")
+    report = model.constraint_report_.iloc[0]
+    assert report.satisfied
+    assert np.isinf(report.held_out) == (not flipped)
+    assert model.feasibility_.status == "feasible"
+    assert not told
 
 
 def test_few_rows_are_told_in_few_lines():
