@@ -458,6 +458,7 @@ class ConstrainedFit:
                 f"leaves none to hold out, or none to train on: give another share."
             )
         rows = np.sort(np.concatenate(held))
+        self._check_weighed([rows, *(fold.training for fold in folds)])
         lagrangian = self._make_lagrangian(rows, told=True)
         source = "out of fold" if measure_on == "crossfit" else "holdout"
         leader = self._make_solver(lagrangian)
@@ -487,6 +488,17 @@ class ConstrainedFit:
         self.unseen = UnseenRows(lagrangian.cells, reported, source, self.scouts.positions)
         if self.options.error_form == "rate":
             self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+
+    def _check_weighed(self, parts: Sequence[Codes]) -> None:
+        """Refuse parts of the rows without any weight: no booster learns or is judged there."""
+        weight = self._row_weight
+        if weight is not None and not all(weight[part].any() for part in parts):
+            raise ValueError(
+                f"sample_weight is zero on all rows that one of the boosters would be grown or "
+                f"measured on: only {np.count_nonzero(weight)} of {weight.size} rows have weight. "
+                f"Leave out rows of weight zero, and with groups= give more groups that have any; "
+                f"or use measure_on='train'."
+            )
 
     def _correct(self, leader: ABPP) -> None:
         """Let the model of all rows be driven by what the boosters of the folds lose."""

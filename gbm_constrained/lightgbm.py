@@ -404,6 +404,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         }
         fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
         own_score = given["init_score"] = fit.take(init_score)
+        if init_model is not None:  # whose scores LightGBM puts in the place of these
+            own_score = init_score = None
+            starts = [None] * len(starts)
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
         from_average = starts_anew and self._parameter("boost_from_average", True)
@@ -779,7 +782,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         is_given = not self.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
         fixed = self._parameter("metric", []) if is_given else default
         fixed = [fixed] if isinstance(fixed, str) else [m for m in fixed if m is not None]
-        names = [*(m for m in asked if isinstance(m, str)), *fixed]
+        # As in the parent, a name that `metric` has as well stands where it stands there.
+        first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
+        names = [*first, *fixed]
         names = [m.strip() for name in names for m in name.split(",") if m.strip()]
         names = names or [default]  # as LightGBM takes a metric without a name
         names = list(dict.fromkeys(canonical(m, n_classes) for m in names))
@@ -792,11 +797,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 f"constraints, where LightGBM gives metrics raw scores: use one of {known}, or a "
                 f"callable eval_metric, which is given probabilities."
             )
-        first = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
+        n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
         top_k = self._parameter("multi_error_top_k", 1)
         costs = self._parameter("auc_mu_weights", None)
-        builtin = [builtin_metric(m, top_k, costs) for m in names[first:]]
-        return names[:first], [*builtin, *map(on_probabilities, own)]
+        builtin = [builtin_metric(m, top_k, costs) for m in names[n_own:]]
+        return names[:n_own], [*builtin, *map(on_probabilities, own)]
 
     @contextmanager
     def _driven_by(self, fit: ConstrainedFit, params: dict[str, Any]) -> Iterator[None]:

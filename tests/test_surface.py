@@ -716,6 +716,20 @@ def test_early_stopping_looks_at_the_metric_asked_for_first():
     assert_same_results(own, parent)
 
 
+@pytest.mark.parametrize("metric", ["auc", ["auc"], ["average_precision", "auc"], "binary_error"])
+def test_a_metric_asked_for_twice_stands_where_the_parent_has_it(metric):
+    """That of the parameter comes after those of eval_metric."""
+    asked = ["auc", "binary_logloss"]
+    parent, own = fitted_pair(
+        "lightgbm", {"metric": metric}, eval_metric=asked, **evaluated("lightgbm")
+    )
+    for of_parent, of_own in zip(
+        parent.evals_result_.values(), own.evals_result_.values(), strict=True
+    ):
+        assert list(of_own) == list(of_parent)
+    assert_same_results(own, parent)
+
+
 def test_scores_to_start_from_are_refused_where_they_have_no_meaning():
     """Rows of further data sets have none."""
     more = {"other": HELD}

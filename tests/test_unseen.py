@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 
 import lightgbm as lgb
 import numpy as np
@@ -969,3 +970,38 @@ def test_xgboost_reports_a_continued_model_by_values():
     report, missed = clf.constraint_report_.iloc[0], clf.predict(X) == 0
     assert report.train == pytest.approx(np.average(missed[y == 1], weights=weight[y == 1]))
     assert report.held_out == pytest.approx(np.mean(clf.predict(held)[labels == 1] == 0))
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{"n_folds": 4}, {"measure_on": "holdout"}])
+def test_parts_without_weight_are_refused_by_name(library, options):
+    """A booster of a fold would have nothing to learn, or to be measured by."""
+    rng = np.random.default_rng(0)
+    X, site = rng.normal(size=(400, 2)), np.repeat(list("ABCD"), 100)
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    model = make(library, [fnr() <= 0.1], **{"measure_on": "crossfit", **options}, n_estimators=2)
+    weight = (site == "A").astype(float)
+    with pytest.raises(ValueError, match=r"sample_weight is zero on all rows .* only 100 of 400"):
+        model.fit(X, y, sample_weight=weight, groups=site)
+    model.fit(X, y, sample_weight=weight + (site == "B") + (site == "C") + 1e-3, groups=site)
+
+
+def test_starting_scores_beside_a_model_to_continue_are_the_models():
+    """LightGBM says that it overrides them: the report must not add them either."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
+    start = rng.normal(size=600) * 3
+    before = lgb.LGBMClassifier(n_estimators=3, num_leaves=7, verbose=-1).fit(X, y)
+    found = []
+    for given in ({}, {"init_score": start[:400], "eval_init_score": [start[400:]]}):
+        model = make("lightgbm", [fnr() <= 0.2], measure_on="holdout", n_estimators=6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # LightGBM's, and of its eval_X
+            model.fit(X[:400], y[:400], eval_set=[(X[400:], y[400:])], init_model=before, **given)
+        report = model.constraint_report_.iloc[0]
+        for rows, value in ((slice(400), report.train), (slice(400, None), report.held_out)):
+            missed = (model.predict(X[rows]) == 0)[y[rows] == 1].mean()
+            assert value == pytest.approx(missed, abs=1e-6)
+        found.append((model.shift_[0], report.train, report.held_out))
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
