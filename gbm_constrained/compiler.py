@@ -159,6 +159,7 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
         except UnavailableError as error:
             raise UnavailableError(f"{constraint}: {error}") from None
     if isinstance(constraint.expression, Grouped):
+        # Labels divide each group into cells.
         by = columns_by(constraint.expression, rows)
         _check_few(constraint, by, len(rows.attribute(by).levels), MOST_CELLS // 4)
     _check_columns_of_data_sets(constraint, rows)
@@ -689,11 +690,13 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             named += f" and {len(small) - MOST_NAMED} more"
         done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
-        together = frozenset[int]().union(*(groups[i].levels for i in small))
-        merged = Group(by, together, (SMALL,) * len(by))
-        merged = replace(merged, size=rows_in_rate(merged))
-        left_out = nothing if e.small_groups != "merge" else not merged.size
-        empty = " Groups without any such row are left out." if left_out else ""
+        merged: list[Group] = []
+        if e.small_groups == "merge":
+            levels_of_all = frozenset[int]().union(*(groups[i].levels for i in small))
+            together = Group(by, levels_of_all, (SMALL,) * len(by))
+            if size := rows_in_rate(together):
+                merged = [replace(together, size=size)]
+        empty = " Groups without any such row are left out." if nothing and not merged else ""
         warnings.warn(
             f"{constraint}: some groups have fewer than min_group_size={e.min_group_size} rows "
             f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
@@ -703,9 +706,7 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
         )
         if e.small_groups == "keep":
             small = nothing
-        groups = [g for i, g in enumerate(groups) if i not in small]
-        if e.small_groups == "merge" and merged.size:
-            groups.append(merged)
+        groups = [g for i, g in enumerate(groups) if i not in small] + merged
     if isinstance(e, Gap) and e.reference is not None and not isinstance(e.reference, Overall):
         wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
         reference = [g for g in groups if g.name == wanted]

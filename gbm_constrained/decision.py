@@ -375,12 +375,12 @@ def told_elsewhere(compiled: CompiledConstraints, here: Float, there: Float) -> 
     -------
     ndarray of shape (n_constraints,), bool
     """
-    values, others = compiled.values(here), compiled.values(there)
-    lacks, whole = (
-        np.array([test(f[span]) for span in compiled.spans], dtype=bool)
-        for f, test in ((np.isnan(here), np.any), (~np.isnan(there), np.all))
+    lacking, lacking_there = (
+        np.array([np.isnan(f[span]).any() for span in compiled.spans], dtype=bool)
+        for f in (here, there)
     )
-    return np.asarray((np.isnan(values) | (lacks & whole)) & ~np.isnan(others))
+    has_none, has_none_there = (np.isnan(compiled.values(f)) for f in (here, there))
+    return np.asarray((has_none | (lacking & ~lacking_there)) & ~has_none_there)
 
 
 def _sources(rows: UnseenRows) -> NDArray[np.object_]:

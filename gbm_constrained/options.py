@@ -15,7 +15,7 @@ from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.rates import Constraint
+from gbm_constrained.rates import Constraint, is_finite
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.unseen import MEASURE_ON, MeasureOn
@@ -60,7 +60,8 @@ SOLVER_PARAMETERS_DOC = """
         as e times the current mean cross-entropy.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
-        Appendix G; 7 to 30 in its experiments).
+        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
+        that are measured on unseen rows.
     initial_multipliers : array-like of shape (n_rows,), default=None
         Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
     solver : {"auto", "abpp", "cbpr"}, default="auto"
@@ -191,6 +192,11 @@ class SolverOptions:
                 f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
                 f"does not hold: use error_form='rate', or iterate='last'."
             )
+        if options.outlier_clip is not None and options.iterate == "randomized":
+            raise ValueError(
+                "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
+                "them: leave outlier_clip out, or use another iterate."
+            )
         if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
             raise ValueError(
                 f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
@@ -314,7 +320,7 @@ def check_number(name: str, value: Any) -> float:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and bool(np.isfinite(float(value)))
+    return isinstance(value, Real) and is_finite(value)
 
 
 def _check_share(name: str, value: Any, optional: bool = True) -> None:

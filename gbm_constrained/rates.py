@@ -5,7 +5,7 @@ class: an error, a selection, a change of the deployed model's decision; or its 
 in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
 other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
 no data. What the rows are is settled when the data are known, by
-:func:`gbm_constrained.cells.compile_constraints`.
+:func:`gbm_constrained.compiler.compile_constraints`.
 
 >>> from gbm_constrained.rates import fnr, fpr, gap, precision, selection_rate
 >>> fnr() <= 0.05
@@ -396,7 +396,8 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def _is_finite(number: Any) -> bool:
+def is_finite(number: Any) -> bool:
+    """Whether a number is finite as a float."""
     try:
         return math.isfinite(float(number))
     except OverflowError:  # of an integer of some hundred digits
@@ -535,7 +536,7 @@ class Rate(Expression):
             )
         if not _number(factor):
             return NotImplemented
-        if not _is_finite(factor):
+        if not is_finite(factor):
             raise ValueError(f"({self}) * {factor!r:.40}: only finite numbers multiply rates.")
         terms = tuple((a * float(factor), term) for a, term in self.terms)
         terms = tuple((a, term) for a, term in terms if a != 0.0)
@@ -548,7 +549,7 @@ class Rate(Expression):
             return Quotient(f"({self}) / ({other})", self, other)
         if not _number(other):
             return NotImplemented
-        if not other or not _is_finite(other):
+        if not other or not is_finite(other):
             raise ValueError(
                 f"({self}) / {other!r:.40}: rates are divided by finite numbers, not by 0."
             )

@@ -28,7 +28,7 @@ from gbm_constrained.rates import (
     Selector,
     plain,
 )
-from gbm_constrained.tables import as_column, column_at, is_frame, names_of
+from gbm_constrained.tables import as_column, column_at, is_frame, names_of, number_of_rows
 
 Float: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.intp]
@@ -310,12 +310,10 @@ class Rows:
                 f"column {name!r} is neither in sensitive_features nor in X: give it as "
                 f"sensitive_features=...; the columns known are {known}."
             )
-        # Of dates numpy would make numbers of nanoseconds.
-        return (
-            parts[0]
-            if len(parts) == 1
-            else np.concatenate([np.asarray(pd.Series(part).astype(object)) for part in parts])
-        )
+        if len(parts) == 1:
+            return parts[0]
+        # numpy would make numbers of nanoseconds of dates.
+        return np.concatenate([np.asarray(pd.Series(part).astype(object)) for part in parts])
 
     def has_column(self, source: str, name: Hashable) -> bool:
         """Whether the rows of a further data set have a column."""
@@ -335,16 +333,17 @@ class Rows:
         else:
             singles = [self.attribute((name,)) for name in names]
             # Column by column: products of many numbers of levels leave 64 bits.
-            codes = np.zeros(singles[0].codes.size, dtype=np.intp)
-            levels = ((),)
-            for single in singles:
+            first, *others = singles
+            codes = first.codes.astype(np.intp, copy=False)
+            levels = (*first.levels, (None,))
+            for single in others:
                 values = [*(value for (value,) in single.levels), None]
                 combined = codes * len(values) + single.codes
                 occurring, codes = np.unique(combined, return_inverse=True)
                 before, last = np.divmod(occurring, len(values))
                 levels = tuple((*levels[i], values[k]) for i, k in zip(before, last, strict=True))
         if self.like is None:
-            return Attribute(levels, codes.astype(np.intp))
+            return Attribute(levels, codes)
         known = self.like.attribute(names).levels
         position = {level: i for i, level in enumerate(known)}
         mapped = np.array([position.get(level, len(known)) for level in levels], dtype=np.intp)
@@ -404,7 +403,7 @@ class Rows:
 
 def _decisions_of(deployed: Deployed, X: Any) -> NDArray[Any]:
     """Ask another model for its decision on each row of a table."""
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = number_of_rows(X)
     answers = np.asarray(deployed.model.predict(X))
     if answers.shape not in ((n,), (n, 1)):
         raise ValueError(

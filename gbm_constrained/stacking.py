@@ -26,6 +26,7 @@ from gbm_constrained.tables import (
     is_polars,
     named_columns,
     names_of,
+    number_of_rows,
     take_rows,
 )
 
@@ -141,7 +142,7 @@ class Stack:
         features, all_codes = [X], [codes]
         for name, given in datasets.items():
             X_i, y_i = _split(name, given)
-            n = X_i.shape[0] if hasattr(X_i, "shape") else len(X_i)
+            n = number_of_rows(X_i)
             if n == 0:
                 raise ValueError(f"datasets[{name!r}] has no rows.")
             _check_alike(X, X_i, f"datasets[{name!r}]")

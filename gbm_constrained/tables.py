@@ -64,6 +64,11 @@ def foreign_categories(table: Any) -> list[Hashable]:
     return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
 
 
+def number_of_rows(table: Any) -> int:
+    """Count the rows of a table, or of a list of rows."""
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+
+
 def with_rows(table: Any) -> Any:
     """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
     if sparse.issparse(table):
