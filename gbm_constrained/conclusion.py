@@ -287,7 +287,8 @@ class Conclusion:
             Those of a randomised classifier, whose expected rates are then reported.
         """
         statistics = scores.statistics(self.fit.solver.lagrangian)
-        self._take(self._record(statistics, rounds), self.fit.reported.functionals(statistics))
+        in_full = replace(statistics, clipped_loss=statistics.loss)
+        self._take(self._record(statistics, rounds), self.fit.reported.functionals(in_full))
         if prefixes is None:
             self._hold_against_training(statistics)
             return
@@ -543,7 +544,8 @@ class Conclusion:
 
         None where none did, or where that is not what the report is of.
         """
-        if not self.fit.divisible or self.fit.driven is not self.fit.reported:
+        own = self.fit.driven is self.fit.reported and self.fit.options.outlier_clip is None
+        if not self.fit.divisible or not own:
             return None
         for trained_in, found in itertools.pairwise(self.fit.solver.history):
             if found.rounds == rounds:

@@ -273,7 +273,7 @@ class ConstrainedFit:
             "progress": max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
             "lazy": lazy,
             "initial_multipliers": start,
-            "level_update": None if factors is None else n_rounds // (2 * rounds) * rounds,
+            "level_update": None if factors is None else max(n_rounds // (2 * rounds), 1) * rounds,
             "level_factors": factors,
         }
         self.solver = self._make_solver(self._make_lagrangian())

@@ -90,16 +90,19 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         for two classes and 2 for more, and the dual steps are the largest that the slopes of the
         constraints allow, as observed on the path.
     iterate : {"last", "ergodic"}, default="last"
-        Whether the last iterate is returned, or the average of all that the theory speaks of.
-        Where the last one violates a 0-1 rule, it is the one of least objective among those that
-        meet all rules, or if none does, the one of least violation, with a warning.
+        Whether the last iterate is returned, or the average of all that the theory speaks of,
+        which takes many more iterations to meet the rules within `tol`. In the place of a last
+        one that violates a 0-1 rule comes the one of least objective among those that meet all
+        rules, or if none does, the one of least violation, with a warning.
     error_form : {"rate", "log_loss"}, default="rate"
         "rate" bounds 0-1 error rates themselves; "log_loss" replaces an error bound e by mean
         cross-entropy <= e log(n_classes), re-estimated half-way (the source paper's heuristic).
     outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
-    initial_multipliers : array-like of shape (n_constraints,), default=None
-        Warm start of the multipliers, for instance those of an earlier fit.
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints. Reports
+        are of all losses in full.
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers of the linear rows that the constraints compile to, for
+        instance ``multipliers_`` of an earlier fit.
     constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
         The method; "auto" takes CBPR for differences of mean losses, where it finds a model that
         meets the rules to start from, and ABPP otherwise.
@@ -111,8 +114,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         whether it is met on the training rows, which prove nothing about others.
     history_ : DataFrame
         One row per iteration of ABPP up to the returned model, and a last one for that.
+    group_report_ : DataFrame
+        One row per rate of each group that a constraint looks at.
     multipliers_ : Series
-        Multipliers of the returned model, by constraint.
+        Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
 
@@ -276,7 +281,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
             if not fit.announcer.is_stopped:
-                self._check_converged(ends, weights, solution)
+                self._check_converged(ends, weights)
             margin = learner.margin(weights)
             conclusion = Conclusion(fit)
             conclusion.finish(Scores(margin, margin), n_iterations)
@@ -326,7 +331,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
             ):
                 ends.add(solution)
-                if solution.converged or fit.announcer.is_stopped:
+                if ends.converged or fit.announcer.is_stopped:
                     break
         finally:
             fit.hide_progress()
@@ -396,13 +401,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
-    def _check_converged(self, ends: _Ends, weights: Float, solution: Solution) -> None:
+    def _check_converged(self, ends: _Ends, weights: Float) -> None:
         stopped = f"The solver stopped after n_iterations={self.n_iterations}"
         remedy = "increase n_iterations, scale the features, or relax constraints that cannot all"
-        if ends.is_exact and not solution.converged:
+        if not ends.has_rates and not ends.converged:
+            what = "an average whose residual is" if ends.ergodic else "a residual of"
             warnings.warn(
-                f"{stopped} with a residual of {solution.residual:.1e} > tol={self.tol}: "
-                f"{remedy} be met.",
+                f"{stopped} with {what} {ends.residual:.1e} > tol={self.tol}: {remedy} be met.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -426,19 +431,20 @@ class _Ends:
     """Which iterate is returned.
 
     0-1 rates jump about their bounds to the end. Where the last iterate violates a rule, the best
-    that met all takes its place: that of least objective, or if none did, of least violation.
+    that met all takes its place: that of least objective, or if none did, of least violation. The
+    average of all iterates converges as one over their number, after the last one.
     """
 
     def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
         self.learner = learner
         self.ergodic = options.iterate == "ergodic"
         is_loss = np.array([c.is_loss for c in options.constraints])
-        self.is_exact = bool(is_loss.all())
         # The heuristic of the paper holds losses in the place of the rates.
-        self.has_rates = options.error_form == "rate" and not self.is_exact
+        self.has_rates = options.error_form == "rate" and not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
         self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
-        self._best: tuple[tuple[float, float], Float, int] | None = None
+        self.tol = tol
+        self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 
     def excess(self, weights: Float) -> Float:
         """Violation of each row of constraints, zero where it is rounding."""
@@ -448,14 +454,27 @@ class _Ends:
     def add(self, solution: Solution) -> None:
         """Take note of the next iterate."""
         weights, n = solution.weights, len(solution.history)
-        self._last = (solution.average_weights if self.ergodic else weights), n
+        self.residual, self.converged = solution.residual, solution.converged
+        if self.ergodic:
+            weights = solution.average_weights
+            self.residual = max(self.residual, self._residual_of_average(solution))
+            self.converged &= self.residual <= self.tol
+        self._last = weights, n
         if self.ergodic or not self.has_rates:
             return
         worst = float(self.excess(weights).max(initial=0.0))
         self._is_met = worst == 0.0
-        rank = worst, self.learner.objective(weights) if self._is_met else 0.0
+        # A constant model, which CBPR may start from, has the least loss where rules ask for much.
+        is_start = np.isinf(solution.residual)
+        rank = worst, is_start, self.learner.objective(weights) if self._is_met else 0.0
         if self._best is None or rank <= self._best[0]:
             self._best = rank, weights, n
+
+    def _residual_of_average(self, solution: Solution) -> float:
+        """Feasibility and complementarity of the ergodic iterates."""
+        moved = solution.history[-1].bounds - self.learner.lagrangian.constraints.b
+        g = self.learner.violations(solution.average_weights) - moved
+        return float(np.abs(np.maximum(g, -solution.average_multipliers)).max(initial=0.0))
 
     def chosen(self) -> tuple[Float, int]:
         """Weights of the returned model, and after how many iterations they were reached."""

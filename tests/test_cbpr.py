@@ -14,7 +14,16 @@ from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.learners import DictionaryLearner, LinearLearner
 from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import error_rate, gap, log_loss
+from gbm_constrained.rates import (
+    class_error,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    precision,
+    selection_rate,
+)
 from gbm_constrained.rows import Rows
 from gbm_constrained.solvers import ABPP, CBPR
 
@@ -485,6 +494,46 @@ def test_logistic_regression_without_a_feasible_start():
     assert model.history_.fritz_john.isna().all()
     with pytest.raises(ValueError, match=r"none was found: .*log_loss <= 0\.55 by .* warm_start"):
         logistic(rule=rules, n_iterations=60, constraint_solver="cbpr")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        fpr() <= 0.05,
+        class_error(0) <= 0.1,
+        precision() >= 0.9,
+        gap(selection_rate(), by="s") <= 0.05,
+        gap(fpr(), by="s") <= 0.02,
+    ],
+    ids=str,
+)
+def test_zero_one_rates_of_a_linear_model(rule, seed):
+    """Met as ABPP meets them: proxies that go flat send no multiplier to infinity."""
+    rng = np.random.default_rng(seed)
+    s = rng.integers(0, 2, 2000)
+    X = rng.normal(size=(2000, 4))
+    X[:, 0] += s
+    y = X @ [1.0, 0.5, -0.5, 0.0] + rng.logistic(size=2000) + 0.5 * s > 0.5
+    of_cbpr, of_abpp = (
+        ConstrainedLogisticRegression(constraints=rule, constraint_solver=solver).fit(
+            X, y, sensitive_features={"s": s}
+        )
+        for solver in ("cbpr", "abpp")
+    )
+    assert of_cbpr.constraint_report_.train_satisfied.all()
+    assert of_cbpr.multipliers_.max() < 2.0 * of_abpp.multipliers_.max() + 1.0
+    assert of_cbpr.score(X, y) > of_abpp.score(X, y) - 0.05
+
+
+def test_bounds_that_move_are_refused_on_exact_subproblems():
+    rules = [gap(log_loss(), by="s") <= 0.02, fnr() <= 0.5]
+    with pytest.raises(ValueError, match=r"error_form='log_loss'.*use ABPP"):
+        logistic(rule=rules, error_form="log_loss")
+    rule = fnr() <= 0.5
+    with pytest.raises(ValueError, match=r"error_form='log_loss'.*use ABPP"):
+        logistic(rule=rule, error_form="log_loss", constraint_solver="cbpr")
+    fitted("xgb", 0.05, error_form="log_loss", solver="cbpr")
 
 
 def test_logistic_regression_starts_from_a_given_model():

@@ -205,6 +205,28 @@ def test_bad_dictionaries_are_refused(change, match):
         DictionaryLearner(_lagrangian(y, _rules(X, 2)), **arguments)
 
 
+@pytest.mark.parametrize("metric", ["scores", "weights"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_rules_in_several_views_are_those_of_one(monkeypatch, n_classes, metric):
+    """The same constants, observed ones too, and the same path."""
+    together = _learner(n_classes, "linear", metric)
+    monkeypatch.setattr("gbm_constrained.cells.VIEW_CELLS", 1)
+    apart = _learner(n_classes, "linear", metric)
+    views = [len(learner.lagrangian.cells.views) for learner in (together, apart)]
+    assert views == [1, 2]
+    np.testing.assert_allclose(apart.lipschitz[0], together.lipschitz[0])
+    assert (apart.lipschitz[0] > 0).all()
+    observed = [
+        learner._observed_lipschitz(learner.lagrangian.at(learner.margin(np.zeros(learner.shape))))
+        for learner in (together, apart)
+    ]
+    np.testing.assert_allclose(observed[1], observed[0])
+    one, two = (learner.solve(60, sigma=0.2) for learner in (together, apart))
+    assert one.multipliers[1] > 0  # of the rule in the second view
+    np.testing.assert_allclose(two.multipliers, one.multipliers, rtol=1e-6)
+    np.testing.assert_allclose(two.weights, one.weights, rtol=1e-6, atol=1e-9)
+
+
 def test_no_iterations_are_refused():
     with pytest.raises(ValueError, match="n_iterations must be at least 1, got 0"):
         _learner(2, "shared", "scores").solve(0)

@@ -235,6 +235,7 @@ def test_sparse_features_and_frames(data):
     np.testing.assert_allclose(named.predict_proba(frame), dense.predict_proba(X), atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:The solver stopped")
 def test_the_papers_heuristic(data):
     """error_form="log_loss": levels e log K, re-estimated half-way as e times the loss."""
     X, y, _ = data
@@ -245,6 +246,15 @@ def test_the_papers_heuristic(data):
     np.testing.assert_allclose(bounds[10:], 0.3 * values[10])
 
 
+def test_the_papers_heuristic_tells_where_it_has_not_converged(data):
+    X, y, _ = data
+    with pytest.warns(ConvergenceWarning, match=r"n_iterations=1 with a residual"):
+        short = _fit(X, y == 2, fnr() <= 0.3, error_form="log_loss", n_iterations=1)
+    bounds = short.history_["bound[fnr <= 0.3]"].to_numpy()
+    np.testing.assert_allclose(bounds, 0.3 * np.log(2))  # half of one iteration is none
+
+
+@pytest.mark.filterwarnings("ignore:The solver stopped")
 def test_the_heuristic_of_a_multiple_is_that_of_the_rate(data):
     """e is the bound of the rate alone, and history_ has values and bounds of the same thing."""
     X, y, _ = data
@@ -383,7 +393,32 @@ def test_works_in_scikit_learn(data):
     np.testing.assert_array_equal(fitted.predict(X), model.predict(X))
 
 
+def test_reports_are_of_losses_in_full(data):
+    """Rows that outlier_clip leaves out of a rule are still in what it is reported to be."""
+    X, y, _ = data
+    rule = log_loss(on=label(2)) <= 0.35
+    model = _fit(X, y, rule, outlier_clip=1.0, tol=1e-3)
+    loss = mean_log_loss(y[y == 2], model.predict_proba(X[y == 2]), labels=[0, 1, 2])
+    report = model.constraint_report_
+    assert report.train[0] == pytest.approx(loss)
+    assert loss > 0.36 > model.history_[f"value[{rule}]"].iloc[-1]
+    assert not report.train_satisfied[0]
+
+
 # -- errors and warnings -------------------------------------------------------------------------
+
+
+def test_the_average_of_all_iterates_takes_longer(data):
+    """It is returned when it meets the rules itself, or with a warning."""
+    X, y, _ = data
+    rule = log_loss(on=label(2)) <= 0.5
+    last = _fit(X, y, rule)
+    with pytest.warns(ConvergenceWarning, match=r"n_iterations=30 with an average whose residual"):
+        short = _fit(X, y, rule, iterate="ergodic", n_iterations=30)
+    assert short.constraint_report_.train[0] > 0.5 + short.tol
+    long = _fit(X, y, rule, iterate="ergodic", n_iterations=5000, tol=1e-3)
+    assert last.n_iter_[0] < long.n_iter_[0] < 5000
+    assert long.constraint_report_.train[0] == pytest.approx(0.5, abs=1e-3)
 
 
 def test_constraints_that_cannot_be_met_are_named(data):

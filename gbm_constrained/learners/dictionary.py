@@ -236,9 +236,12 @@ class DictionaryLearner:
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        reaction = lag.sensitivities.toarray() * np.sqrt(weight / weight.sum())  # to fractions
+        reaction = lag.sensitivities.toarray() * np.sqrt(weight / lag.total_weight)  # to fractions
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
-        r = per_row[:, lag.cells.codes] * self._row_weight * reaction.sum(axis=1, keepdims=True)
+        r = np.zeros((len(lag.constraints), lag.n_samples))
+        for view in lag.cells.views:  # a constraint lives in one of them
+            r += per_row[:, view.codes]
+        r *= self._row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self._norm(r_j) for r_j in r])
         inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
         together = self._norm(inverse @ r)
@@ -251,7 +254,7 @@ class DictionaryLearner:
         squares = (rows.reshape(lag.n_samples, -1) ** 2).sum(axis=1)
         used = self._row_weight > 0
         per_row = np.divide(squares, self._row_weight, out=np.zeros_like(squares), where=used)
-        total = np.bincount(lag.cells.codes, per_row, len(lag.cells))
+        total = lag.cells.total(per_row)
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
         rates, losses = lag.reactions
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, SLOPE_FLOOR))

@@ -325,10 +325,10 @@ class ABPP:
         self,
         point: Point,
         statistics: CellStatistics,
-        offset: float = 0.0,
+        offset: float | Float = 0.0,
         fritz_john: float = np.nan,
     ) -> None:
-        """Move step sizes, multipliers and proximal centre; `offset` is added to every g_j."""
+        """Move step sizes, multipliers and proximal centre; `offset` is added to g."""
         sigma_before = self._sigma
         if self._previous_values is not None:
             gamma_before = self._gamma

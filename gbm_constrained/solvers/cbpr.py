@@ -32,6 +32,12 @@ a non-negative least squares problem of as many unknowns as there are constraint
 Newton step: a few of them solve a subproblem, from the multipliers of the one before. Where G
 turns out more curved along a step than S says, S is doubled until the model bounds it again.
 
+**0-1 rates of exact learners.** The subproblem holds a rate's proxy, and multipliers move on its
+exact value, which the added distance is not part of: where the proxy ends near its own least
+value, the rate and L D may together stay above the bound for any multiplier. A rate jumps where S
+is the curvature of its proxy, so that S, once doubled, stays so until the subproblem ends, and a
+step at most doubles :math:`1 + \sum_j y_j`, which flat proxies would send to infinity.
+
 **When a subproblem is solved.** Its tolerance is relative to what was moved: with a fraction
 :math:`\kappa` (`inner_tol`) it is solved when :math:`G_j \le \kappa L D` and
 :math:`\sum_j y_j |G_j| \le \kappa L D (1 + \sum_j y_j)`, where D is the distance to :math:`x^t`.
@@ -85,7 +91,7 @@ class CBPR(ABPP):
     """The outer loop over convexified problems.
 
     Called like :class:`ABPP`, whose parameters keep their meaning for boosters (`lazy`). Exact
-    learners need no step sizes, and the ergodic average has no meaning.
+    learners need no step sizes and keep their bounds, and the ergodic average has no meaning.
 
     Parameters
     ----------
@@ -106,6 +112,12 @@ class CBPR(ABPP):
     ----------
     residuals : list of float
         Fritz John residual after each outer iteration; see the module.
+
+    Raises
+    ------
+    ValueError
+        If an exact learner's bounds are to be re-estimated (`level_factors`), or its start
+        violates a constraint.
     """
 
     strength: float | None = None
@@ -120,6 +132,13 @@ class CBPR(ABPP):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        moves = self.level_factors is not None and not np.isnan(self.level_factors).all()
+        if moves and not self.lazy:
+            raise ValueError(
+                "CBPR keeps every iterate of an exact learner feasible, which bounds that are "
+                "re-estimated on the way (error_form='log_loss') do not allow: use ABPP, or "
+                "error_form='rate'."
+            )
         lag = self.lagrangian
         if self.strength is None:
             each = np.eye(len(lag.constraints))
@@ -127,6 +146,7 @@ class CBPR(ABPP):
             self.strength = 2.0 * rho if rho > 0 else lag.constant_curvature
         if self.inner_iterations is None:
             self.inner_iterations = 10 if self.lazy else 100
+        self._is_rate = np.diff(lag.constraints.spread.indptr) > 0
         self._centre: Array | None = None
         self._inner = 0
         self._caution = 1.0
@@ -145,11 +165,11 @@ class CBPR(ABPP):
             self.residuals.append(residual)
             self._begin_outer(point)
         self._inner += 1
-        offset = 0.0
+        added: float | Float = 0.0
         if not self.lazy:
-            offset = self._distance(point)
+            added = self._added(point)
             self._model = self._curvature(point)
-        self._dual_step(point, statistics, offset, residual)
+        self._dual_step(point, statistics, added, residual)
         self._proximal = self._combined()
 
     def _check_start(self, statistics: CellStatistics) -> None:
@@ -173,6 +193,10 @@ class CBPR(ABPP):
         assert self._centre is not None
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._centre)
+
+    def _added(self, point: Point) -> Float:
+        """Distance that is added to each constraint where multipliers move; none to 0-1 rates."""
+        return np.where(self._is_rate, 0.0, self._distance(point))
 
     def _curvature(self, point: Point) -> Float:
         """S: curvature of the subproblem's dual function."""
@@ -205,11 +229,15 @@ class CBPR(ABPP):
         if self._step is not None:
             step, g_before, model_before = self._step
             exceeds = step @ (g_before - g) > SLACK * (step @ model_before @ step)
-            self._caution = 2.0 * self._caution if exceeds else max(self._caution / 2.0, 1.0)
+            eased = self._caution if self._is_rate.any() else max(self._caution / 2.0, 1.0)
+            self._caution = 2.0 * self._caution if exceeds else eased
         y, S = self.multipliers, self._caution * self._model
         root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 G||
         target = root.T @ y + solve_triangular(root, g, lower=True)
         ahead: Float = nnls(root.T, target)[0]
+        grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
+        if self._is_rate.any() and grown > most:
+            ahead = y + (ahead - y) * most / grown
         self._step = ahead - y, g, S
         return ahead
 
@@ -220,9 +248,10 @@ class CBPR(ABPP):
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = self.lagrangian.constraints.rates(statistics) - self.bounds + moved
+        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._added(point)
         left = self.inner_tol * moved + ROUNDING
-        return bool(G.max(initial=0.0) <= left and y @ np.abs(G) <= left * (1.0 + y.sum()))
+        beyond = G - np.where(self._is_rate, ROUNDING, left)
+        return bool((beyond <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
         assert self._centre is not None
