@@ -4,8 +4,8 @@ Adult and COMPAS in 70/30 splits with random states 0, 1, 2; 300 rounds, learnin
 else the libraries' defaults. Constraints are measured on the training rows; test figures show what
 is left of them on others.
 
-    python benchmarks/rates.py [gaps odds compas requested churn defaults] [--library xgboost]
-        [--jobs 2] [--output FOLDER]
+    python benchmarks/rates.py [gaps growth odds compas requested churn defaults]
+        [--library xgboost] [--jobs 2] [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 """
@@ -41,6 +41,14 @@ from gbm_constrained.datasets import load_adult, load_compas
 RATES = {"selection_rate": selection_rate, "fpr": fpr, "tpr": tpr, "error_rate": error_rate}
 LIBRARIES = ("xgboost", "lightgbm")
 SEEDS = (0, 1, 2)
+# How trees are grown: the libraries' defaults, and each as the other does by default.
+GROWTH: dict[str, dict[str, dict[str, Any]]] = {
+    "xgboost": {
+        "by depth": {},
+        "by leaves": {"grow_policy": "lossguide", "max_leaves": 31, "max_depth": 0},
+    },
+    "lightgbm": {"by leaves": {}, "to depth 6": {"max_depth": 6, "num_leaves": 64}},
+}
 THREADS = 2  # of each fit
 RESULTS = Path(__file__).parent / "results" / "rates"
 
@@ -85,10 +93,10 @@ def last_quarter(clf: Any) -> float:
     return float(spread.max())
 
 
-def fit_gap(library: str, rate: str, seed: int) -> dict[str, float]:
+def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> dict[str, float]:
     """Fit a gap between the sexes on Adult, measured on the training rows."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
-    clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01])
+    clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01], **parameters)
     clf.fit(X, y, sensitive_features=sex)
     test = clf.predict(X_test)
     return {
@@ -112,6 +120,20 @@ def gaps(results: Measurements, libraries: tuple[str, ...]) -> None:
             f"{column(found, 'multiplier_range').max():.2f}",
             flush=True,
         )
+
+
+def growth(results: Measurements, libraries: tuple[str, ...]) -> None:
+    for library in libraries:
+        for way, parameters in GROWTH[library].items():
+            fit = partial(fit_gap, library, "fpr", **parameters)
+            found = [results.once(partial(fit, seed=seed), library, way, seed) for seed in SEEDS]
+            print(
+                f"{library:9s} trees grown {way:10s} false positive rates: training gap "
+                f"{column(found, 'training_gap').mean():.4f}, test gap "
+                f"{column(found, 'test_gap').mean():.4f}, test accuracy "
+                f"{column(found, 'test_accuracy').mean():.4f}",
+                flush=True,
+            )
 
 
 def fit_odds(library: str, seed: int) -> dict[str, float]:
@@ -292,6 +314,11 @@ PARTS = {
     "gaps": Part(
         gaps,
         ("library", "rate", "split"),
+        ("training_gap", "test_accuracy", "test_gap", "multiplier_range"),
+    ),
+    "growth": Part(
+        growth,
+        ("library", "growth", "split"),
         ("training_gap", "test_accuracy", "test_gap", "multiplier_range"),
     ),
     "odds": Part(
