@@ -574,7 +574,7 @@ def _fit(options: argparse.Namespace) -> int:
         sensitive_features=sensitive if len(sensitive.columns) else None,
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )
-    save_classifier(classifier, options.out, labels)
+    save_classifier(classifier, options.out, labels, X)
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")
     if not held_out.size:

@@ -21,6 +21,8 @@ import xgboost
 from scipy import sparse
 from scipy.special import expit
 
+from gbm_constrained.checks import untouched_random_state
+
 # They say what is printed, not what is trained.
 PRINTED = ("verbose", "verbosity", "silent")
 MANY = 100  # Longer lists are of rows, not of tables.
@@ -56,7 +58,9 @@ def fingerprint_of(
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }
-    for name, value in estimator.get_params(deep=False).items():
+    with untouched_random_state(estimator):
+        params = estimator.get_params(deep=False)
+    for name, value in params.items():
         if name not in PRINTED and name != "constraints":
             text = _describe(value)
             found[name] = text if len(text) <= LONG else digest(text)

@@ -49,6 +49,7 @@ from gbm_constrained.lightgbm_model import (
     add_note,
     check_complete,
     classifier_of,
+    count_trees,
     restore_objective,
     scale_trees,
     shift_intercept,
@@ -532,8 +533,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         whole = start_iteration <= 0 and upto >= end
         kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
-        rounds = text.count("\nTree=") // booster.num_model_per_iteration()
-        note = saving.write_note(self, rounds, library, whole)
+        rounds = count_trees(text) // booster.num_model_per_iteration()
+        note = saving.write_note(self, rounds, library, whole, text)
         text = add_note(text, saving.NAME, note)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
 
@@ -565,6 +566,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                     )
             text, written = take_note(Path(fname).read_text(encoding="utf-8"), saving.NAME)
             check_complete(text)
+            saving.check_unchanged(written, text)
             objective, n_classes = classifier_of(text)
             booster = lgb.Booster(model_str=text)
         except (ValueError, lgb.basic.LightGBMError) as error:

@@ -19,6 +19,7 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 from gbm_constrained.decision import UnseenRows
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.lightgbm_model import END_OF_TREES
 from gbm_constrained.lightgbm_resuming import Resuming
 from gbm_constrained.losses import Array
 
@@ -137,7 +138,8 @@ class Observer:
 
     def _add_intercept(self, booster: lgb.Booster) -> None:
         # Not from dump_model, which makes DART drop trees.
-        sizes = re.findall(r"^num_leaves=(\d+)$", booster.model_to_string(num_iteration=1), re.M)
+        trees, _, _ = booster.model_to_string(num_iteration=1).partition(END_OF_TREES)
+        sizes = re.findall(r"^num_leaves=(\d+)$", trees, re.M)
         assert self.intercept is not None
         for tree, (shift, size) in enumerate(zip(self.intercept, sizes, strict=True)):
             for leaf in range(int(size)):

@@ -21,7 +21,9 @@ import lightgbm as lgb
 from gbm_constrained.losses import Array
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
+END_OF_TREES = "\nend of trees\n"
 PANDAS = "\npandas_categorical:"  # LightGBM looks for it in the last line
+PARAMETER = re.compile(r"\[(\w+): (.*)\]")
 CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
@@ -56,7 +58,8 @@ def add_intercept(text: str, intercept: Sequence[float]) -> str:
 
 def parameters_of(text: str) -> dict[str, str]:
     """Read the parameters in the text of a model: all of them, by their main names."""
-    return dict(re.findall(r"^\[(\w+): (.*)\]$", text, flags=re.M))
+    found = map(PARAMETER.fullmatch, text.split("\n"))
+    return {line[1]: line[2] for line in found if line is not None}
 
 
 def scale_trees(text: str, scale: Sequence[float]) -> str:
@@ -107,16 +110,19 @@ def check_complete(text: str) -> None:
     """
     if not text.startswith("tree\n"):
         raise ValueError("it does not begin with 'tree', as models of LightGBM do")
-    head, *trees = _split_trees(text)
+    head, trees, rest = _split_trees(text)
     sizes = re.search(r"^tree_sizes=([\d ]*)$", head, flags=re.M)
-    if sizes is None or "\nend of trees\n" not in text:
+    if sizes is None or not rest:
         raise ValueError("it ends before its trees do")
-    *trees, last = trees or [""]
-    trees = [*trees, *filter(None, [last.partition("end of trees")[0]])]
     if [len(tree.encode()) for tree in trees] != [int(size) for size in sizes[1].split()]:
         raise ValueError("its trees do not have the sizes that it says")
     if not re.search(r"(\npandas_categorical:(null|\[.*\])|\nend of parameters)\n+\Z", text):
         raise ValueError("its end is missing")
+    _, begins, parameters = rest.partition("\nparameters:\n")
+    lines, ends, _ = parameters.partition("\nend of parameters\n")
+    strange = [line for line in lines.split("\n") if line and not PARAMETER.fullmatch(line)]
+    if begins and (strange or not ends):
+        raise ValueError(f"its parameters are damaged: {(strange or ['they do not end'])[0]!r}")
 
 
 def classifier_of(text: str) -> tuple[str, int]:
@@ -135,9 +141,16 @@ def classifier_of(text: str) -> tuple[str, int]:
     return objective[1], max(int(n_classes[1]), 2)
 
 
-def _split_trees(text: str) -> list[str]:
-    """Head of a model's text, and its trees, the last one with all that follows."""
-    return re.split(r"^(?=Tree=\d+\n)", text, flags=re.M)
+def count_trees(text: str) -> int:
+    """Count the trees in the text of a model."""
+    return len(_split_trees(text)[1])
+
+
+def _split_trees(text: str) -> tuple[str, list[str], str]:
+    """Head of a model's text, its trees, and all that follows them."""
+    before, mark, rest = text.partition(END_OF_TREES)
+    head, *trees = re.split(r"^(?=Tree=\d+\n)", before + mark[:1], flags=re.M)
+    return head, trees, mark[1:] + rest
 
 
 def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
@@ -163,13 +176,12 @@ def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
 
 
 def _map_trees(text: str, change: Callable[[int, str], str]) -> str:
-    head, *trees = _split_trees(text)
-    trees[-1], rest = trees[-1].split("end of trees", 1)
+    head, trees, rest = _split_trees(text)
     trees = [change(i, tree) for i, tree in enumerate(trees)]
     # LightGBM finds trees by their size in bytes and aborts the process on a wrong one.
     sizes = " ".join(str(len(tree.encode())) for tree in trees)
     head = re.sub(r"^tree_sizes=.*$", f"tree_sizes={sizes}", head, count=1, flags=re.M)
-    return f"{head}{''.join(trees)}end of trees{rest}"
+    return f"{head}{''.join(trees)}{rest}"
 
 
 def _map_numbers(tree: str, field: str, change: Callable[[float], float]) -> str:

@@ -11,9 +11,7 @@ of the user's and of the round's number. What cannot be treated so is refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import lightgbm as lgb
@@ -39,69 +37,97 @@ def refuse_init_model(init_model: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
 class Renewal:
     """The random streams of a booster, begun anew in each round.
 
+    What is drawn may change as it trains: a callback can reset any parameter. Whatever differs
+    from what the last renewal left is the user's.
+
     Parameters
     ----------
-    seeds : dict from str to int
-        The user's seeds of the streams that are in use.
-    fraction : float
-        Fraction of the rows in a bag.
-    every : int
-        Rounds that a bag is used for; 0 without bagging.
+    booster : Booster
+        One that is untrained.
+
+    Attributes
+    ----------
+    params : dict
+        Parameters that the user gave it, as they were given.
+    values : dict from str to str
+        All of its parameters without those of the renewals, as they stand in a model's text.
+
+    Raises
+    ------
+    ValueError
+        If the booster keeps what cannot be restored.
     """
 
-    seeds: Mapping[str, int]
-    fraction: float
-    every: int
+    def __init__(self, booster: lgb.Booster) -> None:
+        self.booster = booster
+        self._look()
+        self.params, self.values = dict(self._left_params), dict(self._left_values)
+        self._bag: tuple[int, int, float] | None = None
+        self._nudges = 1
+        _refuse_unrestorable(self.values)
 
-    @classmethod
-    def of(cls, booster: lgb.Booster) -> Renewal:
-        """Find what an untrained booster draws, by its own account of its parameters.
-
-        Raises
-        ------
-        ValueError
-            If it keeps what cannot be restored.
-        """
-        given = parameters_of(booster.model_to_string(num_iteration=1))
-        refused = [
-            why for values, why in UNRESTORABLE if all(given[n] == v for n, v in values.items())
-        ]
-        refused += [f"{name} remembers which features were used" for name in CEGB if given[name]]
-        if refused:
-            raise ValueError(
-                f"checkpoint= cannot resume this fit: {'; '.join(refused)}, and LightGBM does not "
-                f"let that be restored. Leave it out, or leave checkpoint out."
-            )
-        every = int(given["bagging_freq"]) if float(given["bagging_fraction"]) < 1.0 else 0
-        in_use = {
-            "bagging_seed": every > 0,
-            "feature_fraction_seed": min(
-                float(given["feature_fraction"]), float(given["feature_fraction_bynode"])
-            )
-            < 1.0,
-            "extra_seed": given["extra_trees"] == "1",
-        }
-        seeds = {name: int(given[name]) for name, used in in_use.items() if used}
-        return cls(seeds, float(given["bagging_fraction"]), every)
-
-    def renew(self, booster: lgb.Booster, rounds: int) -> None:
+    def renew(self, rounds: int) -> None:
         """Begin the streams of a round, so that they depend on nothing but its number."""
-        if not self.seeds:
+        self.follow()
+        given = self.values
+        fraction = float(given["bagging_fraction"])
+        every = int(given["bagging_freq"]) if fraction < 1.0 else 0
+        bag = (rounds // every, every, fraction) if every > 0 else None
+        params: dict[str, Any] = {}
+        if bag is not None:
+            if bag != self._bag:
+                self._nudges = 3 - self._nudges  # never none, as a new booster has it
+            params["bagging_seed"] = _mixed(given, "bagging_seed", rounds // every, every)
+            params["bagging_fraction"] = min(fraction * (1.0 + NUDGE * self._nudges), 1.0)
+            params["bagging_freq"] = 1 if every == 1 else NEVER
+        self._bag = bag
+        if min(float(given["feature_fraction"]), float(given["feature_fraction_bynode"])) < 1.0:
+            params["feature_fraction_seed"] = _mixed(given, "feature_fraction_seed", rounds)
+        if given["extra_trees"] == "1":
+            params["extra_seed"] = _mixed(given, "extra_seed", rounds)
+        if params:
+            self.booster.reset_parameter(params)
+            self._look()
+
+    def follow(self) -> None:
+        """Take over what callbacks have changed since the last renewal."""
+        if self.booster.params == self._left_params:
             return
-        number = {"bagging_seed": rounds // max(self.every, 1)}
-        params: dict[str, Any] = {
-            name: _mixed(seed, number.get(name, rounds)) for name, seed in self.seeds.items()
-        }
-        if self.every:
-            nudges = 1 + number["bagging_seed"] % 2  # never none, as a new booster has it
-            params["bagging_fraction"] = min(self.fraction * (1.0 + NUDGE * nudges), 1.0)
-            if self.every > 1:
-                params["bagging_freq"] = NEVER
-        booster.reset_parameter(params)
+        params, values = self._left_params, self._left_values
+        self._look()
+        self.params.update(_changed(params, self._left_params))
+        self.values.update(_changed(values, self._left_values))
+        _refuse_unrestorable(self.values)
+
+    def _look(self) -> None:
+        self._left_params = dict(self.booster.params)
+        self._left_values = parameters_of(self.booster.model_to_string(num_iteration=1))
+
+    def undone(self, text: str) -> str:
+        """Model text with the parameters that the user gave."""
+        for name, value in _changed(self._left_values, self.values).items():
+            left = self._left_values[name]
+            text = text.replace(f"\n[{name}: {left}]\n", f"\n[{name}: {value}]\n", 1)
+        return text
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in now.items() if n not in before or before[n] != v}
+
+
+def _refuse_unrestorable(given: Mapping[str, str]) -> None:
+    refused = [
+        why for values, why in UNRESTORABLE if all(given[n] == v for n, v in values.items())
+    ]
+    refused += [f"{name} remembers which features were used" for name in CEGB if given[name]]
+    if refused:
+        raise ValueError(
+            f"checkpoint= cannot resume this fit: {'; '.join(refused)}, and LightGBM does not "
+            f"let that be restored. Leave it out, or leave checkpoint out."
+        )
 
 
 UNRESTORABLE = (
@@ -112,14 +138,12 @@ UNRESTORABLE = (
         "use_quantized_grad rounds at random unless stochastic_rounding is False",
     ),
 )
-# What a reset changes besides seeds; num_leaves is then cut to what max_depth allows.
-RESET = ("bagging_fraction", "bagging_freq", "num_leaves")
 CEGB = ("cegb_penalty_feature_lazy", "cegb_penalty_feature_coupled")
 
 
-def _mixed(seed: int, number: int) -> int:
+def _mixed(given: Mapping[str, str], name: str, *numbers: int) -> int:
     """Seed of a round: neighbouring ones would make neighbouring streams in LightGBM."""
-    return int(np.random.SeedSequence([abs(seed), number]).generate_state(1)[0]) >> 1
+    return int(np.random.SeedSequence([abs(int(given[name])), *numbers]).generate_state(1)[0]) >> 1
 
 
 def merge_forest(booster: lgb.Booster, text: str) -> None:
@@ -171,8 +195,6 @@ class Resuming(Resumed):
     def __init__(self, fit: ConstrainedFit) -> None:
         super().__init__(fit)
         self.grown_in: list[int] = [] if self.saved is None else self.saved["grown_in"]
-        self._given: dict[str, Any] = {}
-        self._text_given: dict[str, str] = {}
 
     def starts(self, own: list[bool]) -> dict[str, Any]:
         """Scores that the rows start from, as arguments of ``fit``; none without a file's.
@@ -190,7 +212,7 @@ class Resuming(Resumed):
         return {"init_score": training, "eval_init_score": sets or None}
 
     def callbacks(self) -> list[Callable[[Any], None]]:
-        """Callbacks that come before all others; none without a file."""
+        """Callbacks that come before all others, and one after them; none without a file."""
         if self.file is None:
             return []
 
@@ -200,17 +222,18 @@ class Resuming(Resumed):
             if env.iteration == self.rounds and self.rounds:
                 for name in ("update", "eval_train", "eval_valid"):
                     del env.model.__dict__[name]
-            if not self.passes(env.iteration):
-                self._renewal.renew(env.model, env.iteration)
 
-        before.before_iteration = True  # type: ignore[attr-defined]
-        before.order = -(10**9)  # type: ignore[attr-defined]
-        return [before]
+        def renew(env: Any) -> None:
+            if not self.passes(env.iteration):
+                self._renewal.renew(env.iteration)
+
+        # Schedules come between the two: a reset of any parameter keeps the bag as it is.
+        before.before_iteration = renew.before_iteration = True  # type: ignore[attr-defined]
+        before.order, renew.order = -(10**9), 10**9  # type: ignore[attr-defined]
+        return [before, renew]
 
     def _begin(self, model: lgb.Booster) -> None:
-        self._renewal = Renewal.of(model)
-        self._given = dict(model.params)
-        self._text_given = parameters_of(model.model_to_string(num_iteration=1))
+        self._renewal = Renewal(model)
         if self.saved is None:
             return
         merge_forest(model, self.saved["forest"].decode())
@@ -237,12 +260,10 @@ class Resuming(Resumed):
 
     def as_given(self, text: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """Model text and parameters with the user's seeds instead of those of the last round."""
-        if self.file is None or not self._renewal.seeds:
+        if self.file is None:
             return text, params
-        for name in (*self._renewal.seeds, *RESET):
-            line = f"[{name}: {self._text_given[name]}]"
-            text = re.sub(rf"^\[{name}: .*\]$", line, text, count=1, flags=re.M)
-        return text, self._given
+        self._renewal.follow()
+        return self._renewal.undone(text), self._renewal.params
 
 
 def _result(*values: Any) -> Any:

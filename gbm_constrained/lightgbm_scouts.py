@@ -79,7 +79,7 @@ class _Scout:
         self.whole = whole
         self.trees_after = [0]
         self.booster = self._make_booster()
-        self.renewal = Renewal.of(self.booster) if checkpointed else None
+        self.renewal = Renewal(self.booster) if checkpointed else None
 
     def _make_booster(self, state: State | None = None) -> lgb.Booster:
         """Make the booster of these rows, or one that goes on from a saved state."""
@@ -101,9 +101,9 @@ class _Scout:
         def objective(margin: Array, _: Any) -> Any:
             return self.solver(margin + self.start)
 
-        if self.renewal is not None:
-            self.renewal.renew(self.booster, self.solver.rounds)
         self._schedule(self.solver.rounds)
+        if self.renewal is not None:
+            self.renewal.renew(self.solver.rounds)
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
 
@@ -119,6 +119,7 @@ class _Scout:
         self.solver.restore(state["solver"])
         self.trees_after = state["trees_after"]
         self.booster = self._make_booster(state)
+        self.renewal = Renewal(self.booster)
         for rounds in range(self.solver.rounds):
             self._schedule(rounds)
 

@@ -1,8 +1,8 @@
 """Models in files of XGBoost and LightGBM, and what a table needs to be given to them.
 
-A file is what the library itself writes and reads. XGBoost knows its classes as 0, 1, 2 ... only:
-the labels that these stand for are kept in an attribute of the booster, which XGBoost carries
-along and does not look at.
+A file is what the library itself writes and reads. XGBoost knows its classes as 0, 1, 2 ... only,
+and before 3.4 it cuts the names of categories that are not ASCII: labels and names are kept in
+attributes of the booster, which XGBoost carries along and does not look at.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gbm_constrained import ubjson
 from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.language import format_constraint, parse_constraint
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.lightgbm_model import classifier_of
 from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
-from gbm_constrained.xgboost import ConstrainedXGBClassifier
+from gbm_constrained.xgboost import KEEPS_NAMES, ConstrainedXGBClassifier
 
 LABELS_ATTRIBUTE = "class_labels"
+NAMES_ATTRIBUTE = "category_names"
 # Objectives of XGBoost under which its own classifier decides for classes.
 OF_CLASSIFIERS = (
     "binary:logistic", "binary:hinge", "reg:logistic", "multi:softprob", "multi:softmax"
@@ -35,7 +37,7 @@ Label = str | int | float | bool
 
 
 def save_classifier(
-    classifier: Any, path: str | os.PathLike[str], labels: Sequence[Label]
+    classifier: Any, path: str | os.PathLike[str], labels: Sequence[Label], X: pd.DataFrame
 ) -> None:
     """Write a fitted classifier as a model of its library.
 
@@ -47,6 +49,8 @@ def save_classifier(
         Where to; for XGBoost it ends in ``.json`` or ``.ubj``.
     labels : sequence
         What the classes in their order stand for.
+    X : DataFrame
+        Features that it was trained on, whose categories it knows.
 
     Raises
     ------
@@ -55,13 +59,24 @@ def save_classifier(
     """
     if isinstance(classifier, ConstrainedXGBClassifier):
         _check_objective(path, classifier.objective)
-        classifier.get_booster().set_attr(**{LABELS_ATTRIBUTE: json.dumps(list(labels))})
+        known = {LABELS_ATTRIBUTE: list(labels), NAMES_ATTRIBUTE: _names_of_categories(X)}
+        classifier.get_booster().set_attr(**{name: json.dumps(v) for name, v in known.items()})
     else:
         try:
             classifier_of(classifier.booster_.model_to_string(num_iteration=1))
         except ValueError as error:
             raise ValueError(f"{path} is no classifier of LightGBM: {error}.") from None
     classifier.save_model(os.fspath(path))
+
+
+def _names_of_categories(X: pd.DataFrame) -> dict[str, list[str]]:
+    """Categories of a table's columns that are texts; numbers are right in files of XGBoost."""
+    found = {
+        str(column): values.cat.categories.tolist()
+        for column, values in X.items()
+        if isinstance(values.dtype, pd.CategoricalDtype)
+    }
+    return {name: names for name, names in found.items() if are_texts(names)}
 
 
 def _check_objective(path: str | os.PathLike[str], objective: Any) -> None:
@@ -289,6 +304,7 @@ class XGBoostModel(ModelFile):
         self.n_classes = int(classifier.n_classes_)
         stored = self.booster.attr(LABELS_ATTRIBUTE)
         self.labels = None if stored is None else json.loads(stored)
+        self._names = json.loads(self.booster.attr(NAMES_ATTRIBUTE) or "{}")
         label_of = None if self.labels is None else dict(enumerate(self.labels))
         self.constraints = stored_constraints(classifier, label_of)
 
@@ -311,7 +327,33 @@ class XGBoostModel(ModelFile):
                     f"{self.path} does not say which categories column {name!r} had in training: "
                     f"save the whole model, by XGBoost 3.1 or newer."
                 )
-        return {name: known.to_pylist() for name, known in found if known is not None}
+        return {
+            name: self._names[name] if name in self._names else self._names_in_file(name, known)
+            for name, known in found
+            if known is not None
+        }
+
+    def _names_in_file(self, column: str, known: Any) -> list[Any]:
+        """Categories as XGBoost itself keeps them, where they are whole."""
+        try:
+            names: list[Any] = known.to_pylist()
+            is_whole = self._written_by >= KEEPS_NAMES or all(str(n).isascii() for n in names)
+        except UnicodeDecodeError:
+            is_whole = False
+        if not is_whole:
+            raise ValueError(
+                f"XGBoost before 3.4 cuts the names of categories that are not ASCII, which "
+                f"{self.path} has in column {column!r}: train it by gbm-constrained fit, which "
+                f"keeps them, or by XGBoost 3.4 or newer."
+            )
+        return names
+
+    @property
+    def _written_by(self) -> tuple[int, ...]:
+        """Version of XGBoost that wrote the file."""
+        data = Path(self.path).read_bytes()
+        model = ubjson.read(data) if ubjson.is_ubjson(data) else json.loads(data)
+        return tuple(map(int, model["version"]))
 
 
 class LightGBMModel(ModelFile):

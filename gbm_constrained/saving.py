@@ -9,6 +9,8 @@ the classes, everything that was measured. Libraries that do not know it leave i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from gbm_constrained.options import check_constraints
 from gbm_constrained.serialization import dumps, loads
 
 NAME = "gbm_constrained"
+SHA256 = "sha256"
 FORMAT = 1  # raised where an older version of this package would misread a note
 
 
@@ -73,7 +76,13 @@ def forget_rules(estimator: Any) -> None:
         estimator.constraints = None
 
 
-def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: bool = True) -> str:
+def write_note(
+    estimator: Any,
+    rounds: int,
+    library: Mapping[str, Any],
+    whole: bool = True,
+    model: str | None = None,
+) -> str:
     """Write the note of a fitted estimator.
 
     Parameters
@@ -86,6 +95,8 @@ def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: b
         Fitted attributes of the parent that its own file does not hold.
     whole : bool, default=True
         Whether the file holds the whole model. Of a part, nothing was measured.
+    model : str, default=None
+        All else that the file holds, if the library does not carry a note on to another model.
 
     Raises
     ------
@@ -129,8 +140,32 @@ def write_note(estimator: Any, rounds: int, library: Mapping[str, Any], whole: b
             "left_out": left_out,
             "fitted": fitted,
             "library": dict(library),
+            **({} if model is None else {SHA256: _sha256(model)}),
         }
     )
+
+
+def check_unchanged(note: str | None, model: str) -> None:
+    """Check that a model is the one that a note was written with, before the library reads it.
+
+    Raises
+    ------
+    ValueError
+        If it is not. Of a note that cannot be read, it is :func:`read_note` that complains.
+    """
+    try:
+        written = json.loads(note or "")[SHA256]
+    except (ValueError, KeyError, TypeError):
+        return
+    if written != _sha256(model):
+        raise ValueError(
+            f"its model has changed since gbm_constrained wrote it: delete the line that begins "
+            f"with '{NAME}:' if the change was meant, and it is loaded as a plain model"
+        )
+
+
+def _sha256(model: str) -> str:
+    return hashlib.sha256(model.encode()).hexdigest()
 
 
 def read_note(

@@ -64,6 +64,17 @@ def foreign_categories(table: Any) -> list[Hashable]:
     return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
 
 
+def categories_beyond_ascii(table: Any) -> list[Hashable]:
+    """Names of the categorical columns of pandas with a category that is not in ASCII."""
+    columns = table.items() if isinstance(table, pd.DataFrame) else ()
+    return [
+        name
+        for name, values in columns
+        if isinstance(values.dtype, pd.CategoricalDtype)
+        and not all(str(category).isascii() for category in values.cat.categories)
+    ]
+
+
 def number_of_rows(table: Any) -> int:
     """Count the rows of a table, or of a list of rows."""
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)

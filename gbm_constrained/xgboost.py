@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,12 @@ from xgboost.core import require_keyword_args
 from gbm_constrained import saving, ubjson
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
-from gbm_constrained.checks import check_scores, check_weight, untouched_random_state
+from gbm_constrained.checks import (
+    check_scores,
+    check_weight,
+    level_of_the_user,
+    untouched_random_state,
+)
 from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
@@ -51,12 +57,14 @@ from gbm_constrained.options import (
 )
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
+from gbm_constrained.tables import categories_beyond_ascii
 from gbm_constrained.unseen import MeasureOn
 from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
 from gbm_constrained.xgboost_model import first_rounds, scale_trees, shift_intercept
-from gbm_constrained.xgboost_resuming import Resuming, refuse_checkpoint, samples
+from gbm_constrained.xgboost_resuming import Resuming, may_sample, refuse_checkpoint
 from gbm_constrained.xgboost_scouts import held_matrix, scout_maker
 
+KEEPS_NAMES = (3, 4)  # The first version that does not cut names of categories.
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
 EXACT_COUNTS = 2**24  # Rows of which sums in single precision are exact.
@@ -215,6 +223,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         ------
         TypeError, ValueError
             If constraints, labels or weights do not fit together; before training starts.
+
+        Warns
+        -----
+        UserWarning
+            If X has names of categories that this version of XGBoost cuts.
         """
         native = functools.partial(
             super().fit,
@@ -232,11 +245,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             self._forget()
             return self
         self._check_supported(options)
+        _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
         if checkpoint is not None:
             refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
-            learning_rate = self.get_xgb_params().get("eta", self.learning_rate)
+            given_params = self.get_xgb_params()
+        learning_rate = given_params.get("eta", self.learning_rate)
         fit = ConstrainedFit(
             options,
             X,
@@ -269,7 +284,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             if fit.classes.size == 2 and self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
             params["base_score"] = _intercept(fit.y, fit.weight, native_params)
-        if checkpoint is not None and samples(self.get_xgb_params()):
+        if checkpoint is not None and may_sample(given_params, self.callbacks or ()):
             params["seed_per_iteration"] = True
         own_margin = fit.take(base_margin)
         pairs = check_pairs(eval_set, X, by_name=True)
@@ -758,6 +773,19 @@ class _Trained:
 
     def shift(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
+
+
+def _warn_of_cut_names(X: Any) -> None:
+    names = categories_beyond_ascii(X)
+    if names and tuple(map(int, xgb.__version__.split(".")[:2])) < KEEPS_NAMES:
+        warnings.warn(
+            f"xgboost {xgb.__version__} cuts the names of categories that are not in ASCII, as "
+            f"columns {names} have: its models may take one for another, in a table with other "
+            f"lists of categories and even in this one, so that rules are not what is reported. "
+            f"Use XGBoost 3.4 or newer, or rename the categories.",
+            UserWarning,
+            stacklevel=level_of_the_user(),
+        )
 
 
 def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:

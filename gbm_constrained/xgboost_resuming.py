@@ -11,7 +11,7 @@ configuration makes the booster forget the one of columns, which is then seeded 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,13 @@ from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.fingerprint import digest
 from gbm_constrained.losses import Array
 
+# Callbacks of XGBoost's own, which turn no samples on.
+OWN_CALLBACKS = (
+    xgb.callback.EarlyStopping,
+    xgb.callback.EvaluationMonitor,
+    xgb.callback.LearningRateScheduler,
+    xgb.callback.TrainingCheckPoint,
+)
 SAMPLING = ("subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
 
 
@@ -39,9 +46,10 @@ def refuse_checkpoint(booster: str | None, xgb_model: Any) -> None:
         )
 
 
-def samples(params: dict[str, Any]) -> bool:
-    """Whether trees are grown on samples of the rows or columns."""
-    return any(params.get(name) not in (None, 1) for name in SAMPLING)
+def may_sample(params: dict[str, Any], callbacks: Iterable[Any]) -> bool:
+    """Whether trees may be grown on samples of the rows or columns, which callbacks may set."""
+    own = all(type(callback) in OWN_CALLBACKS for callback in callbacks)
+    return not own or any(params.get(name) not in (None, 1) for name in SAMPLING)
 
 
 def renew_samples(booster: Any, rounds: int) -> None:
@@ -89,7 +97,7 @@ class Resuming(Resumed, xgb.callback.TrainingCallback):
     matrices : list
         Training rows and evaluation sets, once they are made.
     renews : bool
-        Whether samples are drawn, so that random streams are to be renewed.
+        Whether samples may be drawn, so that random streams are to be renewed.
     """
 
     def __init__(self, fit: ConstrainedFit, matrices: list[Any], renews: bool) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 
 import lightgbm as lgb
@@ -126,6 +127,37 @@ SAMPLES = {
         "feature_fraction_bynode": 0.8, "extra_trees": True,
     },
 }  # fmt: skip
+
+
+def learning_rates(library):
+    def rate(rounds):
+        return 0.3 / (1 + rounds)
+
+    if library == "xgboost":
+        return xgb.callback.LearningRateScheduler(rate)
+    return lgb.reset_parameter(learning_rate=rate)
+
+
+class ChangedSamples(xgb.callback.TrainingCallback):
+    """Turns samples on in the second round, which parameters do not tell."""
+
+    def before_iteration(self, model, epoch, evals_log):
+        if epoch > 0:
+            model.set_param({"subsample": 0.8 - 0.1 * (epoch // 3), "colsample_bynode": 0.8})
+        return False
+
+
+def changed_samples(library):
+    if library == "xgboost":
+        return ChangedSamples()
+    # The bags of rounds 2 and 3, and of 4 and 5, are one; the fraction falls within the last.
+    return lgb.reset_parameter(
+        bagging_freq=lambda rounds: 2 if rounds > 0 else 0,
+        bagging_fraction=lambda rounds: 0.8 - 0.1 * (rounds // 5),
+        feature_fraction=lambda rounds: 1.0 if rounds < 3 else 0.6,
+    )
+
+
 NATIVE = {  # what each library has that the other has not, or calls otherwise
     "xgboost": {"num_parallel_tree": 2, "grow_policy": "lossguide", "max_leaves": 5},
     "lightgbm": {"linear_tree": True, "path_smooth": 0.5},
@@ -210,21 +242,29 @@ def make(library, case, rows):
     elif case == "start":
         more[start] = rows["start"]
     elif case == "schedule":
-
-        def rate(rounds):
-            return 0.3 / (1 + rounds)
-
+        schedules = [learning_rates(library)]
         if library == "xgboost":
-            options.update(callbacks=[xgb.callback.LearningRateScheduler(rate)])
+            options.update(callbacks=schedules)
         else:
-            more.update(callbacks=[lgb.reset_parameter(learning_rate=rate)])
+            more.update(callbacks=schedules)
     elif case == "ended while measuring":
         more.update(constraint_callbacks=[lambda state: state.rounds == 2])
     elif case == "ended while training":
         options.update(measure_on="train")
         more.update(constraint_callbacks=[lambda state: state.rounds == 2])
-    elif case == "samples":
+    elif case.startswith("samples"):
         options.update(SAMPLES[library])
+        if case == "samples, schedule":
+            schedules = [learning_rates(library)]
+        elif case == "samples by a callback":
+            options = {name: v for name, v in options.items() if name not in SAMPLES[library]}
+            schedules = [changed_samples(library)]
+        else:
+            schedules = []
+        if library == "xgboost":
+            options.update(callbacks=schedules)
+        else:
+            more.update(callbacks=schedules)
     elif case == "native":
         options.update(NATIVE[library])
     kind = CLASSIFIERS[library]
@@ -239,7 +279,8 @@ CASES = [
     "training rows evaluated", "certified", "expected", "groups", "best",
     "ergodic", "randomized", "gap, weights", "several views, weights", "cbpr", "log_loss",
     "categories", "other rows", "start", "schedule",
-    "ended while measuring", "ended while training", "samples", "native",
+    "ended while measuring", "ended while training", "samples", "samples, schedule",
+    "samples by a callback", "native",
 ]  # fmt: skip
 
 
@@ -262,7 +303,7 @@ def test_resumed_is_the_uninterrupted_model(library, case, rows, path, interrupt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CheckpointFile, "offer", counted)
         whole = fit()
-    if case != "samples":
+    if not case.startswith("samples"):
         assert_same(whole, fit(checkpointed=False))
     for after in sorted({1, len(calls) // 2 + 2, len(calls)}):
         interrupted(fit, after)
@@ -316,34 +357,64 @@ def test_interrupted_again_and_again(library, rows, path, interrupted):
 
 
 @BOTH
-def test_samples_stay_samples(library, rows, path):
+@pytest.mark.parametrize("case", ["samples", "samples, schedule", "samples by a callback"])
+def test_samples_stay_samples(library, case, rows, path):
     """Renewed streams draw other rows in each round, and the model has the user's parameters."""
-    model, data, more = make(library, "samples", rows)
+    model, data, more = make(library, case, rows)
     model.set_params(measure_on="train").fit(*data, checkpoint=path, **more)
-    other, _, _ = make(library, "train", rows)
-    other.fit(*data, **more)
+    other, _, without = make(library, "schedule" if "schedule" in case else "train", rows)
+    other.set_params(measure_on="train").fit(*data, **without)
     assert bytes_of(model) != bytes_of(other)
     if library == "lightgbm":
-        given, _, _ = make(library, "samples", rows)
+        given, _, _ = make(library, case, rows)
         given.set_params(measure_on="train").fit(*data, **more)
         parameters = bytes_of(given).partition(b"parameters:")[2]
         assert bytes_of(model).partition(b"parameters:")[2] == parameters
         assert model.booster_.params == given.booster_.params
 
 
-def test_bags_of_lightgbm_differ_from_round_to_round(path):
-    """The mean of the bagged labels is a leaf of a tree without splits on noise: it moves."""
+@BOTH
+@pytest.mark.parametrize("case", ["train", "crossfit", "samples"])
+@pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
+def test_a_source_of_randomness_is_drawn_from_as_without(library, case, source, rows, path):
+    left = []
+    for checkpoint in (None, path):
+        model, data, more = make(library, case, rows)
+        model.set_params(random_state=source(0)).fit(*data, checkpoint=checkpoint, **more)
+        left.append(model.random_state.random(5))
+    np.testing.assert_array_equal(*left)
+
+
+BAGS = {  # which of six rounds have the bag of the round before, and what changes besides
+    "of each round": (1, [], [False] * 5),
+    "of two rounds": (2, [], [True, False, True, False, True]),
+    "of two rounds, other rates": (
+        2, [lgb.reset_parameter(learning_rate=lambda r: 0.3 / (1 + r))],
+        [True, False, True, False, True],
+    ),
+    "of two rounds, from the third on": (
+        1, [lgb.reset_parameter(bagging_freq=lambda r: 1 if r < 2 else 2)],
+        [False, False, True, False, True],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAGS)
+def test_bags_of_lightgbm_are_drawn_when_it_would_draw_them(case, path):
+    """The root of a tree counts the rows in its bag."""
+    every, callbacks, expected = BAGS[case]
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 1)), rng.integers(2, size=4000)
-    model = CLASSIFIERS["lightgbm"](
-        constraints=[fnr() <= 0.9], n_estimators=12, subsample=0.5, subsample_freq=1, verbose=-1,
-        measure_on="train", n_jobs=1, num_leaves=2,
-    )  # fmt: skip
-    model.fit(X, y, checkpoint=path)
-    thresholds = [
-        tree["tree_structure"]["threshold"] for tree in model.booster_.dump_model()["tree_info"]
-    ]
-    assert len(set(thresholds)) > 6
+    for more in ({}, {"checkpoint": path}):
+        model = CLASSIFIERS["lightgbm"](
+            constraints=[fnr() <= 0.9], n_estimators=6, subsample=0.5, subsample_freq=every,
+            verbose=-1, measure_on="train", n_jobs=1, num_leaves=2,
+        )  # fmt: skip
+        model.fit(X, y, callbacks=callbacks, **more)
+        trees = model.booster_.dump_model()["tree_info"]
+        sizes = [tree["tree_structure"]["internal_count"] for tree in trees]
+        assert [a == b for a, b in pairwise(sizes)] == expected
+        assert max(sizes) < 2200
 
 
 SCRIPT = """
@@ -695,6 +766,14 @@ def test_what_cannot_be_restored_is_refused(library, options, match, rows, path)
         model.set_params(measure_on="crossfit")
         with pytest.raises(ValueError, match=rf"checkpoint= cannot resume.*{match}"):
             model.fit(*data, checkpoint=path, **more)
+
+
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_what_a_callback_turns_on_and_cannot_be_restored_is_refused(measure_on, rows, path):
+    model, data, more = make("lightgbm", "train", rows)
+    more["callbacks"] = [lgb.reset_parameter(use_quantized_grad=lambda rounds: rounds > 1)]
+    with pytest.raises(ValueError, match=r"checkpoint= cannot resume.*stochastic_rounding"):
+        model.set_params(measure_on=measure_on).fit(*data, checkpoint=path, **more)
 
 
 @BOTH

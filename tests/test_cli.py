@@ -493,10 +493,48 @@ def test_categories_of_numbers_and_unused_columns_are_found_in_the_file(library,
     y = ((X["code"] == 4) ^ (X["kind"] == "a")).astype(int)
     more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
     model = CLASSIFIERS[library](n_estimators=5, n_jobs=1, **more).fit(X, y)
-    model_files.save_classifier(model, tmp_path / MODEL[library], [0, 1])
+    model_files.save_classifier(model, tmp_path / MODEL[library], [0, 1], X)
     found = model_files.open_model(tmp_path / MODEL[library]).named([0, 1])
     table = X.astype({"code": int, "kind": object}).assign(constant=1.0)
     np.testing.assert_array_equal(found.predict(found.take(table)), model.predict(X))
+
+
+CITIES = ["A", "Berlin", "Köln", "Zürich", "aé1", "ß", "日本語"]
+
+
+@BOTH
+def test_categories_of_any_alphabet_are_found_in_the_file(library, run, tmp_path):
+    """XGBoost before 3.4 cuts the names of categories that are not ASCII, and shifts them."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"city": rng.choice(CITIES, 700), "größe": rng.normal(size=700)})
+    table["y"] = (table["city"].isin(CITIES[::2]) ^ (table["größe"] > 1.0)).astype(int)
+    table.to_csv("train.csv", index=False)
+    fitted = run(*fit(library, tmp_path, target="y"))
+    assert fitted.code == 0, fitted.err
+    X = table[["city", "größe"]].astype({"city": "category"})
+    expected = np.mean(decisions(library, X) == table["y"])
+    assert expected > 0.95
+    new = ["audit", MODEL[library], "train.csv", "--target=y", "--constraint=accuracy >= 0.5"]
+    assert json.loads(_json_of(run, *new))["accuracy"]["value"] == equal(expected)
+    known = model_files.open_model(MODEL[library]).categories(X)
+    assert known == {"city": CITIES}
+
+
+@pytest.mark.parametrize("form", ["json", "ubj"])
+def test_names_that_xgboost_cuts_in_its_own_files_are_refused(form, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"m.{form}"
+    for names in (CITIES, ["aé1", "b"], ["x", "é"]):
+        X = pd.DataFrame({"n": 0.0, "city": pd.Categorical(rng.choice(names, 300))})
+        y = (X["city"] == names[-1]).astype(int)
+        plain = xgb.XGBClassifier(n_estimators=2, n_jobs=1, enable_categorical=True).fit(X, y)
+        plain.save_model(path)
+        model = model_files.open_model(path)
+        if json.loads(plain.get_booster().save_raw("json"))["version"] >= [3, 4]:
+            assert model.categories(X) == {"city": names}
+            continue
+        with pytest.raises(ValueError, match=r"cuts the names .* 'city'.* by XGBoost 3\.4 or"):
+            model.take(X)
 
 
 def test_numbers_that_lightgbm_was_told_to_take_as_categories(tmp_path):

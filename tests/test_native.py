@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS
 
 from gbm_constrained import (
@@ -241,6 +243,27 @@ def test_categories_survive_the_native_file(tmp_path):
     assert config["learner"]["objective"]["name"] == "binary:logistic"
     for model in (clf, xgb_clf):
         assert np.mean(model.predict(frame) == y) > 0.9
+
+
+def test_names_of_categories_that_xgboost_cuts_are_warned_of():
+    """Before 3.4 it takes these three for one, even in the rows that it was trained on."""
+    kind = np.arange(300) % 3
+    y = (kind == 2).astype(int)
+
+    def fit(names):
+        X = pd.DataFrame({"c": pd.Categorical.from_codes(kind, names)})
+        options = {"n_estimators": 10, "enable_categorical": True, "measure_on": "train"}
+        clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.01], **options).fit(X, y)
+        return np.mean(clf.predict(X) == y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fit(["e", "f", "g"]) == 1.0
+    if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 4):
+        assert fit(["é", "ê", "ë"]) == 1.0
+        return
+    with pytest.warns(UserWarning, match=r"cuts the names .* columns \['c'\] have"):
+        assert fit(["é", "ê", "ë"]) < 1.0
 
 
 @BOTH

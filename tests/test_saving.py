@@ -385,6 +385,28 @@ def test_what_a_file_cannot_hold_is_named(library, problem, tmp_path):
 
 
 @BOTH
+@pytest.mark.parametrize("name", ["Tree=1", "Tree=", "Tree", "end of trees", "objective"])
+def test_columns_may_be_called_as_parts_of_the_file(library, name, problem, tmp_path):
+    """LightGBM writes a line of each feature, with its importance."""
+    (X, y), path = problem, tmp_path / FILES[library]
+    X = X.rename(columns={"a": name})
+    model = make(library, [fnr() <= 0.1], measure_on="train", probabilities="calibrated")
+    model.fit(X, y).save_model(path)
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert loaded.constraints == model.constraints
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_dart_takes_columns_that_are_called_as_parts_of_the_file(problem):
+    X, y = problem
+    one, other = (
+        make("lightgbm", [fnr() <= 0.1], boosting_type="dart").fit(X.rename(columns={"a": a}), y)
+        for a in ("a", "num_leaves")
+    )
+    np.testing.assert_array_equal(other.booster_.predict(X), one.booster_.predict(X))
+
+
+@BOTH
 def test_a_rule_about_a_model_is_stored_by_its_name(library, problem, tmp_path):
     (X, y), path = problem, tmp_path / FILES[library]
     deployed = DummyClassifier(strategy="prior").fit(X, y)
@@ -597,6 +619,60 @@ def test_a_torn_file_is_refused(name, problem, tmp_path):
     hole = content[: len(content) // 3] + content[len(content) // 3 + 9 :]
     torn.write_bytes(hole)
     assert_left_as_it_was(model, torn, X[:5], "cannot be loaded|cannot be read")
+
+
+def test_a_change_to_the_model_in_a_lightgbm_file_is_noticed(problem, fitted_lightgbm, tmp_path):
+    """LightGBM would abort the process on some, and predict otherwise after others."""
+    X, path, changed = problem[0], tmp_path / "model.txt", tmp_path / "changed.txt"
+    fitted_lightgbm.save_model(path)
+    content = path.read_bytes()
+    note = range(content.index(b"\ngbm_constrained:"), content.index(b"\n\npandas_categorical:"))
+    rng = np.random.default_rng(0)
+    for at in rng.permutation([i for i in range(len(content)) if i not in note])[:100]:
+        other = bytes([content[at] ^ (1 << rng.integers(7))])
+        changed.write_bytes(content[:at] + other + content[at + 1 :])
+        assert_left_as_it_was(fitted_lightgbm, changed, X[:5], "cannot be (loaded|read)")
+    changed.write_bytes(content.replace(b"[num_leaves: 31]", b"[num_leaves: 32]"))
+    assert_left_as_it_was(fitted_lightgbm, changed, X[:5], "changed since .* wrote it: delete the")
+    changed.write_bytes(content.replace(b"\n", b"\r\n"))  # as some programs copy texts
+    loaded = ConstrainedLGBMClassifier().load_model(changed)
+    assert_same_state("lightgbm", vars(loaded), vars(fitted_lightgbm))
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("end of parameters", "end.of parameters"),
+        ("[num_leaves: 31]", "[num_leaves; 31]"),
+        ("[num_leaves: 31]", "[num_leaves: 31"),
+        ("[num_leaves: 31]", "x"),
+    ],
+)
+def test_a_plain_file_with_damaged_parameters_is_refused(line, other, problem, tmp_path):
+    """Readers of parameters would crash on it."""
+    X, y = problem
+    model = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, y)
+    text = model.booster_.model_to_string()
+    assert f"\n{line}\n" in text
+    (tmp_path / "m.txt").write_text(text.replace(f"\n{line}\n", f"\n{other}\n"))
+    with pytest.raises(ValueError, match=r"m\.txt cannot be loaded: its parameters"):
+        ConstrainedLGBMClassifier().load_model(tmp_path / "m.txt")
+
+
+@BOTH
+def test_a_file_that_a_plain_library_wrote_anew_is_loaded(library, problem, fitted, tmp_path):
+    """XGBoost carries the note on, beside what else changes; LightGBM leaves it out."""
+    X, path = problem[0], tmp_path / FILES[library]
+    fitted.save_model(path)
+    if library == "xgboost":
+        booster = xgb.Booster(model_file=path)
+        booster.set_attr(mine="1")
+    else:
+        booster = lgb.Booster(model_file=path)
+    booster.save_model(path)
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert loaded.constraints == (fitted.constraints if library == "xgboost" else None)
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
 
 
 def test_binary_models_are_read_and_written_and_every_cut_is_seen(problem, tmp_path):
