@@ -77,8 +77,11 @@ _PARITY_DOC = """
 
     Raises
     ------
+    TypeError
+        If a bound is no number, {no_rate}or ``by`` names no columns.
     ValueError
-        If both bounds are given.
+        If both bounds are given, or one is outside its range (of a ratio, (0, 1]); if the slack
+        is no number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty.
     """
 
 
@@ -191,7 +194,9 @@ _RATE_DOC = """
 _ON_DOC = """
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`."""
-_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="")
+_NO_RATE_DOC = "``rate`` is none whose groups can be compared,\n        "
+_NO_ROWS_DOC = "``on`` names no rows, "
+_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="", no_rate=_NO_RATE_DOC)
 UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
 for _preset in (
     DemographicParity,
@@ -200,7 +205,8 @@ for _preset in (
     EqualizedOdds,
     ErrorRateParity,
 ):
-    _preset.__doc__ = f"{_preset.__doc__ or ''}\n{_PARITY_DOC.format(rate='', on=_ON_DOC)}"
+    _doc = _PARITY_DOC.format(rate="", on=_ON_DOC, no_rate=_NO_ROWS_DOC)
+    _preset.__doc__ = f"{_preset.__doc__ or ''}\n{_doc}"
 
 
 def BoundedGroupLoss(  # noqa: N802
@@ -218,6 +224,13 @@ def BoundedGroupLoss(  # noqa: N802
         Columns that make the groups; all sensitive features together by default.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``upper_bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``loss`` is another one, ``upper_bound`` outside its range, or ``by`` empty.
     """
     losses = {"log_loss": log_loss, "zero_one": error_rate}
     loss = "zero_one" if _is_zero_one(loss) else loss
@@ -239,9 +252,9 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     Raises
     ------
     TypeError
-        If ``levels`` is no dict.
+        If ``levels`` is no dict, or a level no number.
     ValueError
-        If it is empty: the model would obey no rule.
+        If it is empty, so that the model would obey no rule, or a level is outside [0, 1].
     """
     if not isinstance(levels, Mapping):
         raise TypeError(
@@ -268,6 +281,13 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
         Largest allowed fraction.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``to`` is none of these, ``bound`` no number, or ``on`` names no rows.
+    ValueError
+        If ``bound`` is outside [0, 1].
     """
     return Constraint(churn(to=to, on=on), "<=", bound)
 
@@ -285,6 +305,13 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
         Columns that make the groups; all sensitive features together by default.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``bound`` is outside [0, 1], or ``by`` empty.
     """
     return Constraint(gap(tpr(on=on), by=by), "<=", bound)
 
@@ -300,6 +327,13 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
         Smallest allowed ratio.
     on : default=None
         Rows that the rule is about; see :mod:`gbm_constrained.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``bound`` is outside [0, 1], or ``by`` empty.
     """
     return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
 
