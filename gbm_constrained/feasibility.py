@@ -32,7 +32,6 @@ no model does.
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import minimum_rows
 from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.compiler import MOST_NAMED, CompiledConstraints, value_of
-from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.counts import CellCounts, blocks_of, functionals_of
 from gbm_constrained.decision import (
     Choice,
     Margins,
@@ -118,7 +117,7 @@ class RuleReached:
         Its value under the model returned, on unseen rows, and the 95% interval.
     rows : int
         Unseen rows that it is taken over, those of the smallest group; of precision and other
-        quotients, the rows that the model's decisions put into the denominator.
+        quotients, the rows that the model's decisions put into numerator or denominator.
     alone : float, default=NaN
         The best value that any decision of the model has; of rules in conflict.
     with_others : float, default=NaN
@@ -231,7 +230,8 @@ class Feasibility:
         Rules that the boosters of the folds disagree on, whether they meet them together or not,
         and that part of the interval breaks.
     error : float
-        0-1 error of the model returned, on unseen rows.
+        0-1 error of the model returned, on unseen rows; as in all errors here, classes count by
+        ``class_weight`` and ``scale_pos_weight``, as they do in the objective.
     constant_class : object
         Class of the best constant decision that meets the rules; None if none does.
     constant_error : float
@@ -781,11 +781,16 @@ def _smallest_cover(missed: Bool, most_steps: int = COVER_STEPS) -> tuple[int, .
 def _quotient_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
     """Rows that decisions put into a quotient: the selected ones of a precision, all changes.
 
-    Of wins over losses few losses are what is asked for: those of the numerator count as well.
+    Of wins over losses few losses are what is asked for: those of the numerator count as well. A
+    constant is a part of every row, which an error takes out of ``1 - error_rate``.
     """
     inside = np.zeros(counts.count.shape[-2:], dtype=bool)
-    for part in itertools.chain.from_iterable(filter(None, compiled.parts[compiled.spans[j]])):
-        inside[part.cells] |= part.event
+    span = compiled.spans[j]
+    for parts, constant in zip(compiled.parts[span], compiled.constant[span], strict=True):
+        blocks = blocks_of(parts or ())
+        for block in blocks:
+            nothing = round(-float(constant) / len(blocks), 12)
+            inside[block.cells] |= ~block.reaches(nothing)
     return np.asarray((counts.count * inside).sum(axis=(-2, -1)))
 
 

@@ -544,13 +544,14 @@ def _quotient_interval(
     probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
     in p throughout. Resampling would say that what lost nowhere never loses.
     """
-    if parts[0] is None or parts[1] is None or constant.any():
+    if parts[0] is None or parts[1] is None:
         return None
     top, bottom = blocks_of(parts[0]), blocks_of(parts[1])
     if len(top) != 1 or len(bottom) != 1 or not np.array_equal(top[0].cells, bottom[0].cells):
         return None
-    # Adding zero makes negative zeros equal to others.
-    scores = np.round(np.stack([top[0].score, bottom[0].score], axis=-1), 12) + 0.0
+    # A constant is a part of every row. Adding zero makes negative zeros equal to others.
+    scores = np.stack([top[0].score, bottom[0].score], axis=-1) + constant
+    scores = np.round(scores, 12) + 0.0
     kinds = np.unique(scores[scores.any(axis=-1)], axis=0)
     if len(kinds) != 2:
         return None

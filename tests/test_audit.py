@@ -428,6 +428,23 @@ def test_wins_over_losses_have_an_exact_interval():
         assert frame["verdict"].tolist() == [verdict]
 
 
+@pytest.mark.parametrize("errors", [0, 3])
+def test_odds_of_errors_have_an_exact_interval(errors):
+    """A part of every row is a constant: thirty right rows prove little."""
+    y = np.arange(30) % 2
+    new = np.where(np.arange(30) < errors, 1 - y, y)
+    rules = [
+        error_rate() / (1 - error_rate()) <= 0.01,
+        error_rate() / accuracy() <= 0.01,
+        (1 - accuracy()) / (2 - error_rate()) <= 0.01,
+    ]
+    frame = audit(Decides(new), np.ones((30, 1)), y, rules).frame
+    p = np.array(stats.binomtest(errors, 30).proportion_ci(0.95, method="exact"))
+    expected = [*[p / (1 - p)] * 2, p / (2 - p)]
+    np.testing.assert_allclose(frame[["low", "high"]], expected, atol=1e-12)
+    assert (frame["verdict"] == ("violated" if errors else "undecided")).all()
+
+
 def test_masks_and_columns_are_those_of_these_rows(unseen):
     X, y, sensitive, _ = unseen
     table = pd.DataFrame(X).assign(site=sensitive["site"].to_numpy())

@@ -278,6 +278,26 @@ def test_few_losses_are_what_is_asked_for(library, flipped):
     assert not told
 
 
+@BOTH
+def test_rows_of_a_constant_in_a_quotient_count(library):
+    """Odds of errors are taken over all rows, however few errors there are."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 3))
+    y = (X[:, 0] > 0).astype(int)
+    y[:3] = 1 - y[:3]
+    rules = [
+        error_rate() / (1 - error_rate()) <= 0.01,
+        error_rate() / (0.5 + error_rate()) <= 0.02,
+        (1 - accuracy()) / (2 - error_rate()) <= 0.005,
+        error_rate() / accuracy() <= 0.01,
+    ]
+    case = Case(lambda: (X, y, {}), rules, "feasible", library=library)
+    model, told = fitted(case, n_estimators=20, on_infeasible="raise")
+    assert model.constraint_report_["satisfied"].all()
+    assert [rule.rows for rule in model.feasibility_.rules] == [900] * 4
+    assert not told
+
+
 def test_few_rows_are_told_in_few_lines():
     """Of many small groups some are named, and merging is for groups only."""
     found = fitted(CASES["a group of few rows"])[0].feasibility_
