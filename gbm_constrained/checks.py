@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
-from gbm_constrained.tables import as_column
+from gbm_constrained.tables import as_array, as_column
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -65,7 +65,7 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
         )
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
-    labels = np.asarray(y)
+    labels = as_array(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -73,7 +73,7 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
             f"{name} must be one-dimensional, one label per row; got shape {labels.shape}. "
             f"Constraints on several outputs are not supported."
         )
-    missing = np.flatnonzero(pd.isna(labels))
+    missing = np.flatnonzero(pd.isna(as_column(y)))
     if missing.size:
         raise ValueError(
             f"{name} has {missing.size} missing labels (NaN or None), the first in row "

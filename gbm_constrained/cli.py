@@ -59,6 +59,7 @@ from gbm_constrained.rates import (
     Grouped,
     Judged,
     Overall,
+    Rate,
 )
 from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
@@ -113,6 +114,14 @@ def _message(error: BaseException) -> str:
     """Say what is wrong, without the stack that XGBoost appends and its place in XGBoost."""
     text = str(error).partition("\nStack trace")[0].strip()
     return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text)
+
+
+def _spelling(asked: Sequence[Constraint], rules: Sequence[Constraint]) -> dict[str, str]:
+    """Tell how rules, and the rates in them, were written that a fit is asked for by codes."""
+    pairs: list[tuple[Constraint | Rate, Constraint | Rate]] = []
+    for coded, rule in zip(asked, rules, strict=True):
+        pairs += [(coded, rule), *zip(coded.rates, rule.rates, strict=True)]
+    return {str(coded): str(written) for coded, written in pairs}
 
 
 def _spelt(text: str, spelling: dict[str, str]) -> str:
@@ -300,21 +309,37 @@ def _read(path: Path, target: str, model: ModelFile | None) -> pd.DataFrame:
         table = pd.read_parquet(path, engine="pyarrow")
     elif path.suffixes[-1:] == [".csv"] or path.suffixes[-2:] == [".csv", ".gz"]:
         # Read by chunks, a column may be of numbers in one and of texts in another.
-        table = pd.read_csv(path, low_memory=False)
+        table = _read_csv(path, low_memory=False)
         if model is not None:
             texts = model.texts(table)
             if are_texts(model.labels or []) and target in table:
                 texts.append(target)
             texts = [name for name in texts if is_numeric_dtype(table[name])]
             if texts:  # in which zeros in front are not for nothing
-                table[texts] = pd.read_csv(path, usecols=texts, dtype=str)
+                table[texts] = _read_csv(path, usecols=texts, dtype=str)
     else:
         raise ValueError(f"{path} must be a table that ends in .parquet or .csv.")
     if table.empty:
         raise ValueError(f"{path} has no rows.")
     # Parquet keeps an index: with names, its levels are columns like others.
     named = [name for name in table.index.names if name is not None]
-    return table.reset_index(level=named).reset_index(drop=True).rename(columns=str)
+    table = table.reset_index(level=named).reset_index(drop=True)
+    return table.set_axis(table.columns.map(str), axis=1)  # of several levels, one text too
+
+
+def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """Read CSV, rows that end in a comma too; other fields without a name are refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            # By itself pandas takes the first fields of longer rows as an index, and all names
+            # would move by one column.
+            table: pd.DataFrame = pd.read_csv(path, index_col=False, **options)
+        except pd.errors.ParserWarning:
+            raise ValueError(
+                f"{path} has rows with more fields than its header has names: name every column."
+            ) from None
+    return table
 
 
 def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
@@ -477,7 +502,8 @@ def _check_rules(
                     f"rules look at features and --sensitive columns only."
                 )
         for name in decisions:
-            strange = [value for value in table[name].unique() if value not in labels]
+            # NA of pandas is neither equal to a label nor different from it.
+            strange = [v for v in table[name].unique() if pd.isna(v) or v not in labels]
             if strange:
                 raise ValueError(
                     f"--constraint {_text_of(rule)}: column {name!r} is to hold another model's "
@@ -547,7 +573,6 @@ def _fit(options: argparse.Namespace) -> int:
     rules = _rules(options, {label: label for label in labels})
     _check_rules(rules, options, data.table, labels)
     asked = _rules(options, codes) if is_coded else rules
-    options.spelling.update(zip(map(str, asked), map(str, rules), strict=True))
     X = _features(options, data.table)
     rows, held_out = _split(data, options)
     _say(options, f"{rows.size:,} rows to train on, {held_out.size:,} held out; labels {labels}")
@@ -567,6 +592,8 @@ def _fit(options: argparse.Namespace) -> int:
             sensitive[name] = sensitive[name].astype(object).map(codes)
     _check_measurable(rules, data, rows, held_out, labels)
     classifier = _classifier(options.library, asked, parameters)
+    # Only the fit speaks of codes: the same text after it is about labels, maybe others.
+    options.spelling.update(_spelling(asked, rules))
     classifier.fit(
         X.iloc[rows],
         y,
@@ -574,6 +601,7 @@ def _fit(options: argparse.Namespace) -> int:
         sensitive_features=sensitive if len(sensitive.columns) else None,
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )
+    options.spelling.clear()
     save_classifier(classifier, options.out, labels, X)
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")

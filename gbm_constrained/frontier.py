@@ -178,7 +178,8 @@ def tradeoff_curve(
             "seconds": seconds,
         }
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
-        tables.append(pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
+        # Given the columns, pandas would make objects of an accuracy that is NaN.
+        tables.append(pd.DataFrame(rows)[list(CURVE_COLUMNS)])
     return pd.concat(tables, ignore_index=True)
 
 
@@ -419,7 +420,7 @@ def _checked(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
             f"scores must be finite, got {score[~np.isfinite(score)][0]} in row "
             f"{np.flatnonzero(~np.isfinite(score))[0]}: drop those rows."
         )
-    classes = np.unique(labels)
+    classes = np.unique(as_labels(labels))
     if classes.size != 2:
         raise ValueError(
             f"y must hold two classes, negatives and positives, got {classes.tolist()}: with "

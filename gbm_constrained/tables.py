@@ -43,13 +43,20 @@ def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
         yield from enumerate(np.asarray(table).T)
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """Values as an array; numpy alone reads dictionaries of pyarrow without what is missing."""
+    if str(getattr(values, "type", "")).startswith("dictionary"):
+        values = values.to_pandas()
+    return np.asarray(values)
+
+
 def as_column(values: Any) -> NDArray[Any]:
     """One column, or lists of several, as an array, in which categories are their values.
 
     In a list of texts numpy would turn what is missing into the text "nan".
     """
     dtype = getattr(values, "dtype", None)
-    found = np.asarray(values)
+    found = as_array(values)
     keeps = isinstance(dtype, pd.CategoricalDtype) or (dtype is None and found.dtype.kind in "US")
     return np.asarray(values, dtype=object) if keeps else found
 

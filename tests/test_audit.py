@@ -445,6 +445,26 @@ def test_odds_of_errors_have_an_exact_interval(errors):
     assert (frame["verdict"] == ("violated" if errors else "undecided")).all()
 
 
+@pytest.mark.parametrize("in_table", [False, True])
+def test_groups_that_a_dictionary_lacks_are_missing(in_table):
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+    names = ["a"] * 40 + [None] * 30 + ["b"] * 30
+    given = {"g": arrow.array(names).dictionary_encode()}
+    given = arrow.table(given) if in_table else given
+    y = np.arange(100) % 2
+    rule = each(selection_rate(), by="g", min_group_size=1) <= 1
+    groups = audit(Decides(y), np.ones((100, 1)), y, rule, sensitive_features=given).groups
+    assert groups["rows"].tolist() == [40, 30, 30]
+    assert groups["group"].str.contains("missing").sum() == 1
+
+
+def test_missing_labels_of_a_dictionary_are_refused():
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+    y = arrow.chunked_array([arrow.array(["n", None, "p"]).dictionary_encode()])
+    with pytest.raises(ValueError, match="y has 1 missing labels"):
+        audit(Decides(["n", "p", "p"]), np.ones((3, 1)), y, [])
+
+
 def test_masks_and_columns_are_those_of_these_rows(unseen):
     X, y, sensitive, _ = unseen
     table = pd.DataFrame(X).assign(site=sensitive["site"].to_numpy())
@@ -568,6 +588,7 @@ class Probabilities(Decides):
         ((RIGHT, X4, Y4[:3], []), {}, ValueError, "X has 4 rows and y 3 labels"),
         ((RIGHT, X4[:0], Y4[:0], []), {}, ValueError, "give at least one row"),
         ((RIGHT, X4, [0, None, 1, 1], []), {}, ValueError, "y has 1 missing labels"),
+        ((RIGHT, X4, ["a", np.nan, "b", "b"], []), {}, ValueError, "y has 1 missing labels"),
         ((RIGHT, X4, Y4, fnr()), {}, TypeError, "constraints must be a sequence"),
         ((RIGHT, X4, Y4, [3]), {}, TypeError, "constraints holds 3"),
         ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must be a number strictly"),

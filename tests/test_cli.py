@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -201,6 +202,20 @@ def test_columns_of_large_csv_are_of_one_kind(run):
     assert model.categories(zeros)["zip"] == ["010", "A1"]
 
 
+@BOTH
+def test_rows_of_csv_may_end_in_a_comma(library, run, files):
+    """For pandas they have an index in front, and each name the values of the next column."""
+    header, *rows = (files / "train.csv").read_text().splitlines()
+    Path("t.csv").write_text("\n".join([header, *(f"{row}," for row in rows)]))
+    rule = ["--constraint", "gap(fpr, by=sex) <= 0.1", "--sensitive=sex"]
+    plain = run(*fit(library, files, *rule))
+    assert "accuracy" in plain.out
+    assert run(*fit(library, Path(), *rule, table="t.csv")).out == plain.out
+    audited = run("audit", MODEL[library], "t.csv", "--target=income", *rule)
+    whole = run("audit", MODEL[library], files / "train.csv", "--target=income", *rule)
+    assert (audited.out, audited.err) == (whole.out, whole.err)
+
+
 def test_an_index_among_the_features_is_told(run):
     """It is what DataFrame.to_csv writes first, and tells in what order the rows came."""
     table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=200), "y": np.arange(200) % 2})
@@ -241,6 +256,19 @@ def test_named_indices_of_parquet_are_columns(run):
     for name in ("one", "two", "none"):
         run(*fit("xgboost", Path().absolute(), table=f"{name}.parquet", target="y"), "--quiet")
         assert model_files.open_model("model.json").features == ["a", "b"]
+
+
+def test_columns_of_parquet_with_several_levels_have_one_name(run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({("x", "a"): rng.normal(size=200), ("x", "b"): rng.normal(size=200)})
+    table["y", ""] = (table["x", "a"] > 0.0).astype(int)
+    table.to_parquet("t.parquet")
+    done = run(*fit("xgboost", Path(), table="t.parquet", target="('y', '')"), "--test-fraction=0")
+    assert done.code == 0, done.err
+    assert model_files.open_model("model.json").features == ["('x', 'a')", "('x', 'b')"]
+    done = run(*fit("xgboost", Path(), table="t.parquet", target="y"))
+    assert "t.parquet has no column 'y'" in done.err
 
 
 # --- exit codes -------------------------------------------------------------------------------
@@ -294,6 +322,19 @@ def test_what_is_said_of_a_fit_names_the_labels_that_were_written(library, run, 
     assert done.code == 2
     assert f"cannot be given for {rules[0]}" in done.err
     assert "class_error(0)" not in done.err
+
+
+def test_rules_are_named_by_their_labels_where_these_are_codes_of_others(run):
+    """XGBoost knows 1 and 2 as 0 and 1. The rule about 1 is not the one about code 1."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=400), "g": np.where(rng.random(400) < 0.1, *"ab")})
+    table["y"] = np.where(table["x"] + rng.normal(size=400) > 0, 2, 1)
+    table.to_csv("t.csv", index=False)
+    rules = [f"each(class_error({label}), by=g) <= 0.3" for label in (1, 2)]
+    done = run(*fit("xgboost", Path(), *map("--constraint={}".format, rules), "--sensitive=g",
+                    table="t.csv", target="y"))  # fmt: skip
+    named = re.findall(r"class_error\((.)\).* that class_error\((.)\) is taken over", done.err)
+    assert named == [("1", "1"), ("2", "2")] * 2  # of the fit, then of the audit
 
 
 def test_without_rules_the_model_is_the_librarys_own(run, files):
@@ -862,6 +903,17 @@ def test_tables_that_cannot_be_trained_on(column, values, message, run):
     assert done.err.startswith(f"gbm-constrained fit: error: {message}")
 
 
+def test_missing_decisions_of_another_model_are_named(run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    table = pd.DataFrame({"x": [1, 2, 3], "y": [0, 1, 0]})
+    table["old"] = pd.array([1, 0, None], dtype="Int64")
+    table.to_parquet("t.parquet")
+    rule = "--constraint=churn(to=old) <= 0.1"
+    done = run("fit", "t.parquet", "--target=y", "--out=model.json", "--sensitive=old", rule)
+    assert done.code == 2
+    assert "holds <NA>, which is not among the labels [0, 1]." in done.err
+
+
 @pytest.mark.parametrize("value", [-1.0, np.nan])
 def test_weights_that_are_none_are_named_by_their_row_of_the_table(value, run, files):
     weight = np.ones(2000)
@@ -883,6 +935,10 @@ def test_tables_that_cannot_be_read(run, monkeypatch):
     assert "t.csv has no rows." in run("fit", "t.csv", *arguments).err
     Path("t.csv").write_text("y\n1\n0\n")
     assert "t.csv has no columns left to train on." in run("fit", "t.csv", *arguments).err
+    Path("t.csv").write_text("y,a\nr1,1,0\nr2,0,1\n")
+    done = run("fit", "t.csv", *arguments)
+    assert done.code == 2
+    assert "t.csv has rows with more fields than its header has names" in done.err
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)

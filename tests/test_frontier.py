@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
+    ConstrainedLogisticRegression,
     ConstrainedXGBClassifier,
     churn,
     dataset,
@@ -111,6 +112,8 @@ def test_coverage(decimals):
         ([0.1, np.nan], [0, 1], {}, "scores must be finite, got nan in row 1"),
         ([0.1, 0.2], [0, 0], {}, "y must hold two classes"),
         ([0.1, 0.2, 0.3], [0, 1, 2], {}, "give y == k"),
+        ([0.1, 0.2], [0, np.nan], {}, "y has 1 missing labels"),
+        ([0.1, 0.2, 0.3], ["a", None, "b"], {}, "y has 1 missing labels"),
         ([0.1, 0.2], [0, 1], {"delta": 0.0}, "delta must be a probability strictly"),
         ([0.1, 0.2], [0, 1], {"alpha": [1.5]}, "alpha must hold type I errors"),
         ([0.1, 0.2], [0, 1], {"alpha": [[0.1]]}, "alpha must hold type I errors"),
@@ -199,6 +202,14 @@ def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
         assert ((curve[f"{name}_low"] < curve[name]) & (curve[name] < curve[f"{name}_high"])).all()
     held = curve["value"] <= curve["bound"]
     pd.testing.assert_series_equal(curve["satisfied"], held.astype("boolean"), check_names=False)
+
+
+def test_numbers_of_a_curve_without_unseen_rows_are_numbers(data):
+    model = ConstrainedLogisticRegression(constraints=fnr() <= 0.5)
+    curve = tradeoff_curve(model, *data[:2], BOUNDS)
+    unknown = curve[[name for name in CURVE_COLUMNS if name.startswith(("value", "accuracy"))]]
+    assert (unknown.dtypes == np.float64).all()
+    assert unknown.isna().all(axis=None)
 
 
 def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data, curve):

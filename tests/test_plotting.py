@@ -884,6 +884,13 @@ def test_confusion_of_intersections_missing_values_and_absent_classes():
     display.figure_.canvas.draw()
 
 
+def test_groups_of_confusion_by_a_column_that_is_named_by_a_number():
+    """As gap(fpr(), by=0) takes it."""
+    y, columns = [0, 1, 1, 0], pd.DataFrame([["a", "u"], ["a", "u"], ["b", "u"], ["b", "u"]])
+    display = GroupConfusionDisplay.from_predictions(y, y, by=0, sensitive_features=columns)
+    assert display.groups == ("0=a (n=2)", "0=b (n=2)")
+
+
 def test_confusion_that_does_not_fit(decided):
     y, predicted, columns, _ = decided
     with pytest.raises(ValueError, match="600 labels and 3 decisions"):

@@ -212,7 +212,8 @@ class GroupConfusionDisplay:
                 f"there are {found.tolist()}."
             )
         columns = columns_of(sensitive_features, true.size)
-        names = tuple(columns) if by is None else (by,) if isinstance(by, str) else tuple(by)
+        by = columns if by is None else by
+        names = tuple(by) if pd.api.types.is_list_like(by) else (by,)  # a name may be a number
         nothing = np.zeros(true.size, dtype=np.intp)  # groups need no labels
         attribute = Rows(nothing, classes, None, columns, [X]).attribute(names)
         known = pd.Index(classes)
