@@ -491,8 +491,10 @@ class ConstrainedFit:
 
     def _check_weighed(self, parts: Sequence[Codes]) -> None:
         """Refuse parts of the rows without any weight: no booster learns or is judged there."""
-        weight = self._row_weight
-        if weight is not None and not all(weight[part].any() for part in parts):
+        if self._row_weight is None:
+            return
+        weight = self._row_weight[: self.stack.sizes[0]]  # rows of datasets= teach no booster
+        if not all(weight[part[part < weight.size]].any() for part in parts):
             raise ValueError(
                 f"sample_weight is zero on all rows that one of the boosters would be grown or "
                 f"measured on: only {np.count_nonzero(weight)} of {weight.size} rows have weight. "
@@ -603,8 +605,9 @@ class ConstrainedFit:
     def _parts(self, rows: Codes, cells: Cells, share: float, n: int | None = None) -> list[Codes]:
         """Split rows by cell: a part of this share and the rest, or `n` parts of it."""
         if self._groups is not None:
-            n_parts = n or _n_parts(share, np.unique(self._groups).size)
-            parts = parts_by_group(rows, cells, n_parts, self._groups, self._random)
+            n_samples = self.stack.sizes[0]
+            n_parts = n or _n_parts(share, np.unique(self._groups[:n_samples]).size)
+            parts = parts_by_group(rows, cells, n_parts, self._groups, n_samples, self._random)
             if n:
                 return parts
             reached = np.cumsum([part.size for part in parts[:-1]])

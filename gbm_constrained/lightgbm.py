@@ -242,11 +242,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         return params
 
     def _parameter(self, name: str, default: Any) -> Any:
-        """Value of a parameter of LightGBM, which may have been given under another name."""
+        """Value of a parameter of LightGBM, which may have been given under another name.
+
+        A text is read as a value of the kind that `default` is of.
+        """
         given = self.get_params()
         names = (name, *ALIASES.get(name, ()))
         found = [given[name] for name in names if given.get(name) is not None]
-        return found[0] if found else default
+        return _as_read(name, found[0], default) if found else default
 
     def fit(
         self,
@@ -338,7 +341,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             forget(self)
             return self
         self._check_supported(options, callbacks)
-        n_rounds = self._parameter("num_iterations", 100)
+        n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
         if checkpoint is not None:
             refuse_init_model(init_model)
@@ -646,25 +649,25 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             **kwargs,
         }
         plain = not (raw_score or pred_leaf or pred_contrib)
+        whole = plain and num_iteration is None and not start_iteration
+        if whole and hasattr(self, "prefixes_"):
+            of_prefix = functools.partial(super().predict, X, **given)
+            answered = itertools.count()
+
+            def decide(rounds: int) -> Array:
+                with warnings.catch_warnings():
+                    if next(answered):  # the first prefix has said it
+                        warnings.filterwarnings("ignore", "X does not have valid feature names")
+                    return np.asarray(of_prefix(num_iteration=rounds))
+
+            return drawn(decide, self.prefixes_, random_state)
+        refuse_random_state(random_state)
         if plain and hasattr(self, "_threshold"):
             margin = super().predict(
                 X, num_iteration=num_iteration, **{**given, "raw_score": True}
             )
             return self.classes_[decided(np.asarray(margin), self._threshold)]
-        whole = plain and num_iteration is None and not start_iteration
-        if not (whole and hasattr(self, "prefixes_")):
-            refuse_random_state(random_state)
-            return super().predict(X, num_iteration=num_iteration, **given)
-        of_prefix = functools.partial(super().predict, X, **given)
-        answered = itertools.count()
-
-        def decide(rounds: int) -> Array:
-            with warnings.catch_warnings():
-                if next(answered):  # the first prefix has said it
-                    warnings.filterwarnings("ignore", "X does not have valid feature names")
-                return np.asarray(of_prefix(num_iteration=rounds))
-
-        return drawn(decide, self.prefixes_, random_state)
+        return super().predict(X, num_iteration=num_iteration, **given)
 
     @property
     def _asked_objective(self) -> Any:
@@ -848,6 +851,17 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         name = objective.partition(" ")[0]
         native.params = {**params, "objective": name}
         self._Booster, self._objective = native, self._asked_objective or name
+
+
+def _as_read(name: str, value: Any, default: Any) -> Any:
+    """Value of a parameter as LightGBM reads it, of a text as well: ``"false"`` is not true."""
+    if not isinstance(value, str):
+        return value
+    if isinstance(default, bool):
+        return value.lower() in ("true", "+")
+    if isinstance(default, (int, float)):
+        return type(default)(check_number(name, value))
+    return value.lower() if isinstance(default, str) else value
 
 
 class _Trained:

@@ -99,10 +99,14 @@ def parts_by_group(
     cells: Cells,
     n_parts: int,
     groups: NDArray[Any],
+    n_samples: int,
     random_state: np.random.RandomState,
 ) -> list[Codes]:
-    """Split rows into parts of about equal size that share no group; see :func:`parts_by_cell`."""
-    found = np.unique(groups[rows]).size
+    """Split rows into parts of about equal size that share no group; see :func:`parts_by_cell`.
+
+    Those from `n_samples` on, of further data sets, are groups that make up for no other.
+    """
+    found = np.unique(groups[rows[rows < n_samples]]).size
     if found < n_parts:
         raise ValueError(
             f"groups has {found} different values, and the rows are to be split into {n_parts} "

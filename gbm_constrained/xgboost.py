@@ -638,6 +638,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         results = self.evals_result_[data or list(self.evals_result_)[-1]]
         return float(results[metric or list(results)[-1]][rounds - 1])
 
+    # Not public in XGBoost, which adds `base_margin` once for each tree of DART on its way past
+    # matrices. If it stops being called, scores of DART that start from some are wrong again.
+    def _can_use_inplace_predict(self) -> bool:
+        return self.booster != "dart" and bool(super()._can_use_inplace_predict())
+
     @_by_keyword
     def predict(
         self,
@@ -663,21 +668,21 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             "validate_features": validate_features,
             "base_margin": base_margin,
         }
+        whole = iteration_range is None and not output_margin
+        if whole and hasattr(self, "prefixes_"):
+            of_prefix = functools.partial(super().predict, X, **given)
+            return drawn(
+                lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
+                self.prefixes_,
+                random_state,
+            )
+        refuse_random_state(random_state)
         if hasattr(self, "_threshold") and not output_margin:
             margin = super().predict(
                 X, iteration_range=iteration_range, **{**given, "output_margin": True}
             )
             return decided(margin, self._threshold)
-        whole = iteration_range is None and not output_margin
-        if not (whole and hasattr(self, "prefixes_")):
-            refuse_random_state(random_state)
-            return super().predict(X, iteration_range=iteration_range, **given)
-        of_prefix = functools.partial(super().predict, X, **given)
-        return drawn(
-            lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
-            self.prefixes_,
-            random_state,
-        )
+        return super().predict(X, iteration_range=iteration_range, **given)
 
 
 def _native_objective(n_classes: int) -> dict[str, Any]:

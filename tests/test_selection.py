@@ -590,6 +590,11 @@ def test_random_state_is_refused_where_nothing_is_drawn(library, problem):
         assert not hasattr(fitted, "prefixes_"), "of an earlier fit"
         with pytest.raises(ValueError, match=message):
             fitted.predict(X, random_state=0)
+    options = {"measure_on": "crossfit", "probabilities": "calibrated"}
+    beside = make(library, [fnr() <= 0.02], **options).fit(X, y)
+    assert beside.shift_.any(), "a threshold stands beside the model"
+    with pytest.raises(ValueError, match=message):
+        beside.predict(X, random_state=0)
     fitted.set_params(iterate="randomized").fit(X, y, **given)
     assert hasattr(fitted, "prefixes_")
     fitted.set_params(constraints=None).fit(X, y)

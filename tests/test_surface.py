@@ -404,6 +404,40 @@ def test_other_names_of_the_objective(name, measure_on):
         refused.fit(X, Y)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"is_unbalance": "false"},
+        {"is_unbalance": "+"},
+        {"boost_from_average": "-"},
+        {"boosting_type": "DART"},
+        {"boosting": "dart", "linear_tree": "FALSE"},
+        {"scale_pos_weight": "2.0"},
+        {"sigmoid": "1", "num_class": "1", "num_machines": "1"},
+        {"verbose": "-1"},
+    ],
+)
+def test_texts_are_values_as_lightgbm_reads_them(options):
+    parent, own = fitted_pair("lightgbm", options, **evaluated("lightgbm"))
+    assert_alike("lightgbm", own, parent)
+    assert_same_results(own, parent)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"boosting_type": "RF"}, "boosting_type='rf' cannot be trained"),
+        ({"sigmoid": "2"}, "sigmoid=2.0 belongs to LightGBM's own objective"),
+        ({"scale_pos_weight": "much"}, "scale_pos_weight must be a number, got 'much'"),
+        ({"n_estimators": "5"}, "n_estimators must be an integer >= 1, got '5'"),
+    ],
+)
+def test_texts_are_refused_as_the_values_that_they_are(options, reason):
+    clf = ConstrainedLGBMClassifier(constraints=NEVER_BINDS, **options)
+    with pytest.raises(ValueError, match=reason):
+        clf.fit(X, Y)
+
+
 def test_objectives_of_another_number_of_classes():
     several = np.digitize(X[:, 0], [-0.5, 0.5])
     for cls, more in ((lgb.LGBMClassifier, {}), (OWN["lightgbm"], {"constraints": NEVER_BINDS})):

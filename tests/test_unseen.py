@@ -132,13 +132,13 @@ def test_groups_are_not_split():
     cells = cells_of(900, n_classes=2)
     groups = np.random.default_rng(1).integers(0, 60, 900)
     rows = np.arange(30, 900)
-    parts = parts_by_group(rows, cells, 4, groups, np.random.RandomState(0))
+    parts = parts_by_group(rows, cells, 4, groups, rows.size, np.random.RandomState(0))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows)
     for i, part in enumerate(parts):
         others = np.concatenate(parts[:i] + parts[i + 1 :])
         assert not np.intersect1d(groups[part], groups[others]).size
         assert abs(part.size - rows.size / 4) < 60
-    again = parts_by_group(rows, cells, 4, groups, np.random.RandomState(0))
+    again = parts_by_group(rows, cells, 4, groups, rows.size, np.random.RandomState(0))
     for one, two in zip(parts, again, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -156,7 +156,7 @@ def test_cells_smaller_than_the_number_of_parts():
     """They are no stratum where groups are kept together, and scikit-learn does not warn."""
     cells = cells_of(200, n_classes=4, n_groups=8)
     groups = np.arange(200) // 3
-    parts = parts_by_group(np.arange(200), cells, 5, groups, np.random.RandomState(0))
+    parts = parts_by_group(np.arange(200), cells, 5, groups, 200, np.random.RandomState(0))
     assert sum(part.size for part in parts) == 200
 
 
@@ -887,6 +887,20 @@ def test_fewer_groups_than_parts_are_refused():
     clf = ConstrainedLGBMClassifier(constraints=[fpr() <= 0.1], n_estimators=2, verbose=-1)
     with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
         clf.fit(X, y, groups=np.arange(90) % 3)
+
+
+@BOTH
+def test_rows_of_datasets_make_up_for_no_training_rows(library):
+    """A fold of theirs alone would leave a booster nothing to learn from."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    rules = [fpr() <= 0.1, selection_rate(on=dataset("more")) <= 0.5]
+    clf = make(library, rules, measure_on="crossfit")
+    with pytest.raises(ValueError, match=r"groups has 1 different values.*4 parts"):
+        clf.fit(X, y, groups=np.zeros(90), datasets={"more": X[:20]})
+    weight = np.where(np.arange(90) < 2, 1.0, 0.0)
+    clf.set_params(measure_on="holdout", holdout_fraction=0.95)
+    with pytest.raises(ValueError, match="only 2 of 90 rows have weight"):
+        clf.fit(X, y, sample_weight=weight, datasets={"more": X[:20]})
 
 
 @BOTH
