@@ -49,7 +49,7 @@ from gbm_constrained.working_views import WorkingViews
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish. Half as many where each row has several scores.
-BLOCK = 131_072
+BLOCK = 65_536
 # Rows that mean slopes of cells are taken from, about; of several views, in which each of them
 # tells of several cells.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
