@@ -468,6 +468,11 @@ class CompiledConstraints:
         return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
     @property
+    def has_rates(self) -> Bool:
+        """Rows that hold 0-1 rates, and not mean losses alone; (m,)."""
+        return np.asarray(np.diff(self.spread.indptr) > 0)
+
+    @property
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
@@ -972,7 +977,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
                 f"error_form='log_loss' is for upper bounds of error rates, and {constraint} is "
                 f"not one: use error_form='rate'."
             )
-    is_rate = np.diff(compiled.spread.indptr) > 0
+    is_rate = compiled.has_rates
     factors = np.full(len(compiled), np.nan)
     for r in np.flatnonzero(is_rate):
         ((multiple, _),) = compiled.constraints[compiled.owner[r]].rates[0].terms

@@ -398,6 +398,7 @@ def test_bound_outside_the_unit_interval(bound):
         ({"sigma": 0.0}, "sigma.*0"),
         ({"mu": -0.1}, "mu.*-0.1"),
         ({"outlier_clip": -3.0}, "outlier_clip"),
+        ({"outlier_clip": 7.0, "iterate": "randomized"}, "'randomized'.*leave outlier_clip out"),
         ({"measure_on": "test"}, "measure_on.*'crossfit'.*'test'"),
         ({"n_folds": 1}, "n_folds.*>= 2.*1"),
         ({"holdout_fraction": 1.0}, "holdout_fraction.*1.0"),

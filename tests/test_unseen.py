@@ -132,13 +132,13 @@ def test_groups_are_not_split():
     cells = cells_of(900, n_classes=2)
     groups = np.random.default_rng(1).integers(0, 60, 900)
     rows = np.arange(30, 900)
-    parts = parts_by_group(rows, cells, 4, groups, rows.size, np.random.RandomState(0))
+    parts = parts_by_group(rows, cells, 4, groups, 900, np.random.RandomState(0))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows)
     for i, part in enumerate(parts):
         others = np.concatenate(parts[:i] + parts[i + 1 :])
         assert not np.intersect1d(groups[part], groups[others]).size
         assert abs(part.size - rows.size / 4) < 60
-    again = parts_by_group(rows, cells, 4, groups, rows.size, np.random.RandomState(0))
+    again = parts_by_group(rows, cells, 4, groups, 900, np.random.RandomState(0))
     for one, two in zip(parts, again, strict=True):
         np.testing.assert_array_equal(one, two)
 

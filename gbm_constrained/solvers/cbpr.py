@@ -146,7 +146,7 @@ class CBPR(ABPP):
             self.strength = 2.0 * rho if rho > 0 else lag.constant_curvature
         if self.inner_iterations is None:
             self.inner_iterations = 10 if self.lazy else 100
-        self._is_rate = np.diff(lag.constraints.spread.indptr) > 0
+        self._is_rate = lag.constraints.has_rates
         self._centre: Array | None = None
         self._inner = 0
         self._caution = 1.0
@@ -167,7 +167,7 @@ class CBPR(ABPP):
         self._inner += 1
         added: float | Float = 0.0
         if not self.lazy:
-            added = self._added(point)
+            added = self._added(self._distance(point))
             self._model = self._curvature(point)
         self._dual_step(point, statistics, added, residual)
         self._proximal = self._combined()
@@ -194,9 +194,9 @@ class CBPR(ABPP):
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._centre)
 
-    def _added(self, point: Point) -> Float:
+    def _added(self, moved: float) -> Float:
         """Distance that is added to each constraint where multipliers move; none to 0-1 rates."""
-        return np.where(self._is_rate, 0.0, self._distance(point))
+        return np.where(self._is_rate, 0.0, moved)
 
     def _curvature(self, point: Point) -> Float:
         """S: curvature of the subproblem's dual function."""
@@ -248,7 +248,7 @@ class CBPR(ABPP):
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._added(point)
+        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._added(moved)
         left = self.inner_tol * moved + ROUNDING
         beyond = G - np.where(self._is_rate, ROUNDING, left)
         return bool((beyond <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
