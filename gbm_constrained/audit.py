@@ -510,7 +510,7 @@ def _measure(
     predicted = np.zeros((len(cells), cells.classes.size))
     np.divide(counts.weight, cells.weight[:, None], out=predicted, where=cells.weight[:, None] > 0)
     functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
-    intervals = constraint_intervals(compiled, counts, level, random_state=0)
+    intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
     for j, constraint in enumerate(compiled.constraints):
         if loss is None or not any(t.event == "log_loss" for t in constraint.terms):

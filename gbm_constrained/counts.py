@@ -239,7 +239,7 @@ def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
     """Value of each functional on counted decisions.
 
     Base sets are weighed by the counts' own weights, so that counts may be of other rows than
-    those compiled against, such as bootstrap replicates.
+    those compiled against.
 
     Parameters
     ----------
@@ -277,14 +277,11 @@ class Fractions:
         n = len(compiled.parts)
         self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
 
-    def of(self, table: Float, columns: Codes | None = None) -> Float:
-        """Functionals of (..., n_cells * n_classes), or of some of its columns."""
-        events, bases = self.events, self.bases
-        if columns is not None:
-            events, bases = events[:, columns], bases[:, columns]
+    def of(self, table: Float) -> Float:
+        """Functionals of (..., n_cells * n_classes)."""
         flat = table.reshape(-1, table.shape[-1]).T
         with np.errstate(invalid="ignore", divide="ignore"):
-            rates = (events @ flat) / (bases @ flat)
+            rates = (self.events @ flat) / (self.bases @ flat)
         values = (self.sum @ rates).T + self.constant
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
 

@@ -715,7 +715,8 @@ def _within(limit: _Limit, chosen: UnseenRows, margin: Array, start: Choice) -> 
         fewest = curve.error[safe].min(initial=np.inf)
         shift = limit.shift
         if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
-            shift = curve.shift[safe & (curve.error == fewest)][:1]
+            best = curve.shift[safe & (curve.error <= fewest + MET)]
+            shift = best[[np.abs(best).argmin()]]  # neither class comes first among equals
     return replace(start, shift=shift, error=chosen.error(chosen.decisions(margin + shift[0])))
 
 
@@ -792,7 +793,7 @@ def certify(
     candidates = prefixes(rounds, rounds_per_iteration)
     near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
     tested = [start.rounds, *(p for p in near if p != start.rounds)]
-    tested = tested[: sequences_of(fresh, among_prefixes)]
+    tested = tested[: sequences_of(fresh, len(candidates) if among_prefixes else 1)]
     at_rest = not start.shift.any()
     sequences = [_sequence(chosen, margins(p), fresh, p, at_rest) for p in tested]
     longest = max(len(sequence) for sequence in sequences)
@@ -818,10 +819,10 @@ def certify(
     return min(all_choices, key=lambda c: c.p_value)
 
 
-def sequences_of(fresh: UnseenRows, among_prefixes: bool) -> int:
-    """Sequences of decisions that share `delta`; an exact threshold has all of it."""
-    several = fresh.cells.classes.size > 2
-    return 1 if several or not among_prefixes or _monotone(fresh) else TESTED_PREFIXES
+def sequences_of(fresh: UnseenRows, n_prefixes: int) -> int:
+    """Sequences that share `delta`, one for each prefix; one alone if thresholds are exact."""
+    one = fresh.cells.classes.size > 2 or _monotone(fresh)
+    return 1 if one else min(n_prefixes, TESTED_PREFIXES)
 
 
 def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
@@ -841,7 +842,13 @@ def _sequence(
     spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, compiled.is_told], axis=1, initial=np.inf)
-    order = np.argsort(-safety, kind="stable")
+    safety = np.round(safety, 9)  # running sums of the same numbers
+    # Where these rows tell no difference, as between thresholds at which none of them breaks a
+    # rule, those come first that are further from where they do, and then those of fewer errors.
+    bolder = safety < safety[:, None]
+    apart = np.abs(curve.n_positive - curve.n_positive[:, None])
+    distance = np.where(bolder, apart, len(margin)).min(axis=1)
+    order = np.lexsort((curve.error, -distance, -safety))
     # Nothing that fails on the rows it is chosen by will be certified; a few for good measure.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
     excess = np.maximum(curve.violations.max(axis=1, initial=0.0), 0.0)

@@ -33,6 +33,7 @@ from gbm_constrained.decision import (
     expected,
     least_p_values,
     least_values,
+    prefixes,
     sequences_of,
     standard_errors,
 )
@@ -354,7 +355,9 @@ class ConstrainedFit:
                     f"{options.constraints[compiled.owner[i]]}: that two rates are equal no "
                     f"number of rows certifies. Relax the bound."
                 )
-        level = options.delta / sequences_of(rows, options.iterate == "best")
+        among = prefixes(self.n_rounds, options.rounds_per_iteration)
+        n_prefixes = len(among) if options.iterate == "best" else 1
+        level = options.delta / sequences_of(rows, n_prefixes)
         found = least_p_values(compiled, rows.cells, level)
         for j, (constraint, (least, why)) in enumerate(
             zip(options.constraints, found, strict=True)

@@ -4,8 +4,9 @@ Everything is computed from counted decisions (:mod:`gbm_constrained.counts`) on
 used for nothing else, neither to train nor to choose among models or thresholds.
 
 Binomials have Clopper and Pearson's exact interval, differences and other sums of them Newcombe's,
-the worst of many groups one made of theirs, and all else the bootstrap's; each function names its
-source.
+quotients that of the sums that they compare (Fieller), and the worst of many groups one made of
+theirs; each function names its source. Nothing is resampled: what never occurred on some rows
+never occurs in a replicate of them, and would be taken for impossible.
 
 Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
 the rate is then that of rows with these weights, and intervals use the effective number of rows,
@@ -14,18 +15,17 @@ the rate is then that of rows with these weights, and intervals use the effectiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import linalg, optimize, special
 
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, Part, value_of
 from gbm_constrained.counts import (
     EQUAL,
     CellCounts,
-    Fractions,
     blocks_of,
     functionals_of,
 )
@@ -33,7 +33,6 @@ from gbm_constrained.rates import Constraint, Each, Gap, Quotient, Rate, Ratio
 from gbm_constrained.rows import Bool, Codes, Float
 
 __all__ = [
-    "bootstrap",
     "clopper_pearson",
     "constraint_intervals",
     "functional_intervals",
@@ -42,8 +41,6 @@ __all__ = [
     "upper_limit",
     "worst_interval",
 ]
-
-TABLE = 1 << 23  # Numbers in a table of bootstrap replicates.
 
 
 def upper_limit(events: Any, n: Any, delta: Any) -> Float:
@@ -146,95 +143,42 @@ def newcombe_difference(
 
 
 def _sum_of_binomials(
-    scale: Float, events: Float, n: Float, level: float, variance: float = 0.0
+    scale: Float,
+    events: Float,
+    n: Float,
+    level: float,
+    variance: float = 0.0,
+    correlation: Float | None = None,
 ) -> tuple[Float, Float]:
-    """Interval of a sum of independent binomial probabilities, each times a positive number.
+    """Interval of a sum of binomial probabilities, each times a positive number.
 
     Wilson's intervals of all, combined by squares (Zou, Huang and Zhang, "A note on confidence
     interval estimation for a linear function of binomial proportions", Computational Statistics &
-    Data Analysis 53, 2009). The last axis is that of the probabilities; what else makes the sum
-    vary may be added as a variance.
+    Data Analysis 53, 2009), and by products of two that are correlated (Zou, "Toward using
+    confidence intervals to compare correlations", Psychological Methods 12, 2007). The last axis
+    is that of the probabilities; what else makes the sum vary may be added as a variance.
     """
     low, high = _wilson(events, n, level)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = events / n
     middle, other = rate @ scale, special.ndtri(0.5 + level / 2.0) ** 2 * variance
-    down, up = (np.sqrt((d**2) @ scale**2 + other) for d in (rate - low, high - rate))
-    return middle - down, middle + up
+    correlation = np.eye(scale.size) if correlation is None else correlation
+
+    def size(deviation: Float) -> Float:
+        scaled = deviation * scale
+        return np.asarray(np.sqrt((scaled @ correlation * scaled).sum(axis=-1) + other))
+
+    return middle - size(rate - low), middle + size(high - rate)
 
 
-def _replicates(
-    compiled: CompiledConstraints, counts: CellCounts, n_replicates: int, random_state: int
-) -> Float:
-    """Functionals of resampled decisions, (n_replicates, n_functionals)."""
-    rng = np.random.default_rng(random_state)
-    weight, square = counts.weight.ravel(), counts.square.ravel()
-    columns = np.flatnonzero(weight > 0)
-    total, squares = weight[columns], square[columns]
-    fractions = Fractions(compiled, counts.weight.shape)
-    step = max(1, TABLE // max(columns.size, 1))
-    found = []
-    for start in range(0, n_replicates, step):
-        size = (min(step, n_replicates - start), columns.size)
-        drawn = rng.poisson(total**2 / squares, size) * (squares / total)
-        found.append(fractions.of(drawn, columns))
-    return np.concatenate(found)
-
-
-def _percentiles(replicates: Float, level: float) -> Float:
-    """Percentile intervals over the first axis, (..., 2)."""
-    ends = np.full((*replicates.shape[1:], 2), np.nan)
-    tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
-    for at in np.ndindex(replicates.shape[1:]):
-        known = replicates[(slice(None), *at)]
-        known = known[~np.isnan(known)]
-        if known.size:  # values may be infinite, which interpolation does not survive
-            ends[at] = np.quantile(known, tails, method="inverted_cdf")
-    return ends
-
-
-def bootstrap(
-    compiled: CompiledConstraints,
-    counts: CellCounts,
-    function: Callable[[Float], Float],
-    level: float = 0.95,
-    n_replicates: int = 2000,
-    random_state: int = 0,
-) -> NDArray[np.float64]:
-    """Percentile intervals of any function of the functionals.
-
-    The rows of each cell and predicted class are resampled by Poisson numbers, which is the
-    bootstrap of all rows but for their total number, on which no rate depends. Where weights
-    differ within a cell and class, the resampled sum of weights is a scaled Poisson variable with
-    the mean and the variance of the bootstrap's own: an approximation. What never occurred in a
-    cell never occurs in a replicate, so that intervals of rates near 0 or 1 are too short.
-
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions.
-    function : callable
-        Maps functionals of shape (n_replicates, n_functionals) to shape (n_replicates, ...).
-    level : float, default=0.95
-        Probability that an interval covers the truth, about.
-    n_replicates : int, default=2000
-        Resampled tables.
-    random_state : int, default=0
-        Seed.
-
-    Returns
-    -------
-    ndarray of shape (..., 2)
-        Ends of the intervals, over the replicates in which the value is defined.
-
-    References
-    ----------
-    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3.
-    """
-    replicates = function(_replicates(compiled, counts, n_replicates, random_state))
-    return _percentiles(np.asarray(replicates), level)
+def _correlation(rates: Float) -> Float:
+    """Correlations of events that imply each other; none where one always or never happens."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        odds = rates / (1.0 - rates)
+        quotient = odds[:, None] / odds
+        found = np.nan_to_num(np.sqrt(np.minimum(quotient, 1.0 / quotient)))
+    np.fill_diagonal(found, 1.0)
+    return found
 
 
 def _effective(
@@ -251,20 +195,25 @@ def _effective(
 
 def _interval_of_sum(
     parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
-) -> Float | None:
+) -> NDArray[np.float64]:
     """Interval of a sum of fractions of rows, over the same rows or not.
 
     A row adds what the fractions make of it together. Rows of the same base sets that add one of
-    the same two numbers are a binomial: of one the interval is exact, of two that of a difference.
-    None where a row may add one of three, as in wins minus losses.
+    the same two numbers are a binomial: of one the interval is exact, of several that of a sum.
+    Where they may add one of three, as in wins minus losses, that they add the second at least is
+    one binomial, and that they add the third is another, which implies the first.
 
-    Where a base set has several such kinds of rows, how many there are of each is chance as well:
-    the kind's mean, less what its rows would add if they were as all of their base sets, is what
-    one row more or less of it changes.
+    How many rows of a base set are in which other base sets is chance as well: the mean of those
+    in the same ones, less what they would add if they were as all of their base sets, is what one
+    row more or less of them changes.
+
+    NaN of mean losses, and where a base set has no rows.
     """
-    blocks = blocks_of(parts or ())
+    if parts is None:
+        return np.full(2, np.nan)
+    blocks = blocks_of(parts)
     if not blocks:
-        return None
+        return np.full(2, constant)
     totals = [float(block.sum(counts.weight)) for block in blocks]
     if min(totals) == 0.0:
         return np.full(2, np.nan)
@@ -280,43 +229,42 @@ def _interval_of_sum(
         sets = np.unique(sets, return_inverse=True)[1]
     unit = float(np.abs(added).max()) or 1.0
     added, usual = np.round(added / unit, 12), usual / unit
-    low, high = added.min(axis=1), added.max(axis=1)
-    if not ((added == low[:, None]) | (added == high[:, None])).all():
-        return None
-    kinds, kind = np.unique(np.column_stack([sets, low, high]), axis=0, return_inverse=True)
-    sure, variance, binomials = constant, 0.0, []
-    for i, (_, less, more) in enumerate(kinds):
-        own = np.flatnonzero(kind.ravel() == i)
-        total = unit * counts.weight[cells[own]].sum()
+    sure, variance = constant, 0.0
+    scales, events, rows, correlations = [], [], [], []
+    for i in np.unique(sets):
+        own = np.flatnonzero(sets == i)
+        weight = counts.weight[cells[own]]
+        total = weight.sum()
         if total == 0.0:
             continue
-        event = added[own] == more
-        e, n = _effective(counts, cells[own], np.ones_like(event), event)
-        change = less + (more - less) * (e / n if more > less else 0.0) - usual[own[0]]
-        variance += (unit * change) ** 2 * counts.square[cells[own]].sum()
-        sure += less * total
-        if more > less:
-            binomials.append(((more - less) * total, e, n))
-    if not binomials:
+        mean = (added[own] * weight).sum() / total
+        variance += (unit * (mean - usual[own[0]])) ** 2 * counts.square[cells[own]].sum()
+        least, *others = np.unique(added[own])
+        sure += least * unit * total
+        reached = [
+            _effective(counts, cells[own], np.ones_like(added[own], bool), added[own] >= value)
+            for value in others
+        ]
+        scales.append(np.diff([least, *others]) * unit * total)
+        events += [e for e, _ in reached]
+        rows += [n for _, n in reached]
+        correlations.append(_correlation(np.array([e / n for e, n in reached])))
+    if not events:
         return np.full(2, sure)
-    scale, events, rows = np.array(binomials, dtype=np.float64).T
+    scale, e, n = np.concatenate(scales), np.array(events), np.array(rows)
     if scale.size == 1 and variance <= ROUNDING**2 * scale[0] ** 2:
-        return np.asarray(sure + scale * np.ravel(clopper_pearson(events, rows, level)))
-    ends = sure + np.array(_sum_of_binomials(scale, events, rows, level, variance))
-    least, most = sum(b.low for b in blocks), sum(b.high for b in blocks)
-    return np.clip(ends, constant + least, constant + most)
+        return np.asarray(sure + scale * np.ravel(clopper_pearson(e, n, level)))
+    found = _sum_of_binomials(scale, e, n, level, variance, linalg.block_diag(*correlations))
+    low, high = sum(b.low for b in blocks), sum(b.high for b in blocks)
+    return np.clip(sure + np.array(found), constant + low, constant + high)
 
 
 def functional_intervals(
-    compiled: CompiledConstraints,
-    counts: CellCounts,
-    level: float = 0.95,
-    random_state: int = 0,
+    compiled: CompiledConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
     """Two-sided intervals of functionals: of the rate of each group.
 
-    Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several,
-    the bootstrap for what is neither, such as wins minus losses.
+    Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several.
 
     Parameters
     ----------
@@ -326,47 +274,28 @@ def functional_intervals(
         Decisions.
     level : float, default=0.95
         Probability that an interval covers the truth.
-    random_state : int, default=0
-        Seed of the bootstrap.
 
     Returns
     -------
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
-    everything = range(len(compiled.parts))
-    return _functional_intervals(compiled, counts, everything, level, random_state)
+    return _functional_intervals(compiled, counts, slice(None), level)
 
 
 def _functional_intervals(
-    compiled: CompiledConstraints,
-    counts: CellCounts,
-    which: Iterable[int],
-    level: float,
-    random_state: int,
+    compiled: CompiledConstraints, counts: CellCounts, which: slice, level: float
 ) -> Float:
-    """Intervals of some functionals, in rows of their own; NaN in those of the others."""
-    ends = np.full((len(compiled.parts), 2), np.nan)
-    resampled = []
-    for k in which:
-        parts = compiled.parts[k]
-        exact = _interval_of_sum(parts, compiled.constant[k], counts, level)
-        if exact is not None:
-            ends[k] = exact
-        elif parts:
-            resampled.append(k)
-    if resampled:
-        ends[resampled] = bootstrap(
-            compiled, counts, lambda f: f[:, resampled], level, random_state=random_state
-        )
-    return ends
+    """Intervals of some functionals."""
+    some = zip(compiled.parts[which], compiled.constant[which], strict=True)
+    ends = [_interval_of_sum(parts, constant, counts, level) for parts, constant in some]
+    return np.array(ends, dtype=np.float64).reshape(-1, 2)
 
 
 def constraint_intervals(
     compiled: CompiledConstraints,
     counts: CellCounts,
     level: float = 0.95,
-    random_state: int = 0,
 ) -> NDArray[np.float64]:
     """Two-sided intervals of what each constraint bounds.
 
@@ -375,7 +304,8 @@ def constraint_intervals(
     covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
     :func:`worst_interval`. Precision, and other shares of the rows that a decision selects, are
     Clopper-Pearson's among these, and so are odds such as wins over losses, and F1, which rises
-    with the share of true positives among these and the errors. All else has the bootstrap's.
+    with the share of true positives among these and the errors. Other quotients, such as those of
+    rates of two groups, are compared with each number in turn (Fieller).
 
     Parameters
     ----------
@@ -385,8 +315,6 @@ def constraint_intervals(
         Decisions.
     level : float, default=0.95
         Probability that an interval covers the truth.
-    random_state : int, default=0
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -394,7 +322,8 @@ def constraint_intervals(
         NaN where a mean loss is bounded.
     """
     ends = np.full((len(compiled.constraints), 2), np.nan)
-    resampled = []
+    functionals = functionals_of(compiled, counts)
+    values = compiled.values(functionals)
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         expression = constraint.expression
         parts, constant = compiled.parts[span], compiled.constant[span]
@@ -406,27 +335,18 @@ def constraint_intervals(
             exact = _interval_of_sum(parts[0], constant[0], counts, level)
         elif isinstance(expression, Quotient):
             exact = _quotient_interval(parts, constant, counts, level)
+            if exact is None:
+                exact = _compared(parts, constant, counts, level, constraint.range, values[j])
         elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
             exact = _gap_interval(parts, counts, level)
-        if exact is None and isinstance(expression, (Each, Gap)):
-            own = range(span.start, span.stop)
-            f = functionals_of(compiled, counts)[span]
+        if exact is None:
+            f = functionals[span]
             at, strict = (
-                _functional_intervals(compiled, counts, own, one, random_state)[span]
+                _functional_intervals(compiled, counts, span, one)
                 for one in (level, level_of_all(constraint, f.size, level))
             )
             exact = worst_interval(constraint, f, at, strict)
-        if exact is not None:
-            ends[j] = exact
-        else:
-            resampled.append(j)
-    if resampled:
-
-        def values(functionals: Float) -> Float:
-            chosen = [(compiled.constraints[j], compiled.spans[j]) for j in resampled]
-            return np.array([[value_of(c, f[span]) for c, span in chosen] for f in functionals])
-
-        ends[resampled] = bootstrap(compiled, counts, values, level, random_state=random_state)
+        ends[j] = exact
     return ends
 
 
@@ -455,8 +375,6 @@ def worst_interval(
     The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
     its own upper end, and so above the largest of all, happens no more often than for any one.
     The lower end is that of a worst one that the data choose, of intervals that all hold at once.
-    Resampling has neither property: a group without an event never has one in a replicate, and
-    would be certified however few its rows are.
 
     Parameters
     ----------
@@ -527,8 +445,6 @@ def _gap_interval(
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
         return None  # the group is everyone
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
-    if signed is None:
-        return None
     sizes = np.sort(np.abs(signed))
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
 
@@ -542,7 +458,7 @@ def _quotient_interval(
     about F1, wins and losses about their quotient. A row of the first kind adds a to the numerator
     and b to the denominator, one of the second c and d, and among both the first have a binomial
     probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
-    in p throughout. Resampling would say that what lost nowhere never loses.
+    in p throughout.
     """
     if parts[0] is None or parts[1] is None:
         return None
@@ -560,3 +476,47 @@ def _quotient_interval(
     above, below = (kind[0] * p + kind[1] * (1.0 - p) for kind in kinds.T)
     with np.errstate(divide="ignore"):
         return np.sort(above / below)
+
+
+def _compared(
+    parts: Sequence[tuple[Part, ...] | None],
+    constant: Float,
+    counts: CellCounts,
+    level: float,
+    ends: tuple[float, float],
+    value: float,
+) -> NDArray[np.float64]:
+    """Interval of a quotient, from the sums that compare it with numbers.
+
+    It is k at least where ``numerator - k denominator`` is not negative, whose interval falls as k
+    grows. All numbers are k = t / (1 - |t|) of some t from -1 to 1: what is compared with zero is
+    ``(1 - |t|) numerator - t denominator``.
+
+    References
+    ----------
+    Fieller, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16,
+    1954.
+    """
+    if np.isnan(value):
+        return np.full(2, np.nan)
+    top, bottom = parts
+
+    def end(i: int) -> float:
+        def compared(t: float) -> float:
+            factors = 1.0 - abs(t), -t
+            both = [
+                Part(factor * part.coefficient, part.cells, part.event)
+                for factor, of_one in zip(factors, (top, bottom), strict=True)
+                for part in of_one or ()
+                if factor
+            ]
+            return float(_interval_of_sum(both, float(constant @ factors), counts, level)[i])
+
+        if compared(1.0) >= 0.0:
+            return np.inf
+        start = 0.0 if compared(0.0) >= 0.0 else -1.0
+        t = start if compared(start) <= 0.0 else float(optimize.brentq(compared, start, 1.0))
+        return t / (1.0 - abs(t)) if t > -1.0 else -np.inf
+
+    # Rounding must not leave the value outside.
+    return np.clip([min(end(0), value), max(end(1), value)], *ends)

@@ -24,7 +24,6 @@ from gbm_constrained.certificates import (
 from gbm_constrained.compiler import as_losses, compile_constraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.intervals import (
-    bootstrap,
     clopper_pearson,
     constraint_intervals,
     functional_intervals,
@@ -461,6 +460,87 @@ def test_sums_over_the_same_rows_cover_about():
         assert (missed.sum(axis=0) > 0.015 * 400).all()
 
 
+def test_a_row_that_may_add_one_of_three_by_hand():
+    """Wins minus losses: Newcombe's difference of paired rates, from those of both."""
+    data = Data(5, n=500)
+    right, old = data.decided == data.y, data.other == data.y
+    events = np.array([(right & ~old).sum(), (~right & old).sum()])
+    won, lost = events / 500
+    ends = [stats.binomtest(k, 500).proportion_ci(method="wilson") for k in events]
+    down, up = (events / 500 - [e[0] for e in ends]), ([e[1] for e in ends] - events / 500)
+    both = 2.0 * np.sqrt(won / (1.0 - won) * lost / (1.0 - lost))  # times their correlation
+    low = won - lost - np.sqrt(down[0] ** 2 + up[1] ** 2 + both * down[0] * up[1])
+    high = won - lost + np.sqrt(up[0] ** 2 + down[1] ** 2 + both * up[0] * down[1])
+    net = wins(over="old") - losses(to="old")
+    compiled, counts = data.measured(net >= 0.0, 1.0 - 2.0 * net <= 2.0)
+    expected = [(low, high), (1.0 - 2.0 * high, 1.0 - 2.0 * low)]
+    np.testing.assert_allclose(constraint_intervals(compiled, counts), expected, atol=1e-9)
+    np.testing.assert_allclose(functional_intervals(compiled, counts), expected, atol=1e-9)
+
+
+def test_a_quotient_of_other_rows_by_hand():
+    """Of two independent rates it is that of Donner and Zou (2012), in closed form."""
+    data = Data(5, n=500)
+    women, men = ((data.y == 0) & (data.sex == sex) for sex in ("F", "M"))
+    a, b = data.decided[women].mean(), data.decided[men].mean()
+    (a_low, a_high), (b_low, b_high) = (
+        stats.binomtest(int(data.decided[g].sum()), int(g.sum())).proportion_ci(method="wilson")
+        for g in (women, men)
+    )
+
+    def end(a_end, b_end, sign):
+        root = (a * b) ** 2 - a_end * b_end * (2 * a - a_end) * (2 * b - b_end)
+        return (a * b + sign * np.sqrt(root)) / (b_end * (2 * b - b_end))
+
+    wanted = np.array([end(a_low, b_high, -1.0), end(a_high, b_low, 1.0)])
+    first, second = fpr(on={"sex": "F"}), fpr(on={"sex": "M"})
+    rules = [
+        first / second <= 1.2,
+        (3.0 * first) / (2.0 * second) >= 0.5,
+        (first - second) / second <= 0.2,
+        second / first <= 1.2,
+    ]
+    found = constraint_intervals(*data.measured(*rules))
+    expected = [wanted, 1.5 * wanted, wanted - 1.0, 1.0 / wanted[::-1]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_hardly_ever_happens_is_covered_about(weighted):
+    """Of 100 rows with two errors in a hundred many samples have none of a kind."""
+    data = Data(0, n=20_000)
+    rng = np.random.default_rng(0)
+    data.y, data.sex = rng.binomial(1, 0.4, 20_000), rng.choice(["F", "M"], 20_000)
+
+    def decide():
+        chance = np.where(data.sex == "F", 0.014, 0.026)
+        data.decided, data.other = (data.y ^ (rng.random(data.y.size) < chance) for _ in range(2))
+
+    decide()
+    of_women, of_men = {"sex": "F"}, {"sex": "M"}
+    rules = [
+        fnr() / (1 - fpr()) <= 0.5,
+        tpr() / fpr() >= 2.0,
+        fpr(on=of_women) / fpr(on=of_men) <= 1.2,
+        selection_rate(on=of_women) / selection_rate() >= 0.8,
+        wins(over="old") - losses(to="old") >= 0.0,
+    ]
+    compiled, counts = data.measured(*rules)
+    truth = compiled.values(functionals_of(compiled, counts))
+    labels, sexes, data.region = data.y, data.sex, data.region[:100]
+    covered, told = np.zeros(len(rules)), np.zeros(len(rules))
+    for _ in range(60):
+        at = rng.integers(0, labels.size, 100)
+        data.y, data.sex = labels[at], sexes[at]
+        data.weight = rng.gamma(4.0, size=100) if weighted else None
+        decide()
+        low, high = constraint_intervals(*data.measured(*rules)).T
+        told += ~np.isnan(low)
+        covered += (low <= truth) & (truth <= high)
+        assert (np.isnan(low) | (low < high)).all(), "a sample is not certain"
+    assert (covered / told >= 0.9).all()
+
+
 def test_what_never_happened_is_not_taken_for_impossible():
     """Small groups without an event, and quotients without a loss, have intervals with a width.
 
@@ -534,54 +614,6 @@ def test_weights_scale_out_and_unequal_ones_widen_intervals():
     n = negatives.sum() ** 2 / (negatives**2).sum()
     expected = clopper_pearson(functionals_of(compiled, counts)[0] * n, n)
     np.testing.assert_allclose(constraint_intervals(compiled, counts)[0], expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_bootstrap_is_that_of_the_rows(weighted):
-    """Its standard deviation is the row bootstrap's; same seed, same interval."""
-    data = Data(7, n=400, weighted=weighted)
-    rules = [error_rate() <= 0.5, f1() >= 0.5, by(selection_rate(), "region") <= 0.3]
-    compiled, counts = data.measured(*rules)
-
-    def f1s(f):
-        return np.stack([f[:, 0], f[:, 1] / f[:, 2], np.ptp(f[:, 3:], axis=1)], axis=1)
-
-    level = 0.6827
-    ends = bootstrap(compiled, counts, f1s, level, n_replicates=4000)
-    rng = np.random.default_rng(1)
-    w = np.ones(400) if data.weight is None else data.weight
-    replicates = []
-    for _ in range(4000):
-        v = w * rng.multinomial(400, np.full(400, 1 / 400))
-        y, d = data.y, data.decided
-        rates = [(v * d)[data.region == r].sum() / v[data.region == r].sum() for r in "abc"]
-        tp, wrong = (v * y * d).sum(), (v * (y != d)).sum()
-        replicates.append([wrong / v.sum(), 2 * tp / (2 * tp + wrong), np.ptp(rates)])
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    expected = np.quantile(replicates, tails, axis=0).T
-    np.testing.assert_allclose(ends, expected, atol=0.08 * np.ptp(expected, axis=1).min())
-    again = bootstrap(compiled, counts, f1s, level, n_replicates=4000)
-    assert (ends == again).all()
-    other = bootstrap(compiled, counts, f1s, level, n_replicates=4000, random_state=1)
-    assert (ends != other).any()
-
-
-def test_the_bootstrap_covers_about():
-    """F1 of 300 rows, 0.9 asked for, in 300 repetitions."""
-    data = Data()
-    compiled, _ = data.measured(f1() >= 0.5)
-    cells, _ = compile_constraints([f1() >= 0.5], data.rows)
-    share = np.array([[0.5, 0.15], [0.1, 0.25]])[cells.labels]
-    truth = 2 * 0.25 / (2 * 0.25 + 0.15 + 0.1)
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(300):
-        table = rng.multinomial(300, share.ravel()).reshape(share.shape).astype(float)
-        ends = bootstrap(
-            compiled, CellCounts(table, table, table), lambda f: f[:, 0] / f[:, 1], 0.9, 500
-        )
-        covered += ends[0] <= truth <= ends[1]
-    assert 0.85 < covered / 300 < 0.95
 
 
 # --- p-values against references -------------------------------------------------------------

@@ -54,7 +54,7 @@ from gbm_constrained.decision import (
 from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.rows import Rows
+from gbm_constrained.rows import Rows, columns_of
 
 ROUNDS = 13
 OPTIONS = {
@@ -1089,6 +1089,16 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
 
 
 @BOTH
+def test_prefixes_share_delta_as_far_as_there_are_any(library, table):
+    """245 rows without an error leave 0.03: enough for delta, and too much for a third of it."""
+    rule = error_rate() <= 0.0142
+    with pytest.raises(ValueError, match=r"p-value of 0\.03, above 0\.017"):
+        certified(library, [rule], table, iterate="best")
+    with pytest.warns(UserWarning, match="certif"):
+        certified(library, [rule], table, iterate="best", n_estimators=2)
+
+
+@BOTH
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 @pytest.mark.parametrize(
     "rule", [fnr() <= 0.0, recall() >= 1.0, fnr(on={"g": "a"}) <= 0.0, fnr() + fpr() <= 0.0]
@@ -1212,6 +1222,40 @@ def test_nothing_is_certified_behind_a_failure(monkeypatch):
     assert found.uncertified
     assert found.p_value == 0.03
     assert not decision.certify(*given, among_prefixes=False).uncertified, "it has all of delta"
+
+
+@pytest.mark.parametrize("rule", [each, lambda rate, **options: rate])
+def test_neither_class_comes_first_where_decisions_are_certified(rule):
+    """Labels and scores turned round give thresholds turned round, and as many certificates.
+
+    Where no row misses at many thresholds, the boldest of these is not the first to be tested.
+    """
+    rng = np.random.default_rng(0)
+
+    def sample(n):
+        y = (rng.random(n) < 0.3).astype(int)
+        return y, rng.choice(["a", "b"], n), rng.normal(size=n) + 2.0 * y
+
+    def certificate(first, fresh, label):
+        rules = [rule(fnr(label), by="g", min_group_size=1) <= 0.2]
+        rows = [
+            Rows(y, np.arange(2), None, columns_of({"g": g}, y.size)) for y, g, _ in (first, fresh)
+        ]
+        chosen, kept = (UnseenRows(*compile_constraints(rules, part), "test") for part in rows)
+        margins = (lambda rounds: first[2]), kept, (lambda rounds: fresh[2])
+        start = choose(chosen, margins[0], 20, 2, among_prefixes=False)
+        return decision.certify(chosen, *margins, start, 20, 2, 0.1, among_prefixes=False)
+
+    def turned(part):
+        return 1 - part[0], part[1], -part[2]
+
+    for _ in range(20):
+        first, fresh = sample(200), sample(150)
+        found = certificate(first, fresh, 1)
+        other = certificate(turned(first), turned(fresh), 0)
+        assert not found.uncertified
+        assert not other.uncertified
+        np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
 
 
 @BOTH
