@@ -36,6 +36,7 @@ from gbm_constrained.rates import (
     Judged,
     Label,
     Selector,
+    plain,
 )
 from gbm_constrained.rows import Codes, Float, Key, Rows, key_of
 
@@ -368,7 +369,7 @@ class Cells:
                     f"class_error(k). Only binary classification is supported otherwise."
                 )
             return selector.index
-        match = [i for i, known in enumerate(self.classes.tolist()) if known == selector.value]
+        match = [i for i, known in enumerate(map(plain, self.classes)) if known == selector.value]
         if not match:
             raise ValueError(
                 f"it names class {selector.value!r}, which is not in y: its classes are "

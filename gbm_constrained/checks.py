@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
-from gbm_constrained.tables import as_array, as_column
+from gbm_constrained.tables import as_array, as_column, unmasked
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -124,7 +124,7 @@ def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Fl
     if weight is None:
         return None
     try:
-        values = np.asarray(weight, dtype=np.float64)
+        values = np.asarray(unmasked(weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers: {error}.") from None
     if values.shape == (n_samples, 1):  # which XGBoost takes

@@ -33,6 +33,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from gbm_constrained.tables import as_array, as_column
+
 __all__ = [
     "Constraint",
     "Rate",
@@ -173,7 +175,7 @@ class Mask:
 
     @classmethod
     def from_array(cls, mask: ArrayLike) -> Mask:
-        rows = np.asarray(mask)
+        rows = as_array(mask)
         if rows.dtype != np.bool_ or rows.ndim != 1:
             given = f"an array of dtype {rows.dtype} and shape {rows.shape}"
             raise TypeError(
@@ -237,15 +239,20 @@ class Deployed:
             return cls(model=model)
         if isinstance(model, str):
             return cls(column=model)
-        decisions = np.asarray(model)
-        if decisions.ndim != 1 or (
-            decisions.dtype == object and any(d is None for d in decisions)
-        ):
+        decisions = as_column(model)
+        if decisions.ndim != 1:
             raise TypeError(
                 f"{parameter}= must be a fitted classifier, the name of a column of decisions, or "
                 f"one decision for each training row; got {model!r}."
             )
-        return cls(decisions=tuple(decisions.tolist()))
+        missing = np.flatnonzero(pd.isna(decisions))
+        if missing.size:
+            raise ValueError(
+                f"{parameter}= has {missing.size} missing decisions (NaN or None), the first in "
+                f"row {missing[0]}: the other model must decide on every training row. Drop these "
+                f"rows, or fill the decisions in."
+            )
+        return cls(decisions=tuple(pd.Series(decisions).tolist()))  # dates stay dates
 
     @property
     def _but_the_model(self) -> tuple[Any, ...]:
@@ -404,6 +411,12 @@ def is_finite(number: Any) -> bool:
         return False
 
 
+def _shown(number: Any) -> str:
+    """Give a number as it was written, of a long one its first digits."""
+    text = repr(plain(number))
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
 class Expression:
     """What can be bounded. Operations that do not compile to linear rows are refused."""
 
@@ -485,24 +498,30 @@ class Rate(Expression):
             self.constant + sum(max(end) for end in ends),
         )
 
-    def restricted(self, *selectors: Selector) -> Rate:
+    def restricted(self, *selectors: Any) -> Rate:
         """Return the same rate on fewer rows.
 
         Parameters
         ----------
-        *selectors : Label, Column, DataSet, Mask, ...
+        *selectors : label(...), dataset(...), dict, bool array, ...
             What the rows must be besides; as ``on=`` reads it.
 
         Returns
         -------
         Rate
         """
+        more = [selector for part in selectors for selector in _selectors(part)]
         return replace(
-            self, terms=tuple((a, replace(t, on=(*t.on, *selectors))) for a, t in self.terms)
+            self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
         )
 
     def _plus(self, other: Any, factor: float) -> Any:
         if _number(other):
+            if not is_finite(other):
+                sign = "-" if factor < 0 else "+"
+                raise ValueError(
+                    f"({self}) {sign} {_shown(other)}: only finite numbers are added to rates."
+                )
             return replace(self, constant=self.constant + factor * float(other))
         if not isinstance(other, Rate):
             return other._refused(self) if isinstance(other, Expression) else NotImplemented
@@ -537,7 +556,7 @@ class Rate(Expression):
         if not _number(factor):
             return NotImplemented
         if not is_finite(factor):
-            raise ValueError(f"({self}) * {factor!r:.40}: only finite numbers multiply rates.")
+            raise ValueError(f"({self}) * {_shown(factor)}: only finite numbers multiply rates.")
         terms = tuple((a * float(factor), term) for a, term in self.terms)
         terms = tuple((a, term) for a, term in terms if a != 0.0)
         return Rate(terms, self.constant * float(factor))
@@ -551,7 +570,7 @@ class Rate(Expression):
             return NotImplemented
         if not other or not is_finite(other):
             raise ValueError(
-                f"({self}) / {other!r:.40}: rates are divided by finite numbers, not by 0."
+                f"({self}) / {_shown(other)}: rates are divided by finite numbers, not by 0."
             )
         return self * (1.0 / other)
 
@@ -559,8 +578,8 @@ class Rate(Expression):
         if not _number(other):
             return NotImplemented
         raise TypeError(
-            f"{other:g} / ({self}) is not linear in the predictions: rates divide rates, and no "
-            f"numbers. Bound the rate itself."
+            f"{_shown(other)} / ({self}) is not linear in the predictions: rates divide rates, "
+            f"and no numbers. Bound the rate itself."
         )
 
     def __le__(self, bound: Any) -> Constraint:
@@ -718,8 +737,8 @@ class Ratio(Gap):
             raise ValueError(
                 f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
             )
-        if not _number(self.slack) or not 0.0 <= self.slack < math.inf:
-            raise ValueError(f"slack must be a non-negative number, got {self.slack!r}.")
+        if not _number(self.slack) or not is_finite(self.slack) or self.slack < 0.0:
+            raise ValueError(f"slack must be a non-negative number, got {_shown(self.slack)}.")
 
     @property
     def options(self) -> str:
@@ -738,6 +757,8 @@ def _range(expression: Expression) -> tuple[float, float, str]:
     if isinstance(expression, Ratio):
         return 0.0, 1.0, "a ratio in [0, 1]: four fifths is written 0.8"
     if isinstance(expression, Quotient):
+        if expression.numerator.range[0] < 0.0:
+            return -math.inf, math.inf, "finite"
         if (expression.denominator - expression.numerator).range[0] >= 0.0:
             return 0.0, 1.0, "a fraction in [0, 1]: 90 per cent is written 0.9"
         return 0.0, math.inf, "not negative"
@@ -802,12 +823,14 @@ class Constraint:
             math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
         ):
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
-        bound = float(self.bound)
+        bound = float(self.bound) if is_finite(self.bound) else self.bound
         low, high, what = _range(self.expression)
         if self.is_loss and isinstance(self.expression, (Rate, Each)) and low == 0.0:
             low, what = math.ulp(0.0), "a positive, finite mean cross-entropy in nats"
-        if not low <= bound <= high or not math.isfinite(bound):
-            raise ValueError(f"The bound of {self.expression} must be {what}; got {bound}.")
+        if not low <= bound <= high or not is_finite(bound):
+            raise ValueError(
+                f"The bound of {self.expression} must be {what}; got {_shown(bound)}."
+            )
         object.__setattr__(self, "bound", bound)
 
     @property
@@ -842,10 +865,7 @@ class Constraint:
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value that predictions can give what it bounds."""
-        expression = self.expression
-        if isinstance(expression, Quotient) and expression.numerator.range[0] < 0.0:
-            return -math.inf, math.inf
-        return _range(expression)[:2]
+        return _range(self.expression)[:2]
 
     @property
     def is_always_met(self) -> bool:

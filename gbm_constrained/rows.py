@@ -183,6 +183,16 @@ def _factorised(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes
     return (*levels, MISSING) if (codes < 0).any() else levels, position[codes]
 
 
+def codes_among(
+    classes: NDArray[np.generic], values: NDArray[Any], what: str
+) -> tuple[Codes, list[Any]]:
+    """Class index of each value, ``len(classes)`` for others, and the others; `what` all are."""
+    known = {plain(value): i for i, value in enumerate(classes)}
+    levels, codes = _factorised(values, what)
+    position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
+    return position[codes], [value for value in levels if value not in known]
+
+
 @dataclass
 class Rows:
     """The rows of one fit, or of one evaluation set.
@@ -383,12 +393,8 @@ class Rows:
                     f"model that is compared with it."
                 ) from None
             decisions = np.concatenate(answers)
-        known = {value: i for i, value in enumerate(self.classes.tolist())}
-        levels, codes = _factorised(np.asarray(decisions), "The other model's decisions")
-        position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
-        decided = position[codes]
-        if (decided[: self.n_training] == len(known)).any():
-            strange = [value for value in levels if value not in known]
+        decided, strange = codes_among(self.classes, decisions, "The other model's decisions")
+        if (decided[: self.n_training] == self.classes.size).any():
             if strange == [MISSING]:
                 raise ValueError(
                     "The other model's decisions hold missing values: it must decide on every "
@@ -404,7 +410,7 @@ class Rows:
 def _decisions_of(deployed: Deployed, X: Any) -> NDArray[Any]:
     """Ask another model for its decision on each row of a table."""
     n = number_of_rows(X)
-    answers = np.asarray(deployed.model.predict(X))
+    answers = as_column(deployed.model.predict(X))
     if answers.shape not in ((n,), (n, 1)):
         raise ValueError(
             f"The other model, a {deployed}, answers with shape {answers.shape} for {n} rows: its "

@@ -18,8 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from gbm_constrained.checks import level_of_the_user
-from gbm_constrained.rows import Codes, Float
+from gbm_constrained.checks import as_labels, level_of_the_user
+from gbm_constrained.rows import Codes, Float, codes_among
 from gbm_constrained.tables import (
     foreign_categories,
     is_frame,
@@ -42,14 +42,9 @@ def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
     Raises
     ------
     ValueError
-        If a label is not among the classes.
+        If `y` is not one-dimensional, or a label is missing or not among the classes.
     """
-    labels = np.asarray(y).ravel()
-    missing = np.flatnonzero(pd.isna(labels))
-    if missing.size:
-        raise ValueError(f"{name} has a missing label (NaN or None) in row {missing[0]}.")
-    codes = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
-    unknown = labels[classes[codes] != labels].tolist()
+    codes, unknown = codes_among(classes, as_labels(y, name), f"The labels of {name}")
     if unknown:
         raise ValueError(
             f"{name} holds label {unknown[0]!r}, which is not among the classes of y: "
@@ -158,7 +153,7 @@ class Stack:
         training = np.arange(stacked.size) < codes.size
         weight = np.ones(codes.size) if sample_weight is None else np.asarray(sample_weight)
         library_weight = np.zeros(stacked.size)
-        library_weight[training] = weight
+        library_weight[training] = np.ravel(weight)  # XGBoost takes a column, too
         return cls(
             _concatenated(features),
             classes[np.maximum(stacked, 0)],
@@ -261,8 +256,8 @@ def _warn_if_far(X: Any, other: Any, name: str) -> None:
 
     Drift moves rows by less than the training rows span; and trees know nothing of rows beyond.
     """
-    if sparse.issparse(X):
-        return
+    if sparse.issparse(X) or not (is_frame(X) or np.ndim(X) == 2):
+        return  # of one dimension the library says that it takes two
     for (column, ours), (_, theirs) in zip(named_columns(X), named_columns(other), strict=True):
         if ours.dtype.kind not in "iuf" or theirs.dtype.kind not in "iuf":
             continue

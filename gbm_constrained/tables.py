@@ -44,19 +44,37 @@ def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Values as an array; numpy alone reads dictionaries of pyarrow without what is missing."""
+    """Values as an array; numpy alone reads dictionaries of pyarrow without what is missing.
+
+    And its own masked arrays with the values below the masks.
+    """
     if str(getattr(values, "type", "")).startswith("dictionary"):
         values = values.to_pandas()
-    return np.asarray(values)
+    return np.asarray(unmasked(values))
+
+
+def unmasked(values: Any) -> Any:
+    """Give None in the place of what is masked in an array of numpy."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        found = values.data.astype(object)
+        found[np.ma.getmaskarray(values)] = None
+        return found
+    return values
 
 
 def as_column(values: Any) -> NDArray[Any]:
     """One column, or lists of several, as an array, in which categories are their values.
 
-    In a list of texts numpy would turn what is missing into the text "nan".
+    In a list of texts numpy would turn what is missing into the text "nan", and whole numbers
+    beside it into floating-point ones, of which the largest are no longer told apart.
     """
     dtype = getattr(values, "dtype", None)
     found = as_array(values)
+    if found.ndim == 1 and found.dtype.kind == "f" and getattr(dtype, "kind", "") != "f":
+        if not np.isnan(found).any():
+            return found
+        items = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+        return np.array(items, dtype=object)
     keeps = isinstance(dtype, pd.CategoricalDtype) or (dtype is None and found.dtype.kind in "US")
     return np.asarray(values, dtype=object) if keeps else found
 

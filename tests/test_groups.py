@@ -16,7 +16,7 @@ from gbm_constrained import (
     fnr,
     fpr,
 )
-from gbm_constrained.checks import as_groups
+from gbm_constrained.checks import as_groups, check_labels, check_weight
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.rates import MISSING, dataset, each, error_rate, gap, selection_rate, tpr
@@ -136,6 +136,9 @@ HOUR = datetime.timedelta(hours=1)
         (pd.Categorical(SEX).remove_categories("F"), ["M", MISSING]),
         (pd.Categorical(AGE, ordered=True), [0, 1, 2]),
         (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
+        (np.ma.array(AGE, mask=AGE == 0), [1, 2, MISSING]),
+        (np.ma.array(SEX, mask=AGE == 0), ["F", "M", MISSING]),
+        (np.ma.array(SEX), ["F", "M"]),
         (np.array([None] * N), [MISSING]),
         (np.array([DAY] * 30 + [None] * 30), [DAY, MISSING]),
         *(
@@ -202,6 +205,42 @@ def test_missing_texts_in_lists_are_missing():
     groups = ["a"] * (N // 2) + ["b"] * (N // 2 - 1) + [np.nan]
     with pytest.raises(ValueError, match="groups has 1 missing values"):
         as_groups(groups, N, N)
+
+
+@pytest.mark.parametrize("form", ["list", "Int64", "category", "pyarrow", "dictionary"])
+def test_whole_numbers_beside_missing_values_stay_whole(form):
+    """As floating-point numbers two of them would be one group, and print as 1.0."""
+    pyarrow = pytest.importorskip("pyarrow") if form in ("pyarrow", "dictionary") else None
+    values = [2**60, 2**60 + 1, None, 1] * (N // 4)
+    given = {
+        "list": lambda: [np.nan if v is None else v for v in values],
+        "Int64": lambda: pd.array(values, dtype="Int64"),
+        "category": lambda: pd.Categorical(values, categories=[1, 2**60, 2**60 + 1]),
+        "pyarrow": lambda: pyarrow.array(values),
+        "dictionary": lambda: pyarrow.array(values).dictionary_encode(),
+    }[form]()
+    for columns in (columns_of(given, N), columns_of({"c": given}, N)):
+        found = groups_of(columns)
+        assert [name for (name,) in found] == [1, 2**60, 2**60 + 1, MISSING]
+        assert [type(name) for (name,) in found][:3] == [int] * 3
+        assert found[(2**60,)] == pytest.approx(PREDICTED[::4].mean())
+
+
+def test_what_numpy_masks_is_missing():
+    """Not what lies below the mask."""
+    hidden = np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0])
+    with pytest.raises(ValueError, match=r"y has 1 missing labels .*, the first in row 2"):
+        check_labels(hidden)
+    with pytest.raises(ValueError, match=r"sample_weight must be finite .* nan in row 2"):
+        check_weight(hidden, 4)
+    with pytest.raises(ValueError, match=r"groups has 1 missing values .*, the first in row 2"):
+        as_groups(hidden, 4, 4)
+    with pytest.raises(TypeError, match="a one-dimensional boolean mask of the training rows"):
+        selection_rate(on=hidden == 1)
+    seen = np.ma.array([0, 1, 1, 0])
+    assert check_labels(seen)[1].tolist() == [0, 1, 1, 0]
+    assert check_weight(seen, 4).tolist() == [0, 1, 1, 0]
+    assert selection_rate(on=seen == 1) == selection_rate(on=seen.data == 1)
 
 
 def test_many_columns_of_many_values_are_told_apart():

@@ -332,6 +332,23 @@ def test_no_joint_rate_is_silently_zero_without_labels():
             p.value(confusion(0, 1, normalize=how, on=dataset("monitor")))
 
 
+DAYS = tuple(np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]"))
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_a_label_may_be_a_date(unit):
+    p = Problem(0, np.array(DAYS, dtype=f"datetime64[{unit}]"))
+    of_first = p.codes == 0
+    expected = np.average(p.predicted[of_first] != p.classes[0], weights=p.w[of_first])
+    for day in (DAYS[0], p.classes[0], pd.Timestamp(DAYS[0])):
+        np.testing.assert_allclose(p.value(class_error(day)), expected, **EXACT)
+    old = p.classes[p.other]
+    p.features = [np.zeros((p.n, 1))]
+    changed = np.average(p.predicted != old, weights=p.w)
+    for to in ("old", old, pd.Series(old), Constant(lambda X: old)):
+        np.testing.assert_allclose(p.value(churn(to=to)), changed, **EXACT)
+
+
 class Constant:
     """Another model, which has looked at the features it is given."""
 
@@ -372,6 +389,30 @@ def test_another_model_decides_once_for_each_row(shape):
         p.value(churn(to=Constant(lambda X: answers)))
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, np.ma.masked])
+def test_another_model_decides_every_row(missing):
+    p = Problem(0)
+    answers = np.ma.array(p.y, dtype=object)
+    answers[7] = missing
+    p.features = [pd.DataFrame({"decided": answers})]
+    for to in (Constant(lambda X: answers), "decided"):
+        with pytest.raises(ValueError, match="The other model's decisions hold missing values"):
+            p.value(churn(to=to))
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_decisions_in_a_dictionary_of_pyarrow(chunked):
+    pyarrow = pytest.importorskip("pyarrow")
+    p = Problem(0, ("x", "y"))
+    decisions = pyarrow.array(p.classes[p.other].tolist()).dictionary_encode()
+    missing = pyarrow.array(["x", None, "y"]).dictionary_encode()
+    if chunked:
+        decisions, missing = pyarrow.chunked_array([decisions]), pyarrow.chunked_array([missing])
+    assert churn(to=decisions) == churn(to=p.classes[p.other])
+    with pytest.raises(ValueError, match=r"to= has 1 missing .*, the first in row 1"):
+        churn(to=missing)
+
+
 def test_a_quotient_over_rows_that_are_not_there_has_no_value():
     """As a gap has none: no rate of such rows is zero."""
     for rule in (
@@ -382,6 +423,18 @@ def test_a_quotient_over_rows_that_are_not_there_has_no_value():
             assert np.isnan(value_of(rule, np.array(f)))
         assert value_of(rule, np.array([0.5, 0.0])) == np.inf
         assert value_of(rule, np.array([0.5, 0.25])) == 2.0
+
+
+@pytest.mark.parametrize("bound", [-2.5, -0.1, 0.0, 3.0])
+def test_a_quotient_that_can_be_negative_has_negative_bounds(bound):
+    p = Problem(1)
+    rate = (fpr() - tpr()) / selection_rate()
+    value = (p.value(fpr()) - p.value(tpr())) / p.value(selection_rate())
+    assert value < 0
+    values, rows, satisfied, _ = p.measured(rate >= bound, rate <= bound)
+    np.testing.assert_allclose(values, value, **EXACT)
+    assert satisfied.tolist() == (rows <= 0).tolist() == [value >= bound, value <= bound]
+    assert (rate >= bound).range == (-np.inf, np.inf)
 
 
 def test_decisions_are_not_known_on_other_rows():
@@ -782,6 +835,14 @@ def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
         np.testing.assert_allclose(p.measured(rate <= bound)[0][0], expected, **EXACT)
 
 
+def test_a_rate_is_restricted_as_on_reads_it():
+    rows = ({"sex": "F", "region": None}, label(1), dataset("m"))
+    assert fpr().restricted(*rows) == fpr(on=rows)
+    both = fpr() - fpr(on={"sex": "F"})
+    assert both.restricted(MASK) == fpr(on=MASK) - fpr(on=({"sex": "F"}, MASK))
+    assert both.restricted() == both
+
+
 def test_equal_terms_merge():
     assert fpr() + fpr() == 2 * fpr()
     assert 3 * fpr() - fpr() == 2.0 * fpr()
@@ -1032,7 +1093,6 @@ def test_bounds_are_searched_over(Classifier):
         (lambda: error_rate(MASK), "positional"),
         (lambda: churn(to=3), "to= must be a fitted classifier, the name of a column"),
         (lambda: wins(over=[[0, 1]]), "over= must be a fitted classifier"),
-        (lambda: losses(to=[0, None]), "to= must be a fitted classifier"),
     ],
 )
 def test_what_is_not_linear_is_refused(make, reason):
@@ -1048,7 +1108,18 @@ def test_what_is_not_linear_is_refused(make, reason):
         (lambda: fpr() / np.float64(0.0), "not by 0"),
         (lambda: fpr() / np.inf, "not by 0"),
         (lambda: fpr() * np.nan, "(fpr) * nan: only finite numbers multiply rates"),
-        (lambda: 10**400 * fpr(), "only finite numbers multiply rates"),
+        (lambda: 10**400 * fpr(), f"(fpr) * 1{36 * '0'}...: only finite numbers multiply"),
+        (lambda: fpr() + 10**400, "(fpr) + 1000000"),
+        (lambda: 10**400 - fpr(), "only finite numbers are added to rates"),
+        (lambda: fpr() - np.inf, "(fpr) - inf: only finite numbers are added to rates"),
+        (lambda: fpr() <= 10**400, "must be a rate in [0, 1]: 5 per cent is written 0.05; got 10"),
+        (lambda: log_loss() <= 10**400, "finite mean cross-entropy in nats; got 1000"),
+        (lambda: ratio(fpr(), slack=10**400), "slack must be a non-negative number, got 1000"),
+        (lambda: losses(to=[0, None]), "to= has 1 missing decisions (NaN or None), the first in"),
+        (lambda: wins(over=["a", np.nan]), "over= has 1 missing decisions"),
+        (lambda: churn(to=[np.nan] * 150), "to= has 150 missing decisions"),
+        (lambda: churn(to=pd.array([1, None])), "to= has 1 missing decisions"),
+        (lambda: churn(to=np.ma.array([1, 0], mask=[True, False])), "the first in row 0"),
         (lambda: fpr() / (tpr() - tpr()), "divides by zero"),
         (lambda: confusion(0, 1, normalize="pred") <= 10, "90 per cent is written 0.9"),
         (lambda: fpr() / (tpr() - fnr()), "divides by a rate that can be negative"),
@@ -1077,6 +1148,7 @@ def test_what_is_not_linear_is_refused(make, reason):
         (lambda: gap(2 * fpr()) <= 2.1, "must be in [0, 2]"),
         (lambda: gap(tpr() - fpr()) <= 2.1, "must be in [0, 2]"),
         (lambda: wins(over=OLD) / losses(to=OLD) >= -1, "must be not negative"),
+        (lambda: (tpr() - fpr()) / tpr() >= -np.inf, "must be finite; got -inf"),
     ],
 )
 def test_what_has_no_meaning_is_refused(make, reason):
@@ -1135,7 +1207,6 @@ def test_a_bound_that_is_not_a_number(rate, bound):
         (churn(to=OLD) <= 0.1, "decisions have 5 entries, but the training data have 150 rows"),
         (churn(to=[2] * 150) <= 0.1, "The other model decides 2, which is not among the classes"),
         (churn(to=["0"] * 150) <= 0.1, "The other model decides '0'"),
-        (churn(to=[np.nan] * 150) <= 0.1, "The other model's decisions hold missing values"),
         (churn(to="sex") <= 0.1, "The other model decides 'F', which is not among the classes"),
         (churn(to="age") <= 0.1, "column 'age' is neither"),
         (fpr(on=(label(1), label(0))) <= 0.1, "is taken over no rows at all"),

@@ -70,6 +70,8 @@ def test_weights_of_other_rows():
     np.testing.assert_array_equal(stack.with_ones(weight), [*weight, 1, 1])
     np.testing.assert_array_equal(stack.with_mean(weight), [*weight, 2.5, 2.5])
     assert stack.with_ones(None) is stack.with_mean(None) is None
+    column = stacked(X, {"monitor": U}, weight[:, None])
+    np.testing.assert_array_equal(column.sample_weight, [*weight, 0, 0])
 
 
 @pytest.mark.parametrize("datasets", [None, {}])
@@ -123,6 +125,20 @@ def test_labels_of_data_sets():
         assert encode(y, CLASSES, "d").tolist() == [1, 0]
     assert encode([True, False], np.array([0, 1]), "d").tolist() == [1, 0]
     assert encode([], CLASSES, "d").tolist() == []
+    for classes in (np.array([0, 1]), np.array([0.0, 1.0]), np.array([False, True])):
+        for y in ([1, 0], [1.0, 0.0], [True, False], np.array([1, 0], dtype=object)):
+            assert encode(y, classes, "d").tolist() == [1, 0]
+    for unit in ("ns", "D"):
+        days = np.array(["2020-01-01", "2020-01-02"], dtype=f"datetime64[{unit}]")
+        assert encode(days[::-1], days, "d").tolist() == [1, 0]
+
+
+def test_labels_of_data_sets_in_a_dictionary_of_pyarrow():
+    pyarrow = pytest.importorskip("pyarrow")
+    labels = pyarrow.chunked_array([pyarrow.array(["p", None]).dictionary_encode()])
+    with pytest.raises(ValueError, match=r"d has 1 missing labels .*, the first in row 1"):
+        encode(labels, CLASSES, "d")
+    assert encode(labels.slice(0, 1), CLASSES, "d").tolist() == [1]
 
 
 FRAME = FORMS["frame"](X)
@@ -140,8 +156,12 @@ FRAME = FORMS["frame"](X)
         (X.tolist(), {"m": []}, ValueError, "datasets['m'] has no rows"),
         (X, {"m": (U, ["n", "x"])}, ValueError, "datasets['m'] holds label 'x', which is not"),
         (X, {"m": (U, [0, 1])}, ValueError, "datasets['m'] holds label 0, which is not among"),
-        (X, {"m": (U, ["n", None])}, ValueError, "datasets['m'] has a missing label (NaN or None"),
-        (X, {"m": (U, [np.nan, 1])}, ValueError, "a missing label (NaN or None) in row 0"),
+        (X, {"m": (U, ["n", None])}, ValueError, "datasets['m'] has 1 missing labels (NaN"),
+        (X, {"m": (U, [np.nan, 1])}, ValueError, "(NaN or None), the first in row 0"),
+        (X, {"m": (U, ["n", np.nan])}, ValueError, "datasets['m'] has 1 missing labels"),
+        (X, {"m": (U, np.ma.array([0, 1], mask=[0, 1]))}, ValueError, "the first in row 1"),
+        (X, {"m": (U, [["n", "p"]])}, ValueError, "must be one-dimensional, one label per row"),
+        (X, {"m": (U, np.array([0, 1], object))}, ValueError, "datasets['m'] holds label 0"),
         (X, {"m": (U, ["n"])}, ValueError, "datasets['m'] has 2 rows of features and 1 labels"),
         (X, {"m": U[:, :1]}, ValueError, "datasets['m'] must have the 2 columns of X, got 1"),
         (X, {"m": U[:, 0]}, ValueError, "datasets['m'] must have the 2 columns of X, got 0"),
@@ -405,6 +425,9 @@ def test_a_fit_names_what_is_wrong_with_data_sets(problem, library):
         fit([selection_rate(on=on) <= 0.1], datasets={"monitor": monitor[:0]})
     with pytest.raises(TypeError, match="datasets must be a dict"):
         fit([selection_rate(on=on) <= 0.1], datasets=monitor)
+    features = features[:, 0]
+    with pytest.raises(ValueError, match=r"2D array|2.dimensional"):
+        fit([selection_rate(on=on) <= 0.1], datasets={"monitor": monitor[:, 0]})
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
