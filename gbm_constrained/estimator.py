@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import compress
+from numbers import Number
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from gbm_constrained.cells import Cells
 from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
 from gbm_constrained.checks import (
     as_groups,
+    as_labels,
     check_features,
     check_labels,
     check_weight,
@@ -68,6 +70,13 @@ def _product(a: Float | None, b: Float | None) -> Float | None:
     if a is None or b is None:
         return b if a is None else a
     return a * b
+
+
+def weight_of_rows(sample_weight: Any, y: Any) -> Any:
+    """Sample weights, of which scikit-learn reads one number as that of every row."""
+    if not isinstance(sample_weight, Number):
+        return sample_weight
+    return np.full(as_labels(y).size, sample_weight, dtype=np.float64)
 
 
 def _of_rows(factors: Float, y: Codes) -> Float | None:

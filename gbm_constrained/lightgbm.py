@@ -31,7 +31,7 @@ from gbm_constrained.checks import check_scores
 from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
-from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
 from gbm_constrained.lightgbm_callbacks import Observer, RulesStopping, stops_early
 from gbm_constrained.lightgbm_metrics import (
@@ -345,6 +345,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         check_integer("n_estimators", n_rounds, 1)
         if checkpoint is not None:
             refuse_init_model(init_model)
+        sample_weight = weight_of_rows(sample_weight, y)
         fit = ConstrainedFit(
             options,
             X,
@@ -678,7 +679,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
     def _check_classes(self, n_classes: int) -> None:
         """Refuse parameters of the objective that the number of classes leaves no sense to."""
-        if n_classes > 2 and self._asked_objective == "binary":
+        asked = self._asked_objective
+        objective = _as_read("objective", asked, "")
+        if n_classes > 2 and objective == "binary":
             raise lgb.basic.LightGBMError(
                 f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
                 f"which is then 'multiclass'."
@@ -688,6 +691,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
                 f"classes, which have one score: leave it out, and objective at None."
+            )
+        if n_classes == 2 and objective not in (None, "binary"):
+            raise lgb.basic.LightGBMError(
+                f"objective={asked!r} is for more than two classes, and y has two: leave it at "
+                f"None, which is then 'binary'."
             )
         factor = self._parameter("scale_pos_weight", 1.0)
         if n_classes == 2 and factor != 1.0 and self._parameter("is_unbalance", False):
@@ -703,7 +711,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             "functions of one CallbackEnv",
         )
         objective = self._asked_objective
-        if callable(objective) or objective not in NATIVE_OBJECTIVES:
+        if _as_read("objective", objective, "") not in NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={objective!r} cannot be trained under constraints: leave it at None, "
                 f"which is 'binary' or 'multiclass' as y says."
@@ -750,9 +758,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
     def _own_early_stopping(self) -> list[Any]:
         """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
         patience = self._parameter("early_stopping_round", None)
-        if not isinstance(patience, int) or patience <= 0:  # LightGBM takes no notice either
+        if patience is None or (isinstance(patience, int) and patience <= 0):
             return []
-        stopping = lgb.early_stopping(
+        stopping = lgb.early_stopping(  # which refuses what is no int
             patience,
             first_metric_only=self._parameter("first_metric_only", False),
             verbose=self._parameter("verbosity", 1) > 0,

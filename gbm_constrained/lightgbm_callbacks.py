@@ -217,8 +217,8 @@ def _infinitely_bad(env: CallbackEnv) -> list[Any]:
 
 
 def stops_early(callback: Any) -> bool:
-    """Whether a callback is ``lightgbm.early_stopping(...)``."""
-    return bool(getattr(callback, "stopping_rounds", None))
+    """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
+    return (getattr(callback, "stopping_rounds", None) or 0) > 0
 
 
 @contextmanager

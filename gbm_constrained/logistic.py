@@ -20,7 +20,7 @@ from gbm_constrained import saving
 from gbm_constrained.callbacks import ConstraintCallback
 from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Scores
-from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
@@ -248,6 +248,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 f"model has none: use 'last' or 'ergodic'."
             )
         self._check_supported(options)
+        sample_weight = weight_of_rows(sample_weight, y)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
         make_fit = functools.partial(

@@ -329,7 +329,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             if feature_weights is None:
                 feature_weights = self.feature_weights
             make = scout_maker(self, fit, {**params, **objective}, own_margin, feature_weights)
-            with xgb.config_context(verbosity=self.verbosity):  # as in the parent's fit
+            with xgb.config_context(verbosity=0):
                 fit.scout(make, measure_on)
         sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
         driven = self._driven_by(fit, params, sets, continues=xgb_model is not None)
@@ -493,8 +493,19 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             return
         rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
         params = {**(getattr(self, "kwargs", None) or {}), **_native_objective(n_classes)}
-        for metric in given if isinstance(given, (list, tuple)) else [given]:
+        metrics = given if isinstance(given, (list, tuple)) else [given]
+        if metrics is given and metrics and all(map(callable, metrics)):
+            raise ValueError(
+                f"eval_metric={given!r} holds a function and no name of a metric, which XGBoost "
+                f"does not read: give the function itself."
+            )
+        for metric in metrics:
             if callable(metric):
+                if evaluates and not hasattr(metric, "__name__"):
+                    raise TypeError(
+                        f"eval_metric holds {metric!r}, which has no __name__ that XGBoost could "
+                        f"record its values under: give a function."
+                    )
                 continue
             if not isinstance(metric, str):
                 raise TypeError(

@@ -52,6 +52,7 @@ def scout_maker(
         native = {**parent.get_xgb_params(), **params}
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # which may be a function, and is about the returned model
+    native["verbosity"] = 0  # the returned model warns of all that these would
     bins = None
 
     def make(fold: Fold, solver: ABPP) -> _Scout:

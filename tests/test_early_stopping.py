@@ -270,6 +270,21 @@ def test_lightgbm_keeps_the_results_of_the_best_round():
         assert model.best_score_["valid_0"]["binary_logloss"] == values[best_of(model)]
 
 
+def test_rounds_of_lightgbm_without_a_split_are_not_counted():
+    """The parent counts them, and predicts by trees that came after the best round."""
+    sparing = {"bagging_fraction": 0.1, "bagging_freq": 1, "min_split_gain": 5.0}
+    stopping = {"n_estimators": N, "early_stopping_round": PATIENCE}
+    own = fit("lightgbm", make("lightgbm", [error_rate() <= 1.0], **sparing, **stopping))
+    parent = lgb.LGBMClassifier(**OPTIONS["lightgbm"], **sparing, **stopping)
+    fit("lightgbm", parent)
+    values = results_of(own)["binary_logloss"]
+    np.testing.assert_allclose(values, results_of(parent)["binary_logloss"])
+    assert own.best_iteration_ < parent.best_iteration_ == np.argmin(values) + 1
+    scores = [log_loss(Y[HELD], model.predict_proba(X[HELD])) for model in (own, parent)]
+    assert scores[0] == pytest.approx(min(values))
+    assert scores[1] > min(values) + 1e-3
+
+
 @BOTH
 def test_the_last_evaluation_set_drives_it(library):
     """And the training rows are none."""

@@ -340,6 +340,16 @@ def test_the_verbosity_of_xgboost_is_left_alone(verbosity, binary):
     assert xgb.get_config()["verbosity"] == before
 
 
+@pytest.mark.parametrize("verbosity", [None, 1])
+def test_what_xgboost_warns_of_is_said_once(verbosity, binary):
+    """And not by each booster that measures the rule."""
+    clf = make_xgb([fnr() <= 0.1], measure_on="crossfit", n_folds=3, n_estimators=2, unheard_of=1)
+    clf.set_params(verbosity=verbosity)
+    with pytest.warns(UserWarning, match=r'"unheard_of" \} are not used') as said:
+        clf.fit(*binary)
+    assert len(said) == 1
+
+
 NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
 
 

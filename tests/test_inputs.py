@@ -1,6 +1,7 @@
 """What may be given: tables of every library, missing values, labels and weights of every kind."""
 
 import contextlib
+import functools
 
 import lightgbm as lgb
 import numpy as np
@@ -423,6 +424,14 @@ def test_xgboost_takes_weights_as_a_column(measure_on):
         assert model.constraint_report_.held_out[0] == fits[0].constraint_report_.held_out[0]
 
 
+@pytest.mark.parametrize("weight", [2, 0.5, np.float32(3.0)])
+def test_one_number_is_the_weight_of_every_row(weight):
+    """As scikit-learn reads it; XGBoost takes no number."""
+    for model in (make("lightgbm"), ConstrainedLogisticRegression(constraints=RULE)):
+        fits = [model.fit(X, Y, w).predict_proba(X) for w in (weight, np.full(N, float(weight)))]
+        np.testing.assert_array_equal(*fits)
+
+
 @BOTH
 def test_sensitive_features_of_evaluation_sets_are_one_entry_for_each(library):
     held = {"eval_set": [(X[:100], Y[:100])], "sensitive_features": {"sex": SEX}}
@@ -512,6 +521,24 @@ def test_early_stopping_without_an_evaluation_set_is_refused(library):
         refuses(library, message, {"eval_set": [PAIR]}, early_stopping_rounds=3, metric="None")
 
 
+def test_numbers_of_rounds_that_lightgbm_refuses_are_refused():
+    for wrong in (np.int64(3), "3"):
+        message = "early_stopping_round should be an integer"
+        refuses("lightgbm", message, {"eval_set": [PAIR]}, early_stopping_round=wrong)
+
+
+@pytest.mark.parametrize("rounds", [0, -1])
+def test_early_stopping_that_lightgbm_disables_is_none(rounds):
+    """A number of rounds that is not positive."""
+    held = {"eval_set": [PAIR]}
+    by_callback = {**held, "callbacks": [lgb.early_stopping(rounds)]}
+    for given, options in ((by_callback, {}), (held, {"early_stopping_round": rounds})):
+        model = make("lightgbm", iterate="ergodic", **options).fit(X, Y, **given)
+        assert model.n_iter_ == ALWAYS["lightgbm"]["n_estimators"]
+        message = "does not say after how many rounds"
+        refuses("lightgbm", message, given, early_stopping_on="constraints", **options)
+
+
 @BOTH
 @KINDS
 def test_metrics_that_cannot_be_evaluated_are_refused(library, kind):
@@ -530,6 +557,20 @@ def test_metrics_that_cannot_be_evaluated_are_refused(library, kind):
         name = metric if isinstance(metric, str) else metric[0]
         message = f"metric '{name}' cannot be evaluated"
         refuses(library, message, given, y, rules, **options)
+
+
+def test_functions_that_xgboost_cannot_record_are_refused():
+    """It records a function by its name, and reads none that is alone in a list."""
+
+    def mean(y_true, p):
+        return float(p.mean())
+
+    given = {"eval_set": [PAIR]}
+    nameless = functools.partial(mean)
+    for metric in (nameless, ["auc", nameless]):
+        refuses("xgboost", "has no __name__", given, eval_metric=metric)
+    make("xgboost", eval_metric=nameless).fit(X, Y)  # which nothing is recorded of
+    refuses("xgboost", "give the function itself", given, eval_metric=[mean])
 
 
 def test_labels_that_the_parents_refuse_are_refused():

@@ -411,6 +411,7 @@ def test_other_names_of_the_objective(name, measure_on):
         {"is_unbalance": "+"},
         {"boost_from_average": "-"},
         {"boosting_type": "DART"},
+        {"objective": "Binary"},
         {"boosting": "dart", "linear_tree": "FALSE"},
         {"scale_pos_weight": "2.0"},
         {"sigmoid": "1", "num_class": "1", "num_machines": "1"},
@@ -441,8 +442,9 @@ def test_texts_are_refused_as_the_values_that_they_are(options, reason):
 def test_objectives_of_another_number_of_classes():
     several = np.digitize(X[:, 0], [-0.5, 0.5])
     for cls, more in ((lgb.LGBMClassifier, {}), (OWN["lightgbm"], {"constraints": NEVER_BINDS})):
-        with pytest.raises(lgb.basic.LightGBMError):
-            cls(objective="binary", **more).fit(X, several)
+        for objective, y in (("binary", several), ("multiclass", Y), ("Softmax", Y)):
+            with pytest.raises(lgb.basic.LightGBMError):
+                cls(objective=objective, **more).fit(X, y)
     for name in ("num_class", "num_classes"):
         wrong = ConstrainedLGBMClassifier(
             constraints=NEVER_BINDS, objective="multiclass", **{name: 2}
