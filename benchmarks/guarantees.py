@@ -42,6 +42,7 @@ from scipy.stats import norm
 
 from gbm_constrained import ConstrainedLGBMClassifier
 from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
+from gbm_constrained.cli import at_least
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.intervals import clopper_pearson
@@ -230,12 +231,14 @@ def repeated(name: str, n: int, repetitions: int, delta: float) -> dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--repetitions", type=at_least(1), default=1000)
     parser.add_argument("--delta", type=float, default=0.05)
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--csv", type=Path, help="results/guarantees.csv beside this script")
     arguments = parser.parse_args()
     repetitions, delta = arguments.repetitions, arguments.delta
+    if not 0.0 < delta < 1.0:
+        parser.error(f"--delta must lie strictly between 0 and 1, got {delta:g}.")
     path = arguments.csv or Path(__file__).parent / "results" / "guarantees.csv"
     results = Measurements(path, NAMES, COLUMNS)
     print(f"delta = {delta:g}, {repetitions} repetitions")

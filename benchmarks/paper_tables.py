@@ -76,6 +76,7 @@ from gbm_constrained import (
     gap,
     log_loss,
 )
+from gbm_constrained.cli import at_least
 from gbm_constrained.datasets import load_adult, load_compas, load_credit, load_dry_bean
 
 LIBRARIES = ("lightgbm", "xgboost")
@@ -625,8 +626,10 @@ def main() -> None:
     )
     parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=[])
     parser.add_argument("--library", choices=LIBRARIES)
-    parser.add_argument("--sets", type=int, help="sets of hyper-parameters; 100, or 5 when quick")
-    parser.add_argument("--first", type=int, default=0, help="number of the first set")
+    parser.add_argument(
+        "--sets", type=at_least(1), help="sets of hyper-parameters; 100, or 5 when quick"
+    )
+    parser.add_argument("--first", type=at_least(0), default=0, help="number of the first set")
     parser.add_argument("--quick", action="store_true", help="5 sets, samples, small ensembles")
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
     parser.add_argument("--output", type=Path, help="results/paper_tables beside this script")

@@ -42,6 +42,8 @@ from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
 from result_file import ResultFile
 
+from gbm_constrained.cli import at_least
+
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
@@ -257,10 +259,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", nargs="+", choices=DATA, help="all; compas with --quick")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--splits", type=int, help="5; 2 with --quick")
-    parser.add_argument("--bounds", type=int, help="8; 4 with --quick")
-    parser.add_argument("--trees", type=int, help="100; 30 with --quick")
-    parser.add_argument("--jobs", type=int, default=1, help="peers at work at the same time")
+    parser.add_argument("--splits", type=at_least(1), help="5; 2 with --quick")
+    parser.add_argument("--bounds", type=at_least(1), help="8; 4 with --quick")
+    parser.add_argument("--trees", type=at_least(1), help="100; 30 with --quick")
+    parser.add_argument(
+        "--jobs", type=at_least(1), default=1, help="peers at work at the same time"
+    )
     parser.add_argument("--environments", type=Path, default=Path("build/peers"))
     parser.add_argument(
         "--results", type=Path, help="results/peers.csv beside this script; build/ with --quick"

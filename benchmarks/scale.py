@@ -413,6 +413,9 @@ def main() -> None:
         return
     if unknown := set(args.sweeps) - set(SWEEPS):
         parser.error(f"unknown sweeps {sorted(unknown)}: take some of {', '.join(SWEEPS)}")
+    pairs = (1 if args.quick else 5) if args.pairs is None else args.pairs
+    if pairs < 1:
+        parser.error(f"--pairs must be 1 or more, got {pairs}")
     libraries = (args.only,) if args.only else LIBRARIES
     if args.profile:
         for library in libraries:
@@ -421,7 +424,6 @@ def main() -> None:
         return
     folder = Path("build") if args.quick else Path(__file__).parent / "results"
     results = Results(args.csv or folder / "scale.csv")
-    pairs = args.pairs or (1 if args.quick else 5)
     for sweep in args.sweeps:
         for library in libraries:
             cases = [replace(c, jobs=args.jobs) for c in cases_of(sweep, library, args.quick)]

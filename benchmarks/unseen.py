@@ -31,6 +31,7 @@ from sklearn.model_selection import train_test_split
 
 from gbm_constrained import audit, class_error, fnr, fpr, gap, tpr
 from gbm_constrained.certificates import umbrella_threshold
+from gbm_constrained.cli import at_least
 from gbm_constrained.datasets import load_credit, load_dry_bean
 from gbm_constrained.intervals import newcombe_difference
 
@@ -401,7 +402,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--library", choices=LIBRARIES)
-    parser.add_argument("--splits", type=int)
+    parser.add_argument("--splits", type=at_least(1))
     parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
     parser.add_argument(
         "--bounds", type=float, nargs="+", help="of the gaps on Adult, or of misses on Credit"

@@ -66,7 +66,7 @@ RULES: dict[str, Callable[[float], list[Constraint]]] = {
 # For each rule the plain model stands beside the constrained ones: a bound that never binds leaves
 # the library's own model.
 def main() -> None:
-    args = parse_arguments(__doc__, rounds=150, rows=48_842)
+    args = parse_arguments(__doc__, rounds=150, rows=48_842, least=1_000)
     adult = load(load_adult, data_home=args.data_home)
     chosen = adult.data.sample(min(args.rows, len(adult.data)), random_state=0).index
     train, test = train_test_split(chosen, test_size=0.3, random_state=0)

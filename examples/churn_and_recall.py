@@ -52,7 +52,7 @@ BOUNDS = [0.04, 0.03, 0.02]
 # ----------------------
 # The deployed model learns from the older half of the rows, its successors from the newer half.
 def main() -> None:
-    args = parse_arguments(__doc__, rounds=150, rows=48_842)
+    args = parse_arguments(__doc__, rounds=150, rows=48_842, least=200)
     adult = load(load_adult, data_home=args.data_home)
     chosen = adult.data.sample(min(args.rows, len(adult.data)), random_state=0).index
     train, test = train_test_split(chosen, test_size=0.3, random_state=0)

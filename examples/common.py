@@ -20,6 +20,7 @@ from gbm_constrained import (
     FragileConstraintsWarning,
     InfeasibleConstraintsWarning,
 )
+from gbm_constrained.cli import at_least
 
 PLAIN = {"XGBoost": xgb.XGBClassifier, "LightGBM": lgb.LGBMClassifier}
 CONSTRAINED = {"XGBoost": ConstrainedXGBClassifier, "LightGBM": ConstrainedLGBMClassifier}
@@ -44,22 +45,31 @@ def make_parser(
     arguments = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     arguments.add_argument("--data-home", help="directory with the data set")
     arguments.add_argument("--output", type=Path, default=Path("output"), help="where files go")
-    arguments.add_argument("--rounds", type=int, default=rounds, help="boosting rounds")
+    arguments.add_argument("--rounds", type=at_least(1), default=rounds, help="boosting rounds")
     arguments.add_argument("--jobs", type=int, default=jobs, help="threads of the libraries")
     return arguments
 
 
-def parse_arguments(description: str | None, *, rounds: int, rows: int) -> argparse.Namespace:
-    """Arguments of the examples that draw a sample of a table."""
+def parse_arguments(
+    description: str | None, *, rounds: int, rows: int, least: int
+) -> argparse.Namespace:
+    """Arguments of the examples that draw a sample of a table, of so many rows at least.
+
+    Of fewer, a part of the rows may lack a class or the groups that a rule compares.
+    """
     arguments = make_parser(description, rounds=rounds)
     arguments.add_argument("--library", choices=[*PLAIN, "both"], default="both")
-    arguments.add_argument("--rows", type=int, default=rows, help="of a random sample to use")
+    sample = f"of a random sample to use, {least:,} or more"
+    arguments.add_argument("--rows", type=at_least(least), default=rows, help=sample)
     return started(arguments.parse_args())
 
 
 def started(args: argparse.Namespace) -> argparse.Namespace:
-    """Make the directory for the output, and list the libraries that were asked for."""
-    args.output.mkdir(parents=True, exist_ok=True)
+    """Make the directory for the output, or stop, and list the libraries that were asked for."""
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"--output {args.output}: {error.strerror}.")
     asked = getattr(args, "library", "both")
     args.libraries = list(PLAIN) if asked == "both" else [asked]
     return args

@@ -59,7 +59,7 @@ RULES = {
 # Groups are columns of the features here, so that ``fit`` needs no ``sensitive_features``.
 def main() -> None:
     # Gaps of error rates take rounds: of few, a threshold closes what is left, at a higher price.
-    args = parse_arguments(__doc__, rounds=150, rows=6_172)
+    args = parse_arguments(__doc__, rounds=150, rows=6_172, least=1_500)
     tables = {
         target: load(load_compas, data_home=args.data_home, target=target)
         for target in ("two_year_recid", "score_text")

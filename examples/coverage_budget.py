@@ -53,7 +53,7 @@ PLAIN_MODEL = "plain model"
 # ----------------------
 # The labels of the monitored rows are never looked at.
 def main() -> None:
-    args = parse_arguments(__doc__, rounds=150, rows=48_842)
+    args = parse_arguments(__doc__, rounds=150, rows=48_842, least=200)
     adult = load(load_adult, data_home=args.data_home)
     chosen = adult.data.sample(min(args.rows, len(adult.data)), random_state=0).index
     train, others = train_test_split(chosen, test_size=0.3, random_state=0)

@@ -22,14 +22,19 @@ import optuna
 from sklearn.metrics import accuracy_score
 
 from gbm_constrained import ConstrainedLGBMClassifier, fpr, gap
+from gbm_constrained.cli import at_least
 from gbm_constrained.datasets import load_adult
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=15)
-    parser.add_argument("--rounds", type=int, default=100, help="boosting rounds at most")
-    parser.add_argument("--rows", type=int, default=8000, help="training rows")
+    parser.add_argument("--trials", type=at_least(1), default=15)
+    parser.add_argument(
+        "--rounds", type=at_least(20), default=100, help="boosting rounds at most, 20 or more"
+    )
+    parser.add_argument(
+        "--rows", type=at_least(100), default=8000, help="training rows, 100 or more"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="threads of each fit")
     arguments = parser.parse_args()

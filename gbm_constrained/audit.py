@@ -16,6 +16,7 @@ and nothing else. A rule *holds* when its whole interval is on the right side of
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -436,7 +437,9 @@ def _classes(
         remedy = "wrap the model in an object whose predict(X) returns labels"
         check_no_scores(decided, f"{name}.predict returned", remedy)
     try:
-        classes = np.unique(np.concatenate([labels, *answers.values()]))
+        found = [np.unique(values) for values in (labels, *answers.values())]
+        sorted(itertools.chain.from_iterable(values.tolist() for values in found))
+        classes = np.unique(np.concatenate(found))  # which makes texts of numbers beside texts
     except TypeError:
         raise ValueError(
             "y and the decisions are of types that cannot be compared: give y as the model "

@@ -20,7 +20,8 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,6 +80,8 @@ OPTION_OF = {
     "random_state": "--seed",
     "seed": "--seed",
 }
+# Characters that each library refuses in the name of a feature, without saying in which.
+REFUSED = {"xgboost": "[]<", "lightgbm": '",:[]{}'}
 MANY_TEXTS = 1000  # distinct values of a column that is likely to name its rows
 
 
@@ -167,6 +170,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """Make the type of an argument that is a whole number, and not below another one.
+
+    Parameters
+    ----------
+    least : int
+        The other one.
+    """
+
+    def number(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"must be {least:,} or more, got {text}")
+        return value
+
+    number.__name__ = "int"  # as errors call it
+    return number
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("data", type=Path, help="table of rows: .parquet or .csv")
@@ -228,7 +249,12 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     guarantees = [guarantee for guarantee in GUARANTEES if guarantee is not None]
     add("--guarantee", choices=guarantees, help="what is promised of new rows")
     add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")
-    add("--seed", type=int, default=0, help="of splits and of the booster (default: 0)")
+    add(
+        "--seed",
+        type=at_least(0),
+        default=0,
+        help="of splits and of the booster (default: 0)",
+    )
     add(
         "--param",
         action="append",
@@ -257,6 +283,8 @@ def _parameters(options: argparse.Namespace) -> dict[str, Any]:
             given[name] = json.loads(value)
         except ValueError:
             given[name] = {"True": True, "False": False, "None": None}.get(value, value)
+    if isinstance(given.get("monotone_constraints"), list):  # which JSON has and XGBoost not
+        given["monotone_constraints"] = tuple(given["monotone_constraints"])
     _check_known(options.library, given)
     if "n_estimators" in given:
         check_integer("--param n_estimators", given["n_estimators"], 1)
@@ -300,14 +328,20 @@ def _xgboost_ignores(name: str, value: Any) -> bool:
 
 def _read(path: Path, target: str, model: ModelFile | None) -> pd.DataFrame:
     """Read a table; of CSV, what the model was trained on as texts as texts, labels too."""
-    if path.suffix in (".parquet", ".pq"):
+    ending = "".join(path.suffixes[-2:]).lower()
+    if ending.endswith((".parquet", ".pq")):
         if importlib.util.find_spec("pyarrow") is None:
             raise ImportError(
                 f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give "
                 f"CSV."
             )
         table = pd.read_parquet(path, engine="pyarrow")
-    elif path.suffixes[-1:] == [".csv"] or path.suffixes[-2:] == [".csv", ".gz"]:
+    elif ending.endswith((".csv", ".csv.gz")):
+        # Read as a header, names that come again get numbers and are columns of their own.
+        header = _read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+        counts = Counter(filter(None, header.to_numpy()[0]))  # of those that have a name
+        if again := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(f"{path} has several columns {again[0]!r}: give each its own name.")
         # Read by chunks, a column may be of numbers in one and of texts in another.
         table = _read_csv(path, low_memory=False)
         if model is not None:
@@ -339,6 +373,8 @@ def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
             raise ValueError(
                 f"{path} has rows with more fields than its header has names: name every column."
             ) from None
+        except ValueError as error:  # of its bytes or its lines, which do not name the file
+            raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
     return table
 
 
@@ -708,6 +744,12 @@ def _features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in table if name not in left_out]
     if not names:
         raise ValueError(f"{options.data} has no columns left to train on.")
+    refused = REFUSED[options.library]
+    if strange := [name for name in names if set(refused).intersection(str(name))]:
+        raise ValueError(
+            f"{NAMES[options.library]} trains on no columns with any of {' '.join(refused)} in "
+            f"their names, as {strange[0]!r} has: rename or --drop it."
+        )
     X, made = with_categories(table[names])
     if made:
         _say(options, f"text columns as categories: {', '.join(made)}")

@@ -616,6 +616,8 @@ class Probabilities(Decides):
         ((Decides(["a", 1, None, 1]), X4, Y4, []), {}, ValueError, "missing labels"),
         ((Decides(np.array(["a", 1, "b", 1], object)), X4, Y4, []), {}, ValueError,
          "types that cannot be compared"),
+        ((Decides(np.array(["a", "b", "a", "b"])), X4, Y4, []), {}, ValueError,
+         "types that cannot be compared"),
         ((Decides(np.ones(4)), X4, np.ones(4), []), {}, ValueError, "hold one class only"),
         ((RIGHT, X4, Y4, []), {"others": [RIGHT]}, TypeError, "others must map names to models"),
         ((RIGHT, X4, Y4, []), {"others": {"Decides": RIGHT}}, ValueError, "rename it"),

@@ -216,6 +216,60 @@ def test_rows_of_csv_may_end_in_a_comma(library, run, files):
     assert (audited.out, audited.err) == (whole.out, whole.err)
 
 
+@BOTH
+def test_names_that_several_columns_have_are_refused(library, run):
+    """Pandas would number them: a second target among the features tells the label."""
+    arguments = ["--target=y", f"--out={MODEL[library]}", f"--library={library}"]
+    for name in ("y", "NA", "1"):
+        Path("t.csv").write_text(f"{name},y,{name}\n1,0,0\n2,1,1\n")
+        done = run("fit", "t.csv", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert f"error: t.csv has several columns {name!r}: give each its" in done.err
+    rows = "".join(f"{i},{i % 3},{i % 2},,\n" for i in range(40))
+    Path("t.csv").write_text(f"1,1.0,y,,\n{rows}")
+    parameters = [f"--param={name}={value}" for name, value in TINY.items()]
+    unnamed = ["--drop=Unnamed: 3", "--drop=Unnamed: 4"]
+    assert run("fit", "t.csv", *arguments, *parameters, *unnamed, "--quiet").code == 0
+
+
+@BOTH
+def test_endings_in_capitals_are_the_same_endings(library, run, files):
+    Path("TRAIN.CSV").write_bytes((files / "train.csv").read_bytes())
+    capitals = run(*fit(library, files, table=Path("TRAIN.CSV").absolute()))
+    assert capitals.code == 0
+    assert capitals.out == run(*fit(library, files)).out
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["a, b", "a[0]", "a < b"])
+def test_columns_that_a_library_does_not_train_on_are_named(library, name, run):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=40), name: rng.normal(size=40), "y": [0, 1] * 20})
+    table.to_csv("t.csv", index=False)
+    arguments = ["--target=y", f"--out={MODEL[library]}", f"--library={library}"]
+    parameters = [f"--param={name}={value}" for name, value in TINY.items()]
+    done = run("fit", "t.csv", *arguments, *parameters)
+    taken = {"xgboost": ["a, b"], "lightgbm": ["a < b"]}[library]
+    assert done.code == (0 if name in taken else 2)
+    said = f"in their names, as {name!r} has: rename or --drop it."
+    assert (said in done.err) == (name not in taken)
+    assert run("fit", "t.csv", *arguments, *parameters, f"--drop={name}").code == 0
+
+
+@BOTH
+def test_monotone_constraints_are_a_list(library, run):
+    """JSON has no tuples, which XGBoost takes only."""
+    x = np.random.default_rng(0).normal(size=300)
+    pd.DataFrame({"x": x, "y": (np.abs(x) > 0.5).astype(int)}).to_csv("t.csv", index=False)
+    arguments = ["fit", "t.csv", "--target=y", f"--out={MODEL[library]}", f"--library={library}"]
+    arguments += ["--param=monotone_constraints=[1]", "--param=n_estimators=10", "--quiet"]
+    assert run(*arguments).code == 0
+    model = model_files.open_model(MODEL[library]).named([0, 1])
+    probability = model.predict_proba(pd.DataFrame({"x": np.sort(x)}))[:, 1]
+    assert (np.diff(probability) >= 0.0).all()
+    assert np.ptp(probability) > 0.1
+
+
 def test_an_index_among_the_features_is_told(run):
     """It is what DataFrame.to_csv writes first, and tells in what order the rows came."""
     table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=200), "y": np.arange(200) % 2})
@@ -776,6 +830,7 @@ def test_of_xgboost_only_classifiers_are_audited(objective, is_classifier, binar
         (["--json=none/r.json"], "--json none/r.json: there is no folder none."),
         (["--target=capital-gain"], "The least populated class"),
         (["--seed=x"], "argument --seed: invalid int value: 'x'"),
+        (["--seed=-1"], "argument --seed: must be 0 or more, got -1"),
         (["--library=catboost"], "argument --library: invalid choice: 'catboost'"),
     ],
 )
@@ -939,6 +994,13 @@ def test_tables_that_cannot_be_read(run, monkeypatch):
     done = run("fit", "t.csv", *arguments)
     assert done.code == 2
     assert "t.csv has rows with more fields than its header has names" in done.err
+    Path("t.csv").write_text("")
+    done = run("fit", "t.csv", *arguments)
+    assert "t.csv cannot be read as CSV in UTF-8: No columns to parse from file" in done.err
+    Path("t.csv").write_bytes("y,a\n1,Köln\n".encode("latin-1"))
+    done = run("fit", "t.csv", *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "t.csv cannot be read as CSV in UTF-8: 'utf-8' codec can't decode" in done.err
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)

@@ -248,6 +248,35 @@ def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("adult_fairness.py", ["--rows", 400], "argument --rows: must be 1,000 or more, got 400"),
+        ("compas_fairness.py", ["--rows", 400], "argument --rows: must be 1,500 or more, got 400"),
+        ("credit_neyman_pearson.py", ["--rounds", 0], "argument --rounds: must be 1 or more"),
+        ("adult_fairness.py", ["--output", EXAMPLES / "common.py"], "common.py: File exists."),
+    ],
+)
+def test_arguments_that_no_example_can_take_are_said(script, arguments, said, tmp_path):
+    result = run(script, *arguments, cwd=tmp_path)
+    assert result.returncode in (1, 2)
+    assert result.stdout == ""
+    assert said in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("script", "least"),
+    [
+        ("adult_fairness", 1000),
+        ("compas_fairness", 1500),
+        ("churn_and_recall", 200),
+        ("coverage_budget", 200),
+    ],
+)
+def test_the_fewest_rows_are_enough(script, least, tmp_path):
+    ran(script, tmp_path, "--rows", least, "--rounds", 2, "--library", "LightGBM")
+
+
 def test_examples_are_importable_without_running(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     module = importlib.import_module("dry_bean_neyman_pearson")

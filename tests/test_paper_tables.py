@@ -167,6 +167,16 @@ def test_models_can_be_named_by_how_they_begin(table):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("option", "least"), [("--sets", 1), ("--first", 0)])
+def test_numbers_of_sets_that_are_none_are_refused(option, least, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["paper_tables.py", option, str(least - 1)])
+    monkeypatch.setattr(paper_tables, "models_of", pytest.fail)  # nothing is run or written
+    with pytest.raises(SystemExit):
+        paper_tables.main()
+    said = f"argument {option}: must be {least} or more, got {least - 1}\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_commits_of_digits_are_named(tmp_path, capsys):
     row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0, "accuracy": 0.5}
     row |= dict.fromkeys(("violation", "train_violation", "seconds", "cpu_seconds"), 0.1)

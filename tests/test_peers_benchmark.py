@@ -15,8 +15,11 @@ if not BENCHMARKS.is_dir():
     pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
 sys.path.insert(0, str(BENCHMARKS))
 
+import guarantees  # noqa: E402
 import peers  # noqa: E402
+import scale  # noqa: E402
 import training  # noqa: E402
+import unseen  # noqa: E402
 from peer_runs import report, scoring  # noqa: E402
 from peer_runs.catalogue import PEERS  # noqa: E402
 from peer_runs.data import DATA, encoded, split_of  # noqa: E402
@@ -267,6 +270,31 @@ def test_quick_leaves_the_options_that_are_given(monkeypatch):
         assert (args.data, args.splits, args.trees) == (["adult"], 1, 7)
         assert args.results == Path("mine.csv")
         assert args.bounds == rest["bounds"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "arguments", "said"),
+    [
+        (guarantees, ["--repetitions", "0"], "argument --repetitions: must be 1 or more, got 0"),
+        (guarantees, ["--delta", "1"], "--delta must lie strictly between 0 and 1, got 1."),
+        (peers, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
+        (peers, ["--bounds", "-1"], "argument --bounds: must be 1 or more, got -1"),
+        (peers, ["--trees", "0"], "argument --trees: must be 1 or more, got 0"),
+        (peers, ["--jobs", "0"], "argument --jobs: must be 1 or more, got 0"),
+        (scale, ["--pairs", "0"], "--pairs must be 1 or more, got 0"),
+        (unseen, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
+    ],
+)
+def test_numbers_that_are_too_small_are_refused(benchmark, arguments, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
+    for results in ("Measurements", "ResultFile", "Results"):  # nothing is run or written
+        monkeypatch.setattr(benchmark, results, pytest.fail, raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        benchmark.main()
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.err.endswith(f"error: {said}\n")
+    assert not printed.out
 
 
 @pytest.mark.parametrize("argument", ["--help", "--unknown"])

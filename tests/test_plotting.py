@@ -278,6 +278,29 @@ def test_scale_is_sensible_for_any_bound(data, bound):
     ax.figure.canvas.draw()
 
 
+@pytest.mark.parametrize("violation", [False, True])
+@pytest.mark.parametrize("largest", [0.05, 0.2, 0.24, 0.39])
+def test_values_about_the_bound_have_a_scale(largest, violation):
+    values = [0.1, largest, 0.02]
+    history = {"rounds": range(3), "value[fnr <= 0.2]": values, "bound[fnr <= 0.2]": 0.2}
+    ax = ConstraintHistoryDisplay(pd.DataFrame(history)).plot(violation=violation).ax_
+    low, high = ax.get_ylim()
+    ticks = ax.get_yticks()
+    assert ((ticks >= low) & (ticks <= high)).all()
+    assert 3 <= ticks.size <= 7
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_grids_are_faint_on_any_background(style):
+    with plt.style.context(style):
+        ax = plot_threshold_curve([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4])
+        ax.figure.canvas.draw()
+    back = np.array(to_rgb(ax.get_facecolor()))
+    for line in (*ax.get_xgridlines(), *ax.get_ygridlines()):
+        alpha = 1.0 if line.get_alpha() is None else line.get_alpha()
+        assert 0.05 < alpha * np.abs(to_rgb(line.get_color()) - back).max() < 0.15
+
+
 @pytest.mark.parametrize(
     ("values", "bound"),
     [([0.0, -0.102, -0.083], 0.02), ([-0.5, -0.1], -0.1), ([0.3, -0.2], 0.001), ([0.0], 0.1)],
@@ -607,6 +630,7 @@ def test_requested_draws_into_the_axes_given():
         (lambda: TradeoffDisplay(requests()).plot(x="valeu"), "x='valeu' is not a column"),
         (lambda: TradeoffDisplay(requests()).plot(x="test", bound="b"), "bound='b' is not a"),
         (lambda: plot_requested(requests().drop(columns="rule")), "series='rule' is not a col"),
+        (lambda: plot_requested(requests(), ["one"]), "axes must be two axes of mat"),
         (lambda: GroupConfusionDisplay(np.ones((1, 2, 2)), ["g"]).plot(cmap="none"), "none"),
     ],
 )

@@ -261,6 +261,14 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             ticks = ticks[(ticks >= bottom) & (ticks <= top)]
             if ticks.size > 3:
                 break
+        else:
+            if furthest <= 2.0 * linear:  # hardly beyond what is linear
+                ticks = (
+                    matplotlib("ticker")
+                    .MaxNLocator(5, steps=[1, 2, 5, 10])
+                    .tick_values(bottom, top)
+                )
+                ticks = ticks[(ticks >= bottom) & (ticks <= top)]
         ax.set_yticks(ticks)
         ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))

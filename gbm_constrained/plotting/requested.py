@@ -66,7 +66,7 @@ def plot_requested(
     ImportError
         If matplotlib is not installed.
     ValueError
-        If `points` lacks one of the columns, or no point has a bound.
+        If `points` lacks one of the columns, no point has a bound, or axes are not two.
     """
     check_columns(
         points, requested=requested, train=train, test=test, accuracy=accuracy, series=series,
@@ -76,6 +76,11 @@ def plot_requested(
         raise ValueError(f"No point has a bound: column {requested!r} holds nothing.")
     if axes is None:
         _, axes = matplotlib("pyplot").subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+    if np.size(axes) != 2:
+        raise ValueError(
+            f"axes must be two axes of matplotlib, got {np.size(axes)}: make them by "
+            f"subplots(1, 2)."
+        )
     left, right = np.ravel(axes)
     colours = dict(zip(points[series].unique(), itertools.cycle(COLOURS), strict=False))
     variants = [""] if variant is None else list(points[variant].unique())

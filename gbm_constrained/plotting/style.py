@@ -51,7 +51,7 @@ def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
 
 def tidy(ax: Any) -> None:
     """Give axes a grid behind everything, and no frame above and on the right."""
-    ax.grid(True, color="0.9", linewidth=0.6)
+    ax.grid(True, color="0.5", alpha=0.2, linewidth=0.6)  # faint on light and on dark
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
