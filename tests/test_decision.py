@@ -1258,6 +1258,23 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
 
 
+def test_neither_class_comes_first_within_a_limit():
+    """Of thresholds with as few errors the nearest to the model's own, whatever is asked for."""
+    rng = np.random.default_rng(0)
+
+    def within(y, margin, limit, towards):
+        rows = Rows(y, np.arange(2))
+        chosen = UnseenRows(*compile_constraints([error_rate() <= 0.5], rows), "test")
+        start = Choice(20, np.array([limit]), 0.5, 0.0)
+        return decision._within(decision._Limit(start.shift, towards), chosen, margin, start)
+
+    for _ in range(40):
+        y = rng.integers(0, 2, 20)
+        margin = rng.normal(size=20) + 2.0 * y - 0.5
+        found, other = within(y, margin, -3.0, 1), within(1 - y, -margin, 3.0, 0)
+        np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
+
+
 @BOTH
 def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
