@@ -56,6 +56,7 @@ from gbm_constrained.rates import (
     accuracy,
 )
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
+from gbm_constrained.tables import as_column
 
 __all__ = ["Audit", "audit"]
 
@@ -404,7 +405,7 @@ def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
             f"model must be a fitted classifier with predict, got {model!r}: wrap what it is in "
             f"an object whose predict(X) returns labels."
         )
-    decided = np.asarray(repeatable_decisions(model, X))
+    decided = as_column(repeatable_decisions(model, X))
     if decided.ndim == 2 and decided.shape[1] == 1:
         decided = decided[:, 0]
     if decided.shape != (n,):
@@ -438,8 +439,9 @@ def _classes(
         check_no_scores(decided, f"{name}.predict returned", remedy)
     try:
         found = [np.unique(values) for values in (labels, *answers.values())]
+        # Numbers beside texts are refused here; put together, numpy makes texts of them.
         sorted(itertools.chain.from_iterable(values.tolist() for values in found))
-        classes = np.unique(np.concatenate(found))  # which makes texts of numbers beside texts
+        classes = np.unique(np.concatenate(found))
     except TypeError:
         raise ValueError(
             "y and the decisions are of types that cannot be compared: give y as the model "

@@ -63,7 +63,7 @@ class Decides:
     """A model without classes, scores or probabilities."""
 
     def __init__(self, decisions):
-        self.decisions = np.asarray(decisions)
+        self.decisions = np.asanyarray(decisions)
 
     def predict(self, X):
         return self.decisions
@@ -614,6 +614,8 @@ class Probabilities(Decides):
          "returned 0.1, which is no label"),
         ((Decides([0, 1, np.nan, 1]), X4, Y4, []), {}, ValueError, "missing labels"),
         ((Decides(["a", 1, None, 1]), X4, Y4, []), {}, ValueError, "missing labels"),
+        ((Decides(np.ma.array(Y4, mask=[0, 1, 0, 0])), X4, Y4, []), {}, ValueError,
+         "missing labels"),
         ((Decides(np.array(["a", 1, "b", 1], object)), X4, Y4, []), {}, ValueError,
          "types that cannot be compared"),
         ((Decides(np.array(["a", "b", "a", "b"])), X4, Y4, []), {}, ValueError,

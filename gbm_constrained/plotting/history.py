@@ -254,21 +254,19 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         bottom, top = ax.get_ylim()[0], max(ax.get_ylim()[1], 0.0)
         furthest = max(top, -bottom, linear)
         decades = 10.0 ** np.arange(np.floor(np.log10(linear)), np.ceil(np.log10(furthest)) + 1)
+
+        def in_sight(values: Any) -> Any:
+            return values[(values >= bottom) & (values <= top)]
+
         for digits in ([1], [1, 2, 5], range(1, 10)):  # as few as there may be
             sizes = np.ravel(np.outer(decades, digits))
             sizes = sizes[sizes >= linear * (1 - 1e-9)]
-            ticks = np.concatenate([-sizes[::-1], [0.0], sizes])
-            ticks = ticks[(ticks >= bottom) & (ticks <= top)]
+            ticks = in_sight(np.concatenate([-sizes[::-1], [0.0], sizes]))
             if ticks.size > 3:
                 break
-        else:
-            if furthest <= 2.0 * linear:  # hardly beyond what is linear
-                ticks = (
-                    matplotlib("ticker")
-                    .MaxNLocator(5, steps=[1, 2, 5, 10])
-                    .tick_values(bottom, top)
-                )
-                ticks = ticks[(ticks >= bottom) & (ticks <= top)]
+        if ticks.size <= 3 and furthest <= 2.0 * linear:  # hardly beyond what is linear
+            locator = matplotlib("ticker").MaxNLocator(5, steps=[1, 2, 5, 10])
+            ticks = in_sight(locator.tick_values(bottom, top))
         ax.set_yticks(ticks)
         ax.set_yticks([], minor=True)
         ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))
