@@ -187,9 +187,9 @@ class Audit:
             content["weighted"],
             tuple(content["classes"]),
             Estimate(**{k: _number(v) for k, v in content["accuracy"].items()}),
-            _table(content["constraints"], FRAME_COLUMNS),
-            _table(content["groups"], GROUP_COLUMNS),
-            _table(content["models"], (*MODEL_COLUMNS, *values)),
+            _typed(pd.DataFrame(content["constraints"], columns=list(FRAME_COLUMNS))),
+            _typed(pd.DataFrame(content["groups"], columns=list(GROUP_COLUMNS))),
+            _typed(pd.DataFrame(content["models"], columns=[*MODEL_COLUMNS, *values])),
             None if history is None else pd.DataFrame(
                 {
                     name: column if name in INTEGERS else [_number(v) for v in column]
@@ -303,8 +303,7 @@ def audit(
     are too short where few rows have most of the loss.
     """
     rules = check_constraints(constraints)
-    if not (isinstance(level, (float, np.floating)) and 0.0 < level < 1.0):
-        raise ValueError(f"level must be a number strictly between 0 and 1, got {level!r}.")
+    check_level(level)
     labels = as_labels(y)
     n = labels.size
     if n == 0 or _length(X) not in (n, None):
@@ -348,6 +347,12 @@ def audit(
 
 
 # --- what was given ---------------------------------------------------------------------------
+
+
+def check_level(level: Any) -> None:
+    """Refuse what is no level of an interval."""
+    if not (isinstance(level, (float, np.floating)) and 0.0 < level < 1.0):
+        raise ValueError(f"level must be a number strictly between 0 and 1, got {level!r}.")
 
 
 def _length(X: Any) -> int | None:
@@ -628,7 +633,7 @@ def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.Dat
     rules = compiled.constraints[:-1]
     satisfied = pd.array(compiled.satisfied(of.values)[:-1], dtype="boolean")
     satisfied[np.isnan(of.values[:-1])] = pd.NA
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "constraint": compiled.names[:-1],
             "sense": [c.sense for c in rules],
@@ -642,6 +647,7 @@ def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.Dat
         },
         columns=list(FRAME_COLUMNS),
     )
+    return _typed(table)
 
 
 def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
@@ -664,7 +670,7 @@ def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
         for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True)
         for k, group in zip(range(span.start, span.stop), groups, strict=False)
     ]
-    return pd.DataFrame(records, columns=list(GROUP_COLUMNS))
+    return _typed(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
 
 
 def _model_frame(
@@ -750,14 +756,16 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give the columns of a table the types that they have whatever its rows hold, or without."""
     texts = ("constraint", "sense", "verdict", "group", "model")
-    frame = pd.DataFrame(list(records), columns=list(columns))
-    for name in columns:
+    for name in frame.columns:
         if name == "satisfied":
             frame[name] = frame[name].astype("boolean")
         elif name in ("rows", *VERDICTS):
             frame[name] = frame[name].astype(np.int64)
-        elif name not in texts:
+        elif name in texts:
+            frame[name] = frame[name].astype(str)
+        else:
             frame[name] = [_number(value) for value in frame[name]]
     return frame

@@ -675,14 +675,13 @@ class _Pool:
 
     def _add(self, counts: CellCounts) -> None:
         compiled = self.rows.compiled
-        # A rule of many rows, as a gap of many groups, is refuted by any of them.
-        n_rows = np.bincount(compiled.owner, minlength=self.n_rules)
         told = _told(compiled, counts)
         reached = told.copy()
-        for n in np.unique(n_rows[n_rows > 0]):
-            beyond = rows_beyond(compiled, counts, DOUBT / n)
-            for j in np.flatnonzero(n_rows == n):
-                reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
+        # A rule of many rows, as a gap of many groups, is refuted by any of them.
+        levels = DOUBT / np.bincount(compiled.owner, minlength=self.n_rules)[compiled.owner]
+        beyond = rows_beyond(compiled, counts, levels, one_test_each=True)
+        for j in range(self.n_rules):
+            reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
         self.functionals = np.concatenate([self.functionals, found])
         self.told = np.concatenate([self.told, told])

@@ -27,7 +27,7 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
-from gbm_constrained.audit import Audit, audit, rows_held_by
+from gbm_constrained.audit import Audit, audit, check_level, rows_held_by
 from gbm_constrained.callbacks import ConstraintState
 from gbm_constrained.checks import as_labels, check_weight
 from gbm_constrained.decision import Estimate
@@ -126,6 +126,7 @@ def tradeoff_curve(
     """
     rule = _rule_of(estimator, constraint)
     values = _sorted_bounds(bounds)
+    check_level(level)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together: give both, or neither.")
     of_test = {
@@ -147,7 +148,7 @@ def tradeoff_curve(
             "rules for each, with other bounds."
         )
     if X_test is not None:
-        _check_auditable(y, X_test, y_test, made[0], of_test)
+        _check_auditable(X, y, X_test, y_test, made[0], of_test)
     if _loosens(made[0], made[-1]):
         made.reverse()
     if getattr(estimator, "guarantee", None) is not None:
@@ -203,9 +204,20 @@ def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> 
 
 
 def _check_auditable(
-    y: Any, X_test: Any, y_test: Any, rules: Sequence[Constraint], of_test: dict[str, Any]
+    X: Any,
+    y: Any,
+    X_test: Any,
+    y_test: Any,
+    rules: Sequence[Constraint],
+    of_test: dict[str, Any],
 ) -> None:
     """Find before training what an audit would refuse, by auditing a classifier of no features."""
+    shape, test_shape = np.shape(X), np.shape(X_test)
+    if len(shape) == len(test_shape) == 2 and shape[1] != test_shape[1]:
+        raise ValueError(
+            f"X_test has {test_shape[1]} features and X has {shape[1]}: give the same ones, in "
+            f"the same order."
+        )
     check_weight(of_test["sample_weight"], as_labels(y_test, "y_test").size, "sample_weight_test")
     for rule in rules:
         if rows_held_by(rule):

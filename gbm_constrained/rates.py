@@ -823,7 +823,8 @@ class Constraint:
             math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
         ):
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
-        bound = float(self.bound) if is_finite(self.bound) else self.bound
+        # Zero has no sign: that of -0.0 would be shown.
+        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
         low, high, what = _range(self.expression)
         if self.is_loss and isinstance(self.expression, (Rate, Each)) and low == 0.0:
             low, what = math.ulp(0.0), "a positive, finite mean cross-entropy in nats"

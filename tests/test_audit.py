@@ -564,7 +564,14 @@ def test_no_rules_leave_the_accuracy(unseen, binary):
     of = audit(LogisticRegression().fit(X, y), X, y, [])
     assert of.frame.empty
     assert of.headline.startswith("No rule was given; accuracy is 0.")
-    assert Audit.from_json(of.to_json()).to_json() == of.to_json()
+    again = Audit.from_json(of.to_json())
+    assert again.to_json() == of.to_json()
+    one = audit(LogisticRegression().fit(X, y), X, y, gap(fnr(), by="g") <= 0.5,
+                sensitive_features={"g": np.arange(len(y)) % 2})  # fmt: skip
+    for name in ("frame", "groups"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(of, name))
+        # An empty table has the types of others.
+        pd.testing.assert_series_equal(getattr(of, name).dtypes, getattr(one, name).dtypes)
     assert str(of)
     check_page(of.to_html())
 

@@ -27,6 +27,7 @@ from gbm_constrained import (
     fpr,
     gap,
     losses,
+    p_values,
     precision,
     recall,
     selection_rate,
@@ -540,7 +541,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
     decided = np.where(rng.random(n) < 0.7, y, 1 - y)
     skewed = (rng.random(n) < np.where(g == "1", 0.8, 0.2)).astype(int)
     sensitive = {"g": g}
-    undecided = 0
+    undecided = open_to_limits = 0
     for bound in np.linspace(0.02, 0.98, 97):
         high = unseen([fnr() <= bound, precision() <= bound], y, sensitive)
         low = unseen([fnr() >= bound, precision() >= bound], y, sensitive)
@@ -548,14 +549,61 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         opposite = row_p_values(low.compiled, CellCounts.of(low.cells, decided))
         np.testing.assert_array_equal(rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025)
         undecided += ((opposite > 0.025) & (opposite <= 0.05)).sum()
-        # Two groups: limits at half of the level each, apart by more than the bound.
+        # Two groups: the exact test that one of them is higher by as much, either way round.
         apart = unseen([gap(selection_rate(), by="g") <= bound], y, sensitive)
         counts = CellCounts.of(apart.cells, skewed)
-        ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
-        lowest = [ends[0][0] - ends[1][1], ends[1][0] - ends[0][1]]
+        first, second = (selection_rate(on={"g": k}) for k in "01")
+        signed = unseen([first - second >= bound, second - first >= bound], y, sensitive)
+        opposite = row_p_values(signed.compiled, CellCounts.of(signed.cells, skewed))
         found = rows_beyond(apart.compiled, counts, 0.025)
-        assert sorted(found) == sorted(low > bound for low in lowest)
+        assert sorted(found) == sorted(opposite <= 0.025)
+        ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
+        open_to_limits += found.any() and ends[1][0] - ends[0][1] <= bound
     assert undecided, "no p-value is near the level, so that nothing is proved"
+    assert open_to_limits, "limits of each group tell as much, so that nothing is proved"
+
+
+def test_two_rates_are_beyond_doubt_as_their_exact_test_says():
+    """Whatever is counted: what limits settle before it, one way or the other, it agrees with."""
+    wrong = np.arange(31)
+    weight = np.zeros((31 * 31, 2, 2))
+    weight[:, 0, 1], weight[:, 1, 0] = np.repeat(wrong, 31), np.tile(wrong, 31)
+    weight[:, 0, 0], weight[:, 1, 1] = 30 - weight[:, 0, 1], 30 - weight[:, 1, 0]
+    counts = CellCounts(weight, weight, weight)
+    for bound in (0.3, 0.9):
+        rows, opposite = (
+            unseen([rule], np.repeat([0, 1], 30))
+            for rule in (fpr() + fnr() <= bound, fpr() + fnr() >= bound)
+        )
+        p = row_p_values(opposite.compiled, counts)
+        for level in (0.025, 1e-4):
+            np.testing.assert_array_equal(rows_beyond(rows.compiled, counts, level), p <= level)
+
+
+def test_of_the_pairs_of_groups_the_furthest_is_tested(monkeypatch):
+    """No more than one of each decision, and none where limits refute the gap."""
+    rng = np.random.default_rng(4)
+    y, g = rng.integers(0, 2, 1200), rng.integers(0, 4, 1200).astype(str)
+    rows = unseen([gap(selection_rate(), by="g") <= 0.02, fnr() <= 0.4], y, {"g": g})
+    margin = rng.normal(size=1200) + 0.35 * (g == "0") + 0.3 * (g == "1")
+    counts = CellCounts.at_thresholds(rows.cells, margin, np.linspace(-2.0, 2.0, 81))
+    of_gap = rows.compiled.owner == 0
+    asked = []
+    exact = p_values.sum_p_value
+    monkeypatch.setattr(p_values, "sum_p_value", lambda *of: asked.append(of) or exact(*of))
+    every = rows_beyond(rows.compiled, counts, 0.002)
+    n_every = len(asked)
+    asked.clear()
+    levels = np.full(len(rows.compiled), 0.002)
+    one = rows_beyond(rows.compiled, counts, levels, one_test_each=True)
+    np.testing.assert_array_equal(one[:, of_gap].any(axis=1), every[:, of_gap].any(axis=1))
+    np.testing.assert_array_equal(one[:, ~of_gap], every[:, ~of_gap])
+    monkeypatch.setattr(p_values, "_are_two_binomials", lambda *of: False)
+    by_limits = rows_beyond(rows.compiled, counts, 0.002)[:, of_gap].any(axis=1)
+    assert 0 < len(asked) <= (~by_limits).sum()
+    assert len(asked) < n_every
+    assert by_limits.any()
+    assert (one[:, of_gap].any(axis=1) & ~by_limits).any()
 
 
 def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():

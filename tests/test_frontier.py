@@ -312,6 +312,17 @@ def test_weights_of_rows_held_out_are_checked_before_training(data, monkeypatch)
             tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
 
 
+def test_levels_and_features_of_test_rows_are_checked_before_training(data, monkeypatch):
+    X, y, X_test, y_test = data
+    model = booster(constraints=fnr() <= 0.2)
+    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    for of_test in ({"X_test": X_test, "y_test": y_test}, {}):
+        with pytest.raises(ValueError, match="level must be a number strictly between 0 and 1"):
+            tradeoff_curve(model, X, y, [0.2], level=95, **of_test)
+    with pytest.raises(ValueError, match="X_test has 5 features and X has 6"):
+        tradeoff_curve(model, X, y, [0.2], X_test=X_test[:, 1:], y_test=y_test)
+
+
 @pytest.mark.parametrize("length", [200, 400])
 def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length, monkeypatch):
     """As many test rows would be taken for the training rows that a mask selects."""

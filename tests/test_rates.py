@@ -25,6 +25,7 @@ from gbm_constrained.rates import (
     label,
     log_loss,
 )
+from gbm_constrained.serialization import dumps
 
 MASK = np.array([True, False, True, True, False])
 RATES = {
@@ -127,6 +128,12 @@ def test_both_directions_of_the_inequality_are_the_same_constraint(number):
 @pytest.mark.parametrize("bound", [0, 1, np.int64(1), 0.0, 1.0])
 def test_the_ends_of_the_range_of_a_rate_are_bounds(bound):
     assert (fnr() <= bound).bound == float(bound)
+
+
+@pytest.mark.parametrize("zero", [-0.0, np.float64(-0.0), np.float32(-0.0)])
+def test_a_bound_of_zero_has_no_sign(zero):
+    assert str(fpr() <= zero) == "fpr <= 0"
+    assert dumps(fpr() <= zero) == dumps(fpr() <= 0)
 
 
 @pytest.mark.parametrize("number", [float, np.float64, np.float32])
