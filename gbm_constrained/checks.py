@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
-from gbm_constrained.tables import as_array, as_column, unmasked
+from gbm_constrained.tables import as_array, as_column, never_equal, unmasked
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -103,12 +103,34 @@ def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
         raise ValueError(f"{found} {score!r}, which is no label: {remedy}.")
 
 
-def check_features(X: Any) -> None:
-    """Refuse features without columns, which the libraries notice at different times."""
+def check_features(X: Any, name: str = "X") -> None:
+    """Refuse features that the libraries train on and should not.
+
+    Without columns, which they notice at different times, or with masks, which they do not.
+    """
+    if unmasked(X) is not X:
+        raise ValueError(
+            f"{name} is a masked array, of which the library would take the values below the "
+            f"mask: give {name}.filled(np.nan)."
+        )
     shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
     if len(shape) == 2 and shape[1] == 0:
         raise ValueError(
             f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
+
+
+def refuse_strange(
+    column: Any, categories: pd.Index[Any], found: pd.Index[Any], name: str
+) -> None:
+    """Refuse a table `name` in which a column's values can be none of the categories of X.
+
+    The libraries would take all of them for missing values.
+    """
+    if never_equal(categories, found):
+        raise TypeError(
+            f"{name} has {found.tolist()[0]!r} in column {column!r}, where the categories of X "
+            f"are of another type, such as {categories.tolist()[0]!r}: give values of that type."
         )
 
 

@@ -10,12 +10,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
-from gbm_constrained.checks import as_labels, check_sensitive_sets
+from gbm_constrained.checks import (
+    as_labels,
+    check_features,
+    check_sensitive_sets,
+    refuse_strange,
+)
 from gbm_constrained.early_stopping import refuse_early_stopping
 from gbm_constrained.estimator import ConstrainedFit
-from gbm_constrained.tables import is_frame, names_of
+from gbm_constrained.tables import categories_of, is_frame, names_of
 
 
 def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]]:
@@ -69,6 +75,7 @@ def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
             f"X of {name} has {shape[1]} columns, and the training rows have {training[1]}: give "
             f"the same columns."
         )
+    check_features(X_i, f"X of {name}")
     found, expected = _names(X_i), _names(X)
     if by_name and found is not None and expected is not None and found != expected:
         raise ValueError(
@@ -76,6 +83,17 @@ def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
             f"{expected or 'columns without names'}: give tables of the same columns, in the "
             f"same order."
         )
+    if not isinstance(X_i, pd.DataFrame):
+        return  # tables of other libraries have categories of their own kind
+    theirs = categories_of(X_i)
+    for j, categories in categories_of(X).items():
+        column = X.columns[j]
+        if j not in theirs:
+            raise TypeError(
+                f"X of {name} has no categories in column {column!r}, where X has some: give the "
+                f"column as a category."
+            )
+        refuse_strange(column, categories, theirs[j], f"X of {name}")
 
 
 def _shape(table: Any) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ from gbm_constrained.lightgbm_metrics import (
     RANK_METRICS,
     builtin_metric,
     canonical,
+    check_arguments,
     on_probabilities,
 )
 from gbm_constrained.lightgbm_model import (
@@ -384,7 +385,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 zip(pairs, _of_each(eval_init_score, len(pairs), "eval_init_score"), strict=True)
             )
         ]
+        _check_class_weights(eval_class_weight, len(pairs), fit.classes)
         native_metrics, functions = self._split_metrics(eval_metric, fit.classes.size)
+        if pairs:
+            check_arguments(functions)
         dart = self._parameter("boosting", "gbdt") == "dart"
         held_out = take_evaluation_sets(
             fit,
@@ -984,6 +988,23 @@ def _of_each(values: Any, n_sets: int, name: str) -> list[Any]:
             f"{type(values).__name__}: put it into a list."
         )
     return [*values, *[None] * n_sets][:n_sets]
+
+
+def _check_class_weights(given: Any, n_sets: int, classes: Array) -> None:
+    """Refuse weights of classes in evaluation sets that LightGBM fails on."""
+    for i, weights in enumerate(_of_each(given, n_sets, "eval_class_weight")):
+        if isinstance(weights, dict):
+            unknown = [label for label in weights if label not in classes.tolist()]
+            if unknown:
+                raise ValueError(
+                    f"eval_class_weight[{i}] holds label {unknown[0]!r}, which is not among the "
+                    f"classes of y: {classes.tolist()}."
+                )
+        elif weights is not None and not (isinstance(weights, str) and weights == "balanced"):
+            raise ValueError(
+                f"eval_class_weight[{i}] must be a dict from label to weight, 'balanced' or None, "
+                f"got {weights!r}."
+            )
 
 
 def _intercept(fit: ConstrainedFit) -> Array:

@@ -7,8 +7,9 @@ are computed here as LightGBM computes them, on probabilities.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,23 @@ def on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
         return metric(y_true, _link(margin), *args, **kwargs)
 
     return on_margins
+
+
+def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
+    """Refuse metrics of a number of arguments that LightGBM does not call one with.
+
+    Raises
+    ------
+    TypeError
+        If one takes fewer than two or more than four.
+    """
+    for metric in metrics:
+        n = len(inspect.signature(metric).parameters)
+        if not 2 <= n <= 4:
+            raise TypeError(
+                f"eval_metric {getattr(metric, '__name__', metric)!r} has {n} arguments, and "
+                f"LightGBM gives a function 2, 3 or 4: y_true, y_pred, weight and group."
+            )
 
 
 def _logloss(y: Array, p: Array, weight: Any) -> float:

@@ -35,6 +35,7 @@ def scout_maker(
     try:
         with untouched_random_state(parent):
             params = {**parent._process_params(stage="fit"), "objective": "none"}
+            params["verbosity"] = -1  # the returned model's fit says all that these would
     finally:
         parent._n_classes = before  # an earlier fit is there until this one is done
     stack = fit.stack

@@ -18,9 +18,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from gbm_constrained.checks import as_labels, level_of_the_user
+from gbm_constrained.checks import (
+    as_labels,
+    check_features,
+    level_of_the_user,
+    refuse_strange,
+)
 from gbm_constrained.rows import Codes, Float, codes_among
 from gbm_constrained.tables import (
+    categories_of,
     foreign_categories,
     is_frame,
     is_polars,
@@ -208,6 +214,7 @@ class Stack:
 
 def _check_alike(X: Any, other: Any, name: str) -> None:
     """Refuse a table that cannot be put below X."""
+    check_features(other, name)
     if _kind(X) != _kind(other):
         raise TypeError(
             f"{name} is a {_called(other)} and X a {_called(X)}: give both as the same kind of "
@@ -225,6 +232,9 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
                 f"X has the categorical columns {foreign} of a {_called(X)}, whose categories "
                 f"{name} need not share: give both as pandas DataFrames."
             )
+        for j, categories in categories_of(X).items():
+            found = other.iloc[:, j].astype("category").cat.categories
+            refuse_strange(names_of(X)[j], categories, found, name)
         return
     columns = [np.shape(table)[1] if np.ndim(table) == 2 or sparse.issparse(table) else 0 for
                table in (X, other)]  # fmt: skip

@@ -50,7 +50,9 @@ def as_array(values: Any) -> NDArray[Any]:
     """
     if str(getattr(values, "type", "")).startswith("dictionary"):
         values = values.to_pandas()
-    return np.asarray(unmasked(values))
+    found = np.asarray(unmasked(values))
+    # Nobody else knows what is missing in numpy's own texts.
+    return found.astype(object) if found.dtype.kind == "T" else found
 
 
 def unmasked(values: Any) -> Any:
@@ -89,14 +91,31 @@ def foreign_categories(table: Any) -> list[Hashable]:
     return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
 
 
+def categories_of(table: Any) -> dict[int, pd.Index[Any]]:
+    """Categories of each categorical column of pandas, by its position."""
+    columns = table.items() if isinstance(table, pd.DataFrame) else ()
+    return {
+        j: values.cat.categories
+        for j, (_, values) in enumerate(columns)
+        if isinstance(values.dtype, pd.CategoricalDtype)
+    }
+
+
+def never_equal(categories: pd.Index[Any], others: pd.Index[Any]) -> bool:
+    """Whether categories share no value because their types differ, as numbers and texts do."""
+    kinds = {
+        "number" if pd.api.types.is_numeric_dtype(values) else pd.api.types.infer_dtype(values)
+        for values in (categories, others)
+    }
+    return len(others) > 0 and len(kinds) > 1 and not others.isin(categories).any()
+
+
 def categories_beyond_ascii(table: Any) -> list[Hashable]:
     """Names of the categorical columns of pandas with a category that is not in ASCII."""
-    columns = table.items() if isinstance(table, pd.DataFrame) else ()
     return [
-        name
-        for name, values in columns
-        if isinstance(values.dtype, pd.CategoricalDtype)
-        and not all(str(category).isascii() for category in values.cat.categories)
+        names_of(table)[j]
+        for j, categories in categories_of(table).items()
+        if not all(str(category).isascii() for category in categories)
     ]
 
 

@@ -10,11 +10,13 @@ callable objective; they are wrapped to get probabilities, as they would from th
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -288,8 +290,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             params["seed_per_iteration"] = True
         own_margin = fit.take(base_margin)
         pairs = check_pairs(eval_set, X, by_name=True)
-        self._check_metric(fit.classes.size, bool(pairs))
         weights = _of_each(sample_weight_eval_set, eval_set, "sample_weight_eval_set")
+        self._check_metric(
+            fit.classes.size, bool(pairs), weighted=any(weight is not None for weight in weights)
+        )
         starts = _of_each(base_margin_eval_set, eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(pairs):
             check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
@@ -305,6 +309,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             parameter="early_stopping_rounds",
             evaluated=bool(pairs),
         )
+        if pairs:
+            self._check_judged(fit.classes.size, len(pairs))
         fit.save_to(
             Checkpoint.of(checkpoint),
             self,
@@ -444,6 +450,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             lambda c: isinstance(c, xgb.callback.TrainingCallback),
             "xgboost.callback.TrainingCallback",
         )
+        for name, rounds in [
+            ("early_stopping_rounds", self.early_stopping_rounds),
+            *(("rounds of EarlyStopping", callback.rounds) for callback in self._stoppers()),
+        ]:
+            if rounds is not None and not isinstance(rounds, Real):
+                raise TypeError(f"{name} must be a number, got {rounds!r}: give an integer.")
         metrics = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
         if sum(map(callable, metrics)) > 1:  # which the parent, too, says only while it trains
             raise NotImplementedError(
@@ -483,16 +495,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                 f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
             )
 
-    def _check_metric(self, n_classes: int, evaluates: bool) -> None:
+    def _check_metric(self, n_classes: int, evaluates: bool, weighted: bool) -> None:
         """Refuse metrics that XGBoost does not know, or does not take of so many classes.
 
-        XGBoost itself is asked, with one row of each class.
+        XGBoost itself is asked, with one row of each class. Where evaluation sets are `weighted`
+        it gives functions the weights.
         """
         given = self.eval_metric
         if given is None:
             return
-        rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
-        params = {**(getattr(self, "kwargs", None) or {}), **_native_objective(n_classes)}
         metrics = given if isinstance(given, (list, tuple)) else [given]
         if metrics is given and metrics and all(map(callable, metrics)):
             raise ValueError(
@@ -506,15 +517,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                         f"eval_metric holds {metric!r}, which has no __name__ that XGBoost could "
                         f"record its values under: give a function."
                     )
+                if evaluates:
+                    _check_arguments(metric, weighted)
                 continue
             if not isinstance(metric, str):
                 raise TypeError(
                     f"eval_metric must be a name, a function, or a list of them, got {given!r}."
                 )
             try:
-                with xgb.config_context(verbosity=0):
-                    booster = xgb.Booster({**params, "eval_metric": metric, "nthread": 1}, [rows])
-                    _ = booster.eval(rows) if evaluates else booster.save_config()
+                self._evaluated(n_classes, [metric], evaluates)
             except xgb.core.XGBoostError as error:
                 told = str(error).partition("\nStack trace:")[0]
                 told = re.sub(r"^\[[\d:]+\] \S+: ", "", told).rstrip(": ")  # a line of its source
@@ -523,10 +534,48 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                     f"XGBoost says {told!r}. Give another of its metrics, or a function."
                 ) from None
 
+    def _evaluated(self, n_classes: int, metrics: list[str], evaluates: bool = True) -> list[str]:
+        """Names that XGBoost records its own metrics by: those asked for, or its default."""
+        rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
+        params = {**(getattr(self, "kwargs", None) or {}), **_native_objective(n_classes)}
+        if metrics:
+            params["eval_metric"] = metrics
+        with xgb.config_context(verbosity=0):
+            booster = xgb.Booster({**params, "nthread": 1}, [rows])
+            if not evaluates:
+                booster.save_config()  # which reads the metrics
+                return []
+            told = booster.eval(rows, name="").split()[1:]
+        return [one.removeprefix("-").rpartition(":")[0] for one in told]
+
+    def _check_judged(self, n_classes: int, n_sets: int) -> None:
+        """Refuse to stop early by an evaluation set or a metric that is not there."""
+        given = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
+        given = list(given or filter(None, [self.eval_metric]))
+        sets = [f"validation_{i}" for i in range(n_sets)]
+        for callback in self._stoppers():
+            if callback.data and callback.data not in sets:
+                raise ValueError(
+                    f"EarlyStopping has data_name={callback.data!r}, and the evaluation sets are "
+                    f"called {sets}: give one of these, or None for the last."
+                )
+            if not callback.metric_name:
+                continue
+            known = self._evaluated(n_classes, [m for m in given if isinstance(m, str)])
+            known += [m.__name__ for m in given if callable(m)]
+            if callback.metric_name not in known:
+                raise ValueError(
+                    f"EarlyStopping has metric_name={callback.metric_name!r}, which is not "
+                    f"evaluated: the metrics are {known}. Give one of these, or ask for it by "
+                    f"eval_metric."
+                )
+
+    def _stoppers(self) -> list[Any]:
+        stopping = xgb.callback.EarlyStopping
+        return [callback for callback in self.callbacks or () if isinstance(callback, stopping)]
+
     def _stops_early(self) -> bool:
-        return self.early_stopping_rounds is not None or any(
-            isinstance(c, xgb.callback.EarlyStopping) for c in self.callbacks or ()
-        )
+        return self.early_stopping_rounds is not None or bool(self._stoppers())
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
         factor = np.ones(classes.size)
@@ -560,11 +609,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         observer = Observer(fit, self._matrices, resuming)
         callbacks, stopping = self.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
-            by_metric = xgb.callback.EarlyStopping
-            stopping = [c for c in callbacks if isinstance(c, by_metric)]
-            callbacks = [c for c in callbacks if not isinstance(c, by_metric)]
+            stopping = self._stoppers()
+            callbacks = [c for c in callbacks if c not in stopping]
             if self.early_stopping_rounds is not None:
-                stopping.append(by_metric(rounds=self.early_stopping_rounds))
+                stopping.append(xgb.callback.EarlyStopping(rounds=self.early_stopping_rounds))
             self.early_stopping_rounds = None
         rules = [RulesStopping(fit, c, on) for c in stopping]
         self.callbacks = [*resuming.callbacks(), *callbacks, observer, *rules]
@@ -640,9 +688,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             return fit.violation(rounds)
         data = metric = None
         if self.early_stopping_rounds is None:  # which XGBoost lets look last
-            stopping = [c.by_metric for c in rules] or [
-                c for c in self.callbacks if isinstance(c, xgb.callback.EarlyStopping)
-            ]
+            stopping = [c.by_metric for c in rules] or self._stoppers()
             if not stopping:  # a callback of the user's own
                 return None
             data, metric = stopping[-1].data, stopping[-1].metric_name
@@ -713,6 +759,23 @@ def _of_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence
             f"{len(values)}: give eval_set as well, and None for sets that have none."
         )
     return values
+
+
+def _check_arguments(metric: Callable[..., Any], weighted: bool) -> None:
+    """Refuse a metric that does not take what XGBoost calls it with."""
+    weights = {"sample_weight": None} if weighted else {}
+    try:
+        takes = inspect.signature(metric, follow_wrapped=False)
+    except ValueError:  # of functions that are not written in Python it is not known
+        return
+    try:
+        takes.bind(None, None, **weights)
+    except TypeError as error:
+        called = f"(y_true, y_score{', sample_weight=...' * weighted})"
+        raise TypeError(
+            f"eval_metric {metric.__name__!r} cannot be called with {called}, as XGBoost does: "
+            f"{error}. Give a function of these."
+        ) from None
 
 
 def _check_complete(fname: Any) -> None:

@@ -327,6 +327,20 @@ def test_xgboost_monitor_prints_what_the_parent_prints(binary, capfd):
         assert len(printed[0].splitlines()) == (ROUNDS if verbose is True else 4)
 
 
+def test_lightgbm_says_once_what_it_says_while_it_trains(binary, capfd):
+    """Boosters of the folds are not heard."""
+    schedule = lgb.reset_parameter(learning_rate=lambda i: 0.1 / (i + 1))
+    for verbose in (1, 2):
+        told = []
+        for measure_on in ("train", "crossfit"):
+            given = {"verbose": verbose, "force_col_wise": True}  # not by what takes less time
+            model = make("lightgbm", [fnr() <= 1.0], measure_on=measure_on, **given)
+            model.fit(*binary, callbacks=[schedule])
+            told.append(capfd.readouterr().out)
+        assert told[0] == told[1]
+        assert told[0].count("Total Bins") == 1
+
+
 @pytest.mark.parametrize("form", ["list", "function"])
 def test_learning_rate_schedules_reach_the_model(form, binary):
     """With a rate that falls to nothing, the later rounds of the model add nothing."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, KINDS, quiet
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
@@ -571,6 +572,129 @@ def test_functions_that_xgboost_cannot_record_are_refused():
         refuses("xgboost", "has no __name__", given, eval_metric=metric)
     make("xgboost", eval_metric=nameless).fit(X, Y)  # which nothing is recorded of
     refuses("xgboost", "give the function itself", given, eval_metric=[mean])
+
+
+@BOTH
+def test_functions_of_other_arguments_are_refused(library):
+    """XGBoost gives weights by name, if there are any; LightGBM counts the parameters."""
+
+    def of_one(y_true):
+        return 0.0
+
+    def of_two(y_true, y_pred):
+        return ("zero", 0.0, False) if library == "lightgbm" else 0.0
+
+    def of_five(y_true, y_pred, weight, group, more):
+        return 0.0
+
+    @functools.wraps(of_one)
+    def wrapped(y_true, y_pred):
+        return of_one(y_true)
+
+    given = {"eval_set": [PAIR]}
+    for wrong in (of_one, of_five):
+        if library == "xgboost":
+            refuses(library, "'of_.*' cannot be called with", given, eval_metric=wrong)
+        else:
+            refuses(library, "'of_.*' has . arguments", {**given, "eval_metric": wrong})
+    if library == "xgboost":
+        for right in (of_two, wrapped):
+            make(library, eval_metric=right).fit(X, Y, **given, verbose=False)
+        given["sample_weight_eval_set"] = [np.ones(100)]
+        refuses(library, r"'of_two' .*sample_weight=\.\.\.\), as", given, eval_metric=of_two)
+        make(library, eval_metric=of_one).fit(X, Y)  # which nothing calls
+    else:
+        make(library).fit(X, Y, **given, eval_metric=of_two)
+        make(library).fit(X, Y, eval_metric=of_one)
+
+
+def test_early_stopping_of_xgboost_by_what_is_not_there_is_refused():
+    given, stopping = {"eval_set": [PAIR]}, xgb.callback.EarlyStopping
+    refuses("xgboost", "early_stopping_rounds must be a number", given, early_stopping_rounds="3")
+    wrong = {
+        "rounds of EarlyStopping must be a number, got '3'": stopping(rounds="3"),
+        "data_name='held', and .*\\['validation_0'\\]": stopping(rounds=3, data_name="held"),
+        "metric_name='auc', .*the metrics are \\['logloss'\\]": stopping(
+            rounds=3, metric_name="auc"
+        ),
+    }
+    for message, callback in wrong.items():
+        refuses("xgboost", message, given, callbacks=[callback])
+
+    def mean(y_true, p):
+        return float(p.mean())
+
+    for metric, names in (
+        (["auc", "error@0.3", mean], ["auc", "error@0.3", "mean"]),
+        (mean, ["logloss", "mean"]),
+        ("aucpr", ["aucpr"]),
+    ):
+        for name in names:
+            callbacks = [stopping(rounds=3, metric_name=name, data_name="validation_0")]
+            make("xgboost", eval_metric=metric, callbacks=callbacks).fit(
+                X, Y, **given, verbose=False
+            )
+
+
+def test_weights_of_classes_that_lightgbm_cannot_read_are_refused():
+    given = {"eval_set": [PAIR]}
+    refuses(
+        "lightgbm", "must be a list or dict .*a str", {**given, "eval_class_weight": "balanced"}
+    )
+    for wrong, message in (
+        ({5: 1.0}, r"eval_class_weight\[0\] holds label 5, .*\[0, 1\]"),
+        ("nonsense", r"eval_class_weight\[0\] must be a dict .*got 'nonsense'"),
+    ):
+        refuses("lightgbm", message, {**given, "eval_class_weight": [wrong]})
+    for right in ({1: 2.0}, "balanced", None):
+        make("lightgbm").fit(X, Y, **given, eval_class_weight=[right])
+
+
+@pytest.mark.parametrize("library", [*CLASSIFIERS, "linear"])
+def test_masked_features_are_refused(library):
+    """The libraries train on what is below the mask."""
+    masked = np.ma.masked_greater(X, 1.0)
+    model = ConstrainedLogisticRegression(constraints=RULE)
+    model = model if library == "linear" else make(library)
+    with pytest.raises(ValueError, match=r"X is a masked array.*give X\.filled\(np\.nan\)"):
+        model.fit(masked, Y)
+    with pytest.raises(ValueError, match=r"datasets\['more'\] is a masked array"):
+        model.fit(X, Y, datasets={"more": masked})
+    model.fit(np.ma.array(X), Y)  # of which nothing is masked
+    model.fit(pd.DataFrame(X, columns=["_mask", "data", "c", "d"]), Y)
+    if library != "linear":
+        refuses(library, r"X of eval_set\[0\] is a masked", {"eval_set": [(masked, Y)]})
+
+
+@BOTH
+def test_categories_of_another_type_are_refused(library):
+    """All of them would be missing values."""
+    codes = np.arange(len(Y)) % 3
+
+    def table(values):
+        return pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(values)})
+
+    more = {"enable_categorical": True} if library == "xgboost" else {}
+    model = make(library, **more)
+    texts, numbers, plain = table(codes.astype(str)), table(codes), table(codes).astype({"b": int})
+    for ours, theirs in ((texts, numbers), (numbers, texts), (texts, plain)):
+        with pytest.raises(TypeError, match=r"datasets\['more'\] has .* in column 'b'"):
+            model.fit(ours, Y, datasets={"more": theirs})
+    for theirs, message in (
+        (numbers, r"has 0 in column 'b', .* '0'"),
+        (plain, "has no categories"),
+    ):
+        given = {"eval_set": [(theirs, Y)], "constraint_callbacks": [pytest.fail]}
+        with pytest.raises(TypeError, match=rf"X of eval_set\[0\] {message}"):
+            model.fit(texts, Y, **given)
+    for given in (numbers, plain, table(codes + 10), table([None] * len(Y))):
+        model.fit(numbers, Y, datasets={"more": given})
+
+
+def test_missing_labels_among_texts_of_numpy():
+    texts = np.array(["no", "yes", None], dtype=np.dtypes.StringDType(na_object=None))
+    where = np.where(np.arange(len(Y)) == 3, 2, Y)
+    refuses("lightgbm", "y has 1 missing labels .* the first in row 3", y=texts[where])
 
 
 def test_labels_that_the_parents_refuse_are_refused():
