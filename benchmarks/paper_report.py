@@ -113,7 +113,8 @@ def report(folder: Path, figures: Path) -> None:
 def draw_scatters(rows: pd.DataFrame, figures: Path) -> None:
     """Figures 1 and 2: a point for each set, and the printed means of the constrained models."""
     for number, names in enumerate(TABLES.values(), start=1):
-        found = [name for name in names if name in set(rows["table"])]
+        drawn = set(rows.loc[rows["violation"].notna(), "table"])  # not of fits that failed
+        found = [name for name in names if name in drawn]
         if not found:
             continue
         figure, axes = plt.subplots(

@@ -64,7 +64,7 @@ import pandas as pd
 import paper_report
 import xgboost
 from npmc import NPMC
-from result_file import ResultFile
+from result_file import ResultFile, add_parts
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
@@ -624,7 +624,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], default=[])
+    add_parts(parser, "tables", TABLES)
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument(
         "--sets", type=at_least(1), help="sets of hyper-parameters; 100, or 5 when quick"
@@ -635,7 +635,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="results/paper_tables beside this script")
     parser.add_argument("--figures", type=Path, help="folder of the pictures; that of --output")
     parser.add_argument("--models", nargs="+", help="only those whose names begin so")
-    parser.add_argument("--bounds", type=float, nargs="+", help="of the recommended setting")
+    parser.add_argument(
+        "--bounds", type=at_least(0.0), nargs="+", help="of the recommended setting"
+    )
     parser.add_argument(
         "--iterate", choices=("last", "best", "randomized"), default="last",
         help="of the recommended setting",
@@ -663,7 +665,7 @@ def main() -> None:
         return
     if not args.only_tables:
         args.output.mkdir(parents=True, exist_ok=True)
-        for name in args.tables or TABLES:
+        for name in args.tables:
             try:
                 table = TABLES[name](args.quick)
             except FileNotFoundError as missing:

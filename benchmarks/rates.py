@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from result_file import Measurements, Part, column
+from result_file import Measurements, Part, add_parts, column
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import (
@@ -360,15 +360,17 @@ PARTS = {
 
 def main() -> None:
     global THREADS
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_parts(parser, "parts", PARTS)
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--jobs", type=int, default=THREADS, help="threads of each fit")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
     THREADS = args.jobs
     warnings.simplefilter("ignore", UserWarning)  # small groups of COMPAS
-    for name in args.parts or PARTS:
+    for name in args.parts:
         print(f"-- {name}", flush=True)
         part = PARTS[name]
         results = Measurements(args.output / f"{name}.csv", part.names, part.figures)

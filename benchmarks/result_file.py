@@ -1,11 +1,15 @@
-"""A CSV that grows by a row with each result, so that a killed benchmark goes on where it was."""
+"""Parts of a benchmark, and the CSV of each, which grows by a row with each result.
+
+So a killed benchmark goes on where it was.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,3 +130,26 @@ class Part(NamedTuple):
     run: Callable[..., None]
     names: tuple[str, ...]
     figures: tuple[str, ...]
+
+
+def add_parts(parser: argparse.ArgumentParser, name: str, parts: Collection[str]) -> None:
+    """Add the argument that names the parts of a benchmark to run, all of them by default.
+
+    Parameters
+    ----------
+    parser : ArgumentParser
+        Of the benchmark.
+    name : str
+        The argument.
+    parts : collection of str
+        The names to choose from.
+    """
+
+    def part(text: str) -> str:
+        if text not in parts:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(parts)}")
+        return text
+
+    # Given as choices, argparse would look for the list of defaults among them.
+    names = f"some of {', '.join(parts)}; all by default"
+    parser.add_argument(name, nargs="*", type=part, default=list(parts), help=names)

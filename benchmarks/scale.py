@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from result_file import Measurements
+from result_file import Measurements, add_parts
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
@@ -398,7 +398,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", default=list(SWEEPS))
+    add_parts(parser, "sweeps", SWEEPS)
     parser.add_argument("--only", choices=LIBRARIES)
     parser.add_argument("--pairs", type=int, default=None, help="5; 1 with --quick")
     parser.add_argument("--jobs", type=int, default=2)
@@ -411,8 +411,6 @@ def main() -> None:
     if args.fit:
         print(json.dumps(fit_once(Case(**json.loads(args.fit[1])), args.fit[0] == "constrained")))
         return
-    if unknown := set(args.sweeps) - set(SWEEPS):
-        parser.error(f"unknown sweeps {sorted(unknown)}: take some of {', '.join(SWEEPS)}")
     pairs = (1 if args.quick else 5) if args.pairs is None else args.pairs
     if pairs < 1:
         parser.error(f"--pairs must be 1 or more, got {pairs}")

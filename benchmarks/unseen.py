@@ -25,7 +25,7 @@ import numpy as np
 import rates
 from peer_runs.data import DATA, encoded
 from rates import LIBRARIES, RATES, adult, gap_of, make
-from result_file import Measurements, Part, column
+from result_file import Measurements, Part, add_parts, column
 from scale import drawn_rows
 from sklearn.model_selection import train_test_split
 
@@ -399,16 +399,25 @@ PARTS: dict[str, tuple[Part, int]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_parts(parser, "parts", PARTS)
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--splits", type=at_least(1))
     parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
     parser.add_argument(
-        "--bounds", type=float, nargs="+", help="of the gaps on Adult, or of misses on Credit"
+        "--bounds",
+        type=at_least(0.0, 1.0),
+        nargs="+",
+        help="of the gaps on Adult, or of misses on Credit",
     )
     parser.add_argument(
-        "--factors", type=float, nargs="+", default=BEAN_FACTORS, help="of the bounds on Dry Bean"
+        "--factors",
+        type=at_least(0.0),
+        nargs="+",
+        default=BEAN_FACTORS,
+        help="of the bounds on Dry Bean",
     )
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
@@ -419,7 +428,7 @@ def main() -> None:
         "credit": {"bounds": args.bounds or [0.05, 0.08, 0.10]},
         "beans": {"factors": args.factors},
     }
-    for name in args.parts or PARTS:
+    for name in args.parts:
         part, splits = PARTS[name]
         results = Measurements(args.output / f"{name}.csv", part.names, part.figures)
         for library in (args.library,) if args.library else LIBRARIES:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightgbm as lgb
 import numpy as np
@@ -82,7 +82,9 @@ OPTION_OF = {
 }
 # Characters that each library refuses in the name of a feature, without saying in which.
 REFUSED = {"xgboost": "[]<", "lightgbm": '",:[]{}'}
-MANY_TEXTS = 1000  # distinct values of a column that is likely to name its rows
+Number = TypeVar("Number", int, float)
+# A column with more distinct texts than this, or than this share of the rows, may name the rows.
+MANY_TEXTS, MANY_OF_ROWS = 1000, 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(argv)
-    spelling: dict[str, str] = {}  # rules on the codes of labels, and as they were written
+    spelling: dict[str, str] = {}  # what names codes of labels, and how it was written
     options.spelling = spelling
     # The errors that this package, pandas, XGBoost and LightGBM report bad input by.
     expected = (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError)
@@ -119,18 +121,27 @@ def _message(error: BaseException) -> str:
     return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text)
 
 
-def _spelling(asked: Sequence[Constraint], rules: Sequence[Constraint]) -> dict[str, str]:
-    """Tell how rules, and the rates in them, were written that a fit is asked for by codes."""
-    pairs: list[tuple[Constraint | Rate, Constraint | Rate]] = []
+def _spelling(
+    asked: Sequence[Constraint],
+    rules: Sequence[Constraint],
+    decisions: Sequence[Any],
+    codes: dict[Any, int],
+) -> dict[str, str]:
+    """Tell how what a fit knows by codes was written: rules, their rates, groups by decisions."""
+    pairs: list[tuple[Constraint | Rate | Column, Constraint | Rate | Column]] = []
     for coded, rule in zip(asked, rules, strict=True):
         pairs += [(coded, rule), *zip(coded.rates, rule.rates, strict=True)]
+    for name in decisions:
+        pairs += [(Column(name, code), Column(name, label)) for label, code in codes.items()]
     return {str(coded): str(written) for coded, written in pairs}
 
 
 def _spelt(text: str, spelling: dict[str, str]) -> str:
-    """Name rules as they were written, where XGBoost knows the codes of labels only."""
+    """Name rules and groups as they were written, where XGBoost knows codes of labels only."""
     longest_first = sorted(map(re.escape, spelling), key=len, reverse=True)
-    return re.sub("|".join(longest_first) or "(?!)", lambda rule: spelling[rule[0]], text)
+    # Of whole words: "old=0" is no part of "threshold=0".
+    known = rf"(?<!\w)(?:{'|'.join(longest_first) or '(?!)'})(?!\w)"
+    return re.sub(known, lambda found: spelling[found[0]], text)
 
 
 @contextmanager
@@ -170,21 +181,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Make the type of an argument that is a whole number, and not below another one.
+def at_least(least: Number, most: float = math.inf) -> Callable[[str], Number]:
+    """Make the type of an argument that is a number within limits.
 
     Parameters
     ----------
-    least : int
-        The other one.
+    least : int or float
+        The lower limit; where it is a whole number, the argument is one.
+    most : float, default=inf
+        The upper limit.
     """
+    kind = type(least)
+    limits = f"{least:,g} or more" if math.isinf(most) else f"between {least:,g} and {most:,g}"
 
-    def number(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"must be {least:,} or more, got {text}")
+    def number(text: str) -> Number:
+        if not least <= (value := kind(text)) <= most:
+            raise argparse.ArgumentTypeError(f"must be {limits}, got {text}")
         return value
 
-    number.__name__ = "int"  # as errors call it
+    number.__name__ = kind.__name__  # as errors call it
     return number
 
 
@@ -629,7 +644,8 @@ def _fit(options: argparse.Namespace) -> int:
     _check_measurable(rules, data, rows, held_out, labels)
     classifier = _classifier(options.library, asked, parameters)
     # Only the fit speaks of codes: the same text after it is about labels, maybe others.
-    options.spelling.update(_spelling(asked, rules))
+    spelling = _spelling(asked, rules, decisions if is_coded else [], codes)
+    options.spelling.update(spelling)
     classifier.fit(
         X.iloc[rows],
         y,
@@ -644,7 +660,8 @@ def _fit(options: argparse.Namespace) -> int:
     if not held_out.size:
         return _report(options, classifier, rules)
     model = open_model(options.out).named(labels)
-    model.history_ = getattr(classifier, "history_", None)
+    if rules:
+        model.history_ = classifier.history_.rename(columns=lambda name: _spelt(name, spelling))
     # The very features: among all columns, others may have their names.
     seen_as = X.iloc[held_out].set_axis(model.features, axis=1)
     return _measured(options, model, seen_as, data.rows(held_out), rules)
@@ -755,7 +772,7 @@ def _features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
         _say(options, f"text columns as categories: {', '.join(made)}")
     for name in made:
         distinct = X[name].nunique()
-        if distinct > MANY_TEXTS:
+        if distinct > min(MANY_TEXTS, MANY_OF_ROWS * len(X)):
             _say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
     for column in names:
         if re.fullmatch(r"Unnamed: \d+", str(column)):  # so pandas calls what has no header

@@ -280,6 +280,17 @@ def test_an_index_among_the_features_is_told(run):
     assert model_files.open_model("model.json").features == ["a"]
 
 
+def test_texts_that_name_rows_are_told(run):
+    """Dates of CSV are texts, and a tree knows nothing of a row by the text that it alone has."""
+    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=200), "y": np.arange(200) % 2})
+    table["day"] = pd.date_range("2026-01-01", periods=200)
+    table["half"] = [f"h{i // 2}" for i in range(200)]
+    table.to_csv("train.csv", index=False)
+    said = run(*fit("xgboost", Path().absolute(), "--test-fraction=0", target="y")).out
+    assert "day has 200 distinct texts: --drop it if it names rows" in said
+    assert "half has" not in said
+
+
 @BOTH
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
 def test_columns_without_any_value_are_trained_on(library, missing, run):
@@ -389,6 +400,24 @@ def test_rules_are_named_by_their_labels_where_these_are_codes_of_others(run):
                     table="t.csv", target="y"))  # fmt: skip
     named = re.findall(r"class_error\((.)\).* that class_error\((.)\) is taken over", done.err)
     assert named == [("1", "1"), ("2", "2")] * 2  # of the fit, then of the audit
+
+
+@BOTH
+def test_groups_and_histories_are_named_by_the_labels_of_the_file(library, run):
+    """Decisions of another model are codes for XGBoost as the labels are; other columns not."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=400), "bold": np.arange(400) % 2})
+    table["y"] = np.where(table["x"] + rng.normal(size=400) > 0, 2, 1)
+    table["old"] = np.where(table.index < 200, 1, 2)
+    table.to_csv("t.csv", index=False)
+    rules = ["churn(to=old) <= 0.9", "each(recall(1), by=[bold, old], min_group_size=400) >= 0"]
+    arguments = [*map("--constraint={}".format, rules), "--sensitive=bold", "--sensitive=old"]
+    done = run(*fit(library, Path(), *arguments, table="t.csv", target="y"), "--json=a.json")
+    named = [f"bold={bold}, old={old}" for bold in (0, 1) for old in (1, 2)]
+    assert re.findall(r"bold=., old=.", done.err) == named * 2  # of the fit, then of the audit
+    report = json.loads(Path("a.json").read_text())
+    values = [name[6:-1] for name in report["history"] if name.startswith("value[")]
+    assert values == [row["constraint"] for row in report["constraints"]]
 
 
 def test_without_rules_the_model_is_the_librarys_own(run, files):

@@ -277,6 +277,15 @@ def test_the_fewest_rows_are_enough(script, least, tmp_path):
     ran(script, tmp_path, "--rows", least, "--rounds", 2, "--library", "LightGBM")
 
 
+def test_a_search_says_whether_any_trial_met_the_rule(tmp_path):
+    pytest.importorskip("optuna", reason="optuna is in the extra ecosystem")
+    few = run("optuna_search.py", "--trials", 1, "--rows", 100, "--rounds", 20, cwd=tmp_path)
+    assert few.returncode == 0, few.stderr
+    assert few.stdout.startswith("0 of 1 trials meet gap(fpr, by='sex') <= 0.02 on unseen rows\n")
+    assert "the nearest to it: {'n_estimators'" in few.stdout
+    assert "best of them" not in few.stdout
+
+
 def test_examples_are_importable_without_running(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     module = importlib.import_module("dry_bean_neyman_pearson")

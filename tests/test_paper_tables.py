@@ -167,8 +167,8 @@ def test_models_can_be_named_by_how_they_begin(table):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("option", "least"), [("--sets", 1), ("--first", 0)])
-def test_numbers_of_sets_that_are_none_are_refused(option, least, monkeypatch, capsys):
+@pytest.mark.parametrize(("option", "least"), [("--sets", 1), ("--first", 0), ("--bounds", 0)])
+def test_numbers_below_their_limits_are_refused(option, least, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["paper_tables.py", option, str(least - 1)])
     monkeypatch.setattr(paper_tables, "models_of", pytest.fail)  # nothing is run or written
     with pytest.raises(SystemExit):
@@ -185,6 +185,16 @@ def test_commits_of_digits_are_named(tmp_path, capsys):
         run.to_csv(tmp_path / f"run-{commit}.csv", index=False)
     paper_report.report(tmp_path, tmp_path)
     assert "Commits of these runs: 0123456, abc1234" in capsys.readouterr().out
+
+
+def test_tables_of_which_every_fit_failed_are_reported_and_not_drawn(tmp_path, capsys):
+    row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0}
+    row |= dict.fromkeys(("accuracy", "violation", "train_violation", "seconds", "cpu_seconds"))
+    run = pd.DataFrame([row | {"failure": "ValueError: no", "commit": "abc"}])
+    run.to_csv(tmp_path / "run-adult.csv", index=False)
+    paper_report.report(tmp_path, tmp_path)
+    assert "failed: ValueError: no" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.png"))
 
 
 def test_no_results_is_said(tmp_path):

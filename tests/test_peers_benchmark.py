@@ -1,6 +1,8 @@
 """Figures of the benchmark of peers on cases made by hand, and options; no peer, no network."""
 
+import argparse
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +18,9 @@ if not BENCHMARKS.is_dir():
 sys.path.insert(0, str(BENCHMARKS))
 
 import guarantees  # noqa: E402
+import paper_tables  # noqa: E402
 import peers  # noqa: E402
+import rates  # noqa: E402
 import scale  # noqa: E402
 import training  # noqa: E402
 import unseen  # noqa: E402
@@ -31,7 +35,7 @@ from peer_runs.frontiers import (  # noqa: E402
     jackknife_interval,
 )
 from peer_runs.rules import GAP_RULES, TASKS, counts, rule_of, value  # noqa: E402
-from result_file import Measurements, ResultFile  # noqa: E402
+from result_file import Measurements, ResultFile, add_parts  # noqa: E402
 
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -283,9 +287,13 @@ def test_quick_leaves_the_options_that_are_given(monkeypatch):
         (peers, ["--jobs", "0"], "argument --jobs: must be 1 or more, got 0"),
         (scale, ["--pairs", "0"], "--pairs must be 1 or more, got 0"),
         (unseen, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
+        (unseen, ["--bounds", "-1"], "argument --bounds: must be between 0 and 1, got -1"),
+        (unseen, ["--bounds", "0.1", "2"], "argument --bounds: must be between 0 and 1, got 2"),
+        (unseen, ["--factors", "nan"], "argument --factors: must be 0 or more, got nan"),
+        (unseen, ["--bounds", "x"], "argument --bounds: invalid float value: 'x'"),
     ],
 )
-def test_numbers_that_are_too_small_are_refused(benchmark, arguments, said, monkeypatch, capsys):
+def test_numbers_beyond_their_limits_are_refused(benchmark, arguments, said, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
     for results in ("Measurements", "ResultFile", "Results"):  # nothing is run or written
         monkeypatch.setattr(benchmark, results, pytest.fail, raising=False)
@@ -295,6 +303,26 @@ def test_numbers_that_are_too_small_are_refused(benchmark, arguments, said, monk
     printed = capsys.readouterr()
     assert printed.err.endswith(f"error: {said}\n")
     assert not printed.out
+
+
+def test_parts_are_those_named_or_all_of_them(capsys):
+    parser = argparse.ArgumentParser()
+    add_parts(parser, "parts", {"gaps": 1, "cost": 2})
+    assert parser.parse_args([]).parts == ["gaps", "cost"]
+    assert parser.parse_args(["cost"]).parts == ["cost"]
+    assert "some of gaps, cost; all by default" in parser.format_help()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["gap"])
+    assert capsys.readouterr().err.endswith("argument parts: 'gap' is none of gaps, cost\n")
+
+
+@pytest.mark.parametrize("benchmark", [paper_tables, rates, scale, unseen])
+def test_parts_that_there_are_not_are_refused(benchmark, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmark", "nope"])
+    with pytest.raises(SystemExit):
+        benchmark.main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"argument \w+: 'nope' is none of [\w, ]+$", said)
 
 
 @pytest.mark.parametrize("argument", ["--help", "--unknown"])

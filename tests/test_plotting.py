@@ -1123,6 +1123,17 @@ def test_names_in_confusion_matrices_are_apart(classes, name, colorbar):
         assert not any(box.overlaps(other) for other in boxes[:i])
 
 
+def test_the_scale_beside_many_confusion_matrices_has_room_for_its_label():
+    rng = np.random.default_rng(0)
+    true, decided = rng.integers(0, 5, (2, 900))
+    names = np.array([f"{'x' * 80}{i}" for i in range(12)])
+    given = {"sensitive_features": {"g": names[rng.integers(0, 12, 900)]}}
+    display = GroupConfusionDisplay.from_predictions(true, decided, **given)
+    display.figure_.canvas.draw()
+    box, inside = display.colorbar_.ax.get_tightbbox(), display.figure_.bbox
+    assert display.ax_.get_window_extent().x1 < box.x0 < box.x1 <= inside.x1
+
+
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_rules_of_many_classes_are_told_apart(display):
     columns = {"rounds": range(30)}

@@ -24,6 +24,7 @@ UNITS = {
     None: "rows",
 }
 NOTHING = "\N{EN DASH}"  # where there are no rows to take a fraction of
+SCALE_WIDTH = 0.2  # inches at most of the scale of the colours
 HEADING = 0.7  # height of a group's name, where that of a row of the matrix is one
 
 
@@ -307,7 +308,12 @@ class GroupConfusionDisplay:
         ax.spines[:].set_visible(False)
         self.colorbar_ = None
         if colorbar:
-            self.colorbar_ = ax.figure.colorbar(colours, ax=ax, label=UNITS[normalize])
+            # By itself a high scale is as wide, and there is no room left for its label.
+            inches = ax.get_window_extent().height / ax.figure.dpi
+            slender = max(20.0, inches / SCALE_WIDTH)
+            self.colorbar_ = ax.figure.colorbar(
+                colours, ax=ax, label=UNITS[normalize], aspect=slender
+            )
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
