@@ -242,6 +242,9 @@ class CompiledConstraints:
         Whether a row would rather have rows of several labels wrong that differ in nothing else
         that it looks at, and no one decision does that, as in a gap of error rates: which of them
         are wrong is then learned by heart.
+    splits_targets : ndarray of shape (m,), bool
+        Whether some rows may be decided as any of several classes, but not as all: of three or
+        more, a cost of predicting one. The convex proxy pulls them to all of those at once.
     terms : tuple
         The fractions and mean losses that each functional adds up, next to its constant; None
         where it is undefined.
@@ -261,6 +264,7 @@ class CompiledConstraints:
     spread: Any
     rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
     rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
     terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
 
     def __len__(self) -> int:
@@ -415,6 +419,7 @@ class CompiledConstraints:
             spread=self.spread[kept],
             rewards_errors=self.rewards_errors[kept],
             rewards_all_errors=self.rewards_all_errors[kept],
+            splits_targets=self.splits_targets[kept],
         )
 
     def on(self, cells: Cells) -> CompiledConstraints:
@@ -855,7 +860,7 @@ def _assemble(
         (np.array(values), np.array(columns, dtype=np.intp), np.cumsum([0, *counts])),
         shape=(m, n),
     )
-    spread, rewards, rewards_all, touched = [], [], [], []
+    spread, rewards, rewards_all, splits, touched = [], [], [], [], []
     nothing = np.zeros(0, dtype=np.intp)
     reached = [
         _cells_reached(view, hard, imitation)
@@ -881,7 +886,9 @@ def _assemble(
         suits: Any = (own <= least[:, None]) | ~rewarded[:, None]
         by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), n_classes)
         rewards_all.append(not by_label.all(axis=0).any(axis=1).all())
-        width = over_classes(np.maximum, combined) - over_classes(np.minimum, combined)
+        largest = over_classes(np.maximum, combined)
+        splits.append(((combined < largest[:, None]).sum(axis=1) > 1).any())
+        width = largest - over_classes(np.minimum, combined)
         differs = np.flatnonzero(width)
         spread.append(width[differs])
         touched.append(at[differs] + view.cells.start)
@@ -901,6 +908,7 @@ def _assemble(
         _sparse_rows(spread, touched, n_cells),
         np.array(rewards, dtype=bool),
         np.array(rewards_all, dtype=bool),
+        np.array(splits, dtype=bool),
         tuple(compiler.terms),
     )
 
@@ -989,6 +997,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
         spread=sparse.csr_array(compiled.spread.shape),
         rewards_errors=np.zeros(len(compiled), dtype=bool),
         rewards_all_errors=np.zeros(len(compiled), dtype=bool),
+        splits_targets=np.zeros(len(compiled), dtype=bool),
         terms=tuple(terms and tuple(map(_as_loss, terms)) for terms in compiled.terms),
         b=np.where(is_rate, compiled.b * np.log(n_classes), compiled.b),
     )

@@ -82,7 +82,8 @@ class Lagrangian:
         ``scale_pos_weight``): constraints are about sample weights alone.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
-        that reward errors (see :class:`CompiledConstraints`) and the logistic one for all others.
+        that reward errors or split targets (see :class:`CompiledConstraints`) and the logistic one
+        for all others.
         Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
@@ -121,7 +122,7 @@ class Lagrangian:
         self.constraints = constraints
         m = len(constraints)
         self.is_sigmoid = {
-            "auto": constraints.rewards_errors,
+            "auto": constraints.rewards_errors | constraints.splits_targets,
             "logistic": np.zeros(m, dtype=bool),
             "sigmoid": np.ones(m, dtype=bool),
         }[proxy]
@@ -327,6 +328,17 @@ class Lagrangian:
         """
         pi = self._class_fractions
         return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
+
+    @cached_property
+    def constant_slope(self) -> float:
+        """Root mean square slope of class probabilities at the best constant model.
+
+        As in :meth:`slopes`: ``pi_0 pi_1`` for a binary margin, the norm over classes of ``pi_k (1
+        - pi_k)`` for softmax scores.
+        """
+        pi = self._class_fractions
+        slopes = pi * (1.0 - pi)
+        return float(slopes[0] if pi.size == 2 else np.sqrt(slopes @ slopes))
 
     @property
     def _class_fractions(self) -> Float:

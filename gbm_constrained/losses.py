@@ -20,6 +20,12 @@ The parts are
     0.853, 0.853, 0.851).
   - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
     convex upper bound of the cost, up to a constant.
+    Of three or more classes, a cost of predicting one of them makes equal targets of all others,
+    and pulls their probabilities to each other: such rules have the sigmoid proxy by default.
+    Handwritten digits (see :mod:`gbm_constrained.solvers.abpp`; precision of ones and recall of
+    eights, false alarms for threes and recall of fives), accuracy out of fold: 0.593 and 0.668
+    with logistic proxies, 0.939 and 0.932 with this (XGBoost); 0.874 and 0.914, 0.955 and 0.941
+    (LightGBM).
 
 With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 

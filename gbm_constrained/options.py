@@ -37,7 +37,8 @@ SOLVER_PARAMETERS_DOC = """
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
-        selection rates) and "logistic" for those that never do (error rates, precision, churn).
+        selection rates) and, of three or more classes, for those that forbid one of them (fpr or
+        precision of a label), "logistic" for all others (error rates, recall, churn).
     rounds_per_iteration : int, default=2
         Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
         constraints are measured and the multipliers moved once in an iteration.

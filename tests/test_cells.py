@@ -16,12 +16,14 @@ from gbm_constrained.rates import (
     accuracy,
     churn,
     class_error,
+    confusion,
     error_rate,
     fnr,
     fpr,
     gap,
     label,
     log_loss,
+    precision,
     ratio,
     recall,
     selection_rate,
@@ -458,6 +460,34 @@ def test_rows_that_reward_errors_of_all_labels():
         _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
         assert (compiled.rewards_all_errors == expected).all(), rule
         assert (compiled.rewards_errors >= compiled.rewards_all_errors).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rules_that_forbid_one_class_of_several_split_targets(n_classes):
+    """Their rows may be decided as any other; and one class alone is the other of two."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, 300)
+    deployed = {"deployed": rng.integers(0, n_classes, 300)}
+    cases = {
+        fpr(label=1) <= 0.1: True,
+        precision(label=1) >= 0.9: True,
+        confusion(0, 1) <= 0.1: True,
+        selection_rate(label=1) <= 0.1: True,
+        selection_rate(label=1) >= 0.1: False,
+        recall(label=1) >= 0.9: False,
+        class_error(1) <= 0.1: False,
+        error_rate() <= 0.1: False,
+        accuracy() >= 0.9: False,
+        churn(to="deployed") <= 0.1: False,
+        log_loss() <= 0.1: False,
+    }
+    for rule, splits in cases.items():
+        cells, compiled = compile_constraints(
+            [rule], Rows(y, np.arange(n_classes), None, deployed)
+        )
+        assert (compiled.splits_targets == (splits and n_classes > 2)).all(), rule
+        bounded = compiled.splits_targets | compiled.rewards_errors
+        assert np.array_equal(Lagrangian(y, cells, compiled).is_sigmoid, bounded)
 
 
 def test_opposite_rows():

@@ -13,6 +13,8 @@ import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
 from scipy import sparse
+from sklearn.datasets import load_digits
+from sklearn.model_selection import cross_val_predict
 from sklearn.utils import _safe_indexing
 
 from gbm_constrained import (
@@ -26,6 +28,7 @@ from gbm_constrained import (
     gap,
     lightgbm_scouts,
     log_loss,
+    precision,
     ratio,
     recall,
     selection_rate,
@@ -1019,3 +1022,17 @@ def test_starting_scores_beside_a_model_to_continue_are_the_models():
             assert value == pytest.approx(missed, abs=1e-6)
         found.append((model.shift_[0], report.train, report.held_out))
     assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+@BOTH
+def test_rules_of_one_class_among_many_leave_the_others_right(library):
+    """Handwritten digits: strict rules of two of ten classes cost a few points, not a fourth."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:900], y[:900]
+    rules = [recall(label=8) >= 0.98, precision(label=1) >= 0.97]
+    fast = {"n_estimators": 30, "learning_rate": 0.3}
+    options = {**OPTIONS[library], **fast}
+    free = cross_val_predict(PARENTS[library](**options), X, y, cv=4)
+    found = make(library, rules, measure_on="crossfit", **fast).fit(X, y)
+    assert found.constraint_report_["satisfied"].all()
+    assert found.unseen_accuracy_.value > np.mean(free == y) - 0.05

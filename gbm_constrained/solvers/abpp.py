@@ -57,6 +57,14 @@ trees are grown on, without a `schedule`, what is learnt by heart is believed, a
 back between 5 and 10. From the start it would be too early there: at rate 0.02, a path of 6, a gap
 of error rates then is not closed in 300 rounds.
 
+Once most rows are learnt for good, the loss is hardly curved, and a term of that weight stops the
+learning itself: unseen rows stay wrong, and multipliers rise for it. But it is there for the dual
+steps, :math:`1 / \tau \ge \sigma L_g^2`, and rates are then as flat. So the weight falls with the
+square of the root mean square slope of the probabilities, taken as steep as in what follows, where
+that is less than the slope at the constant model: hardly ever on Adult. Handwritten digits (1,257
+rows, 80 rounds, three splits), accuracy out of fold, before and with this: ``fnr() <= 0.02`` for
+threes, 0.843 and 0.888 (XGBoost), 0.907 and 0.920 (LightGBM).
+
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
 square far below 1/4 once the model is sure of most rows, and dual steps are longer by the square
@@ -513,7 +521,8 @@ class ABPP:
         so their step may be as long as one likes). The others are held no more than the loss
         itself is curved at the constant model; with a rare class that is far less than 1 / tau,
         and the booster keeps its pace on the many rows that no rule is about. From both goes
-        what shrinkage does already, as long as the path is short; see the module.
+        what shrinkage does already, as long as the path is short; and both fall where rates are
+        flat. See the module.
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
@@ -521,13 +530,19 @@ class ABPP:
         if self._weighed_on is None or not np.array_equal(at_work, self._weighed_on[0]):
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
-        held = np.array([at_rest, self.inverse_tau])
+        held = self._steepness * np.array([at_rest, self.inverse_tau])
         left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
         begins, is_whole = COMES_BACK_SOON if self.schedule is None else COMES_BACK
         path = len(self.history) * self.progress
         back = np.clip((path - begins) / (is_whole - begins), 0.0, 1.0)
         at_rest, weighed_on = np.maximum(left, held * back)
         return np.asarray(np.where(self._weighed_on[1], weighed_on, at_rest))
+
+    @property
+    def _steepness(self) -> float:
+        """Square of how steep rates are, next to the constant model; at most one."""
+        constant = max(self.lagrangian.constant_slope, np.finfo(float).tiny)
+        return min(1.0, (STEEPER * self._loss_curvature / constant) ** 2)
 
     @property
     def inverse_tau(self) -> float:
