@@ -331,14 +331,12 @@ class Lagrangian:
 
     @cached_property
     def constant_slope(self) -> float:
-        """Root mean square slope of class probabilities at the best constant model.
+        """Slope of the probabilities of several classes at the best constant model.
 
-        As in :meth:`slopes`: ``pi_0 pi_1`` for a binary margin, the norm over classes of ``pi_k (1
-        - pi_k)`` for softmax scores.
+        As in :meth:`slopes`: the norm over classes of ``pi_k (1 - pi_k)``.
         """
         pi = self._class_fractions
-        slopes = pi * (1.0 - pi)
-        return float(slopes[0] if pi.size == 2 else np.sqrt(slopes @ slopes))
+        return float(np.linalg.norm(pi * (1.0 - pi)))
 
     @property
     def _class_fractions(self) -> Float:

@@ -349,23 +349,23 @@ def test_shrinkage_counts_as_proximal(progress, schedule):
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0, 4.0, 9.0])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_proximal_term_falls_with_the_square_of_the_slopes(n_classes, scale):
+def test_the_proximal_term_of_several_classes_falls_with_the_square_of_the_slopes(scale):
     """Where they are below those of the constant model: the dual steps then need no more."""
-    margin, y = scale * HALF, Y
-    slopes = np.full(8, np.exp(scale) / (1.0 + np.exp(scale)) ** 2)
-    constant, held = 0.25, 0.25
-    if n_classes == 3:
-        y = np.tile([0, 1, 2], 3)
-        margin = scale * np.eye(3)[np.roll(y, 1)]
-        p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
-        slopes = np.sqrt(((p * (1.0 - p)) ** 2).sum(axis=1))
-        constant, held = np.sqrt(3.0) * 2.0 / 9.0, 0.5
-    share = min(1.0, 1.5 * np.sqrt(np.mean(slopes**2)) / constant) ** 2
+    y = np.tile([0, 1, 2], 3)
+    margin = scale * np.eye(3)[np.roll(y, 1)]
+    p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
+    slope = np.sqrt(((p * (1.0 - p)) ** 2).sum(axis=1).mean())
+    share = min(1.0, 1.5 * slope / (np.sqrt(3.0) * 2.0 / 9.0)) ** 2
     assert (share == 1.0) == (scale <= 1.0)
     solver = ABPP(build(y, [error_rate() <= 0.1]), lazy=True)  # of all rows, at a rate of one
     solver(margin)
-    np.testing.assert_allclose(solver.proximal_weight, held * share, rtol=1e-12)
+    np.testing.assert_allclose(solver.proximal_weight, 0.5 * share, rtol=1e-12)
+
+
+def test_the_proximal_term_of_two_classes_stays():
+    solver = ABPP(build(Y, [error_rate() <= 0.1]), lazy=True)
+    solver(9.0 * HALF)
+    assert np.array_equal(solver.proximal_weight, [0.25, 0.25])
 
 
 # Three rows: two of the gap.

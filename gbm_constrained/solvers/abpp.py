@@ -57,13 +57,15 @@ trees are grown on, without a `schedule`, what is learnt by heart is believed, a
 back between 5 and 10. From the start it would be too early there: at rate 0.02, a path of 6, a gap
 of error rates then is not closed in 300 rounds.
 
-Once most rows are learnt for good, the loss is hardly curved, and a term of that weight stops the
-learning itself: unseen rows stay wrong, and multipliers rise for it. But it is there for the dual
-steps, :math:`1 / \tau \ge \sigma L_g^2`, and rates are then as flat. So the weight falls with the
-square of the root mean square slope of the probabilities, taken as steep as in what follows, where
-that is less than the slope at the constant model: hardly ever on Adult. Handwritten digits (1,257
-rows, 80 rounds, three splits), accuracy out of fold, before and with this: ``fnr() <= 0.02`` for
-threes, 0.843 and 0.888 (XGBoost), 0.907 and 0.920 (LightGBM).
+Scores of several classes are hardly curved once most rows are learnt, and a term of that weight
+stops the learning itself: unseen rows stay wrong, and multipliers rise for it. But it is there for
+the dual steps, :math:`1 / \tau \ge \sigma L_g^2`, and rates are then as flat. So the weight falls
+with the square of the root mean square slope of the probabilities, taken as steep as in what
+follows, where that is less than the slope at the constant model. Handwritten digits (1,257 rows,
+80 rounds at rate 0.3, three splits, XGBoost; sigmoid proxies), accuracy out of fold with two pairs
+of rules, before and with this: 0.905 and 0.918, 0.937 and 0.930. Two classes keep the weight:
+frauds of Credit are learnt by heart as well, and LightGBM under ``fnr() <= 0.05`` has a test
+accuracy of 0.905 with it and 0.870 without (three splits).
 
 **Slopes on the path.** A Lipschitz constant holds for any scores; boosters (`lazy`) take the
 slopes of their own. Probabilities of a cell's rows move with slope p (1 - p), in the root mean
@@ -521,8 +523,8 @@ class ABPP:
         so their step may be as long as one likes). The others are held no more than the loss
         itself is curved at the constant model; with a rare class that is far less than 1 / tau,
         and the booster keeps its pace on the many rows that no rule is about. From both goes
-        what shrinkage does already, as long as the path is short; and both fall where rates are
-        flat. See the module.
+        what shrinkage does already, as long as the path is short; and of several classes both
+        fall where rates are flat. See the module.
         """
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
@@ -530,7 +532,9 @@ class ABPP:
         if self._weighed_on is None or not np.array_equal(at_work, self._weighed_on[0]):
             self._weighed_on = (at_work, at_work @ self.lagrangian.sensitivities > 0)
         at_rest = min(self.inverse_tau, self.lagrangian.constant_curvature)
-        held = self._steepness * np.array([at_rest, self.inverse_tau])
+        held = np.array([at_rest, self.inverse_tau])
+        if self.lagrangian.n_classes > 2:
+            held *= self._steepness
         left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
         begins, is_whole = COMES_BACK_SOON if self.schedule is None else COMES_BACK
         path = len(self.history) * self.progress
