@@ -2,8 +2,8 @@
 
 Nothing here looks at test rows before the figures are printed.
 
-    python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans intervals cost]
-        [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01] [--factors 1.0 1.28]
+    python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans digits intervals
+        cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01] [--factors 1.0 1.28]
         [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from peer_runs.data import DATA, encoded
 from rates import LIBRARIES, RATES, adult, gap_of, make
 from result_file import Measurements, Part, add_parts, column
 from scale import drawn_rows
-from sklearn.model_selection import train_test_split
+from sklearn.datasets import load_digits
+from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
-from gbm_constrained import audit, class_error, fnr, fpr, gap, tpr
+from gbm_constrained import audit, class_error, fnr, fpr, gap, precision, recall, tpr
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.cli import at_least
 from gbm_constrained.datasets import load_credit, load_dry_bean
@@ -260,6 +262,75 @@ def beans(results: Measurements, library: str, splits: int, factors: Sequence[fl
         )
 
 
+# Of one digit against the others, or of two among all ten.
+DIGIT_RULES: dict[str, Any] = {
+    **{f"fnr of {k} <= 0.02": fnr() <= 0.02 for k in (1, 3, 8)},
+    "recall(8) >= 0.99, precision(1) >= 0.97": [
+        recall(label=8) >= 0.99, precision(label=1) >= 0.97
+    ],
+    "fpr(3) <= 0.001, recall(5) >= 0.98": [fpr(label=3) <= 0.001, recall(label=5) >= 0.98],
+}  # fmt: skip
+
+
+def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
+    """Fit strict rules on handwritten digits; beside it the plain library, by a threshold.
+
+    Of one digit the threshold has the fewest errors among those that meet the rule out of fold.
+    Of all ten the plain library decides as it does without rules.
+    """
+    X, y = load_digits(return_X_y=True)
+    of_one = rule.startswith("fnr")
+    y = (y == int(rule.split()[2])).astype(int) if of_one else y
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, test_size=0.3, stratify=y, random_state=seed
+    )
+    rules = np.atleast_1d(DIGIT_RULES[rule]).tolist()
+    parameters = {"n_estimators": 80, "learning_rate": {"xgboost": 0.3, "lightgbm": 0.1}[library]}
+    clf = make(library, rules, measure_on="crossfit", **parameters).fit(X_train, y_train)
+    plain = make(library, [], **parameters)
+    if of_one:
+        out_of_fold = cross_val_predict(
+            plain, X_train, y_train, cv=StratifiedKFold(4), method="predict_proba"
+        )[:, 1]
+        threshold = threshold_within(out_of_fold, y_train, rules[0].bound)
+        beside = plain.fit(X_train, y_train).predict_proba(X_test)[:, 1] > threshold
+    else:
+        beside = plain.fit(X_train, y_train).predict(X_test)
+    found = {"unseen_accuracy": clf.unseen_accuracy_.value}
+    for whose, decided in (("test", clf.predict(X_test)), ("plain", beside.astype(int))):
+        model = SimpleNamespace(predict=lambda _, decided=decided: decided)
+        frame = audit(model, X_test, y_test, rules).frame
+        sign = np.where(frame["sense"] == "<=", 1.0, -1.0)
+        found[f"{whose}_accuracy"] = np.mean(decided == y_test)
+        found[f"{whose}_violation"] = np.maximum(sign * (frame["value"] - frame["bound"]), 0).sum()
+    return found
+
+
+def threshold_within(scores: Any, y: Any, bound: float) -> float:
+    """Threshold of fewest errors among those that miss at most a share of the positives."""
+    order = np.argsort(scores)
+    misses = np.cumsum(y[order])  # of a threshold at each score
+    errors = misses + np.cumsum((y == 0)[order][::-1])[::-1] - (y == 0)[order]
+    allowed = misses <= bound * y.sum()
+    if not allowed[0]:
+        return float(np.nextafter(scores[order[0]], -np.inf))
+    return float(scores[order[np.where(allowed, errors, np.inf).argmin()]])
+
+
+def digits(results: Measurements, library: str, splits: int) -> None:
+    """Strict rules where the plain library is hardly ever wrong."""
+    for rule in DIGIT_RULES:
+        found = [results.once(partial(fit_digits, library, rule, i), library, rule, i)
+                 for i in range(splits)]  # fmt: skip
+        mean = {name: column(found, name).mean() for name in found[0]}
+        print(
+            f"{library:9s} {rule}: accuracy {mean['test_accuracy']:.4f} (out of fold "
+            f"{mean['unseen_accuracy']:.4f}), violation {mean['test_violation']:.4f}; plain "
+            f"{mean['plain_accuracy']:.4f}, {mean['plain_violation']:.4f}",
+            flush=True,
+        )
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "train": {"measure_on": "train"},
     "holdout": {"measure_on": "holdout"},
@@ -385,6 +456,20 @@ PARTS: dict[str, tuple[Part, int]] = {
     "beans": (
         Part(beans, ("library", "factor", "split"), ("test_accuracy", "violation")),
         20,
+    ),
+    "digits": (
+        Part(
+            digits,
+            ("library", "rule", "split"),
+            (
+                "unseen_accuracy",
+                "test_accuracy",
+                "test_violation",
+                "plain_accuracy",
+                "plain_violation",
+            ),
+        ),
+        5,
     ),
     "intervals": (
         Part(
