@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import os
+import reprlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -407,8 +408,8 @@ def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
     """Labels that a model predicts, one for each row."""
     if isinstance(model, type) or not callable(getattr(model, "predict", None)):
         raise TypeError(
-            f"model must be a fitted classifier with predict, got {model!r}: wrap what it is in "
-            f"an object whose predict(X) returns labels."
+            f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
+            f"what it is in an object whose predict(X) returns labels."
         )
     decided = as_column(repeatable_decisions(model, X))
     if decided.ndim == 2 and decided.shape[1] == 1:

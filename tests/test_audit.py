@@ -592,6 +592,7 @@ class Probabilities(Decides):
     [
         ((object(), X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
         ((LinearSVC, X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
+        ((np.zeros(999), X4, Y4, []), {}, TypeError, r"got array\(\[0\., .{,60}\]\): wrap"),
         ((RIGHT, X4, Y4[:3], []), {}, ValueError, "X has 4 rows and y 3 labels"),
         ((RIGHT, X4[:0], Y4[:0], []), {}, ValueError, "give at least one row"),
         ((RIGHT, X4, [0, None, 1, 1], []), {}, ValueError, "y has 1 missing labels"),
