@@ -32,10 +32,13 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
 from gbm_constrained import audit, class_error, fnr, fpr, gap, precision, recall, tpr
+from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.cli import at_least
+from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.datasets import load_credit, load_dry_bean
 from gbm_constrained.intervals import newcombe_difference
+from gbm_constrained.rows import Rows
 
 RESULTS = Path(__file__).parent / "results" / "unseen"
 BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
@@ -273,14 +276,13 @@ DIGIT_RULES: dict[str, Any] = {
 
 
 def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
-    """Fit strict rules on handwritten digits; beside it the plain library, by a threshold.
+    """Fit strict rules on handwritten digits, and the plain library, its scores moved after it.
 
-    Of one digit the threshold has the fewest errors among those that meet the rule out of fold.
-    Of all ten the plain library decides as it does without rules.
+    By what makes the fewest errors among the thresholds, or the biases of classes, under which the
+    rules hold out of fold.
     """
     X, y = load_digits(return_X_y=True)
-    of_one = rule.startswith("fnr")
-    y = (y == int(rule.split()[2])).astype(int) if of_one else y
+    y = (y == int(rule.split()[2])).astype(int) if rule.startswith("fnr") else y
     X_train, X_test, y_train, y_test = train_test_split(
         X, y, test_size=0.3, stratify=y, random_state=seed
     )
@@ -288,16 +290,15 @@ def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
     parameters = {"n_estimators": 80, "learning_rate": {"xgboost": 0.3, "lightgbm": 0.1}[library]}
     clf = make(library, rules, measure_on="crossfit", **parameters).fit(X_train, y_train)
     plain = make(library, [], **parameters)
-    if of_one:
-        out_of_fold = cross_val_predict(
-            plain, X_train, y_train, cv=StratifiedKFold(4), method="predict_proba"
-        )[:, 1]
-        threshold = threshold_within(out_of_fold, y_train, rules[0].bound)
-        beside = plain.fit(X_train, y_train).predict_proba(X_test)[:, 1] > threshold
-    else:
-        beside = plain.fit(X_train, y_train).predict(X_test)
+    out_of_fold = cross_val_predict(
+        plain, X_train, y_train, cv=StratifiedKFold(4), method="predict_proba"
+    )
+    compiled = compile_constraints(rules, Rows(y_train, np.unique(y_train)))
+    shift = best_shift(scores_of(out_of_fold), *compiled).value
+    scores = scores_of(plain.fit(X_train, y_train).predict_proba(X_test)) + shift
+    beside = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
     found = {"unseen_accuracy": clf.unseen_accuracy_.value}
-    for whose, decided in (("test", clf.predict(X_test)), ("plain", beside.astype(int))):
+    for whose, decided in (("test", clf.predict(X_test)), ("plain", beside)):
         model = SimpleNamespace(predict=lambda _, decided=decided: decided)
         frame = audit(model, X_test, y_test, rules).frame
         sign = np.where(frame["sense"] == "<=", 1.0, -1.0)
@@ -306,15 +307,10 @@ def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
     return found
 
 
-def threshold_within(scores: Any, y: Any, bound: float) -> float:
-    """Threshold of fewest errors among those that miss at most a share of the positives."""
-    order = np.argsort(scores)
-    misses = np.cumsum(y[order])  # of a threshold at each score
-    errors = misses + np.cumsum((y == 0)[order][::-1])[::-1] - (y == 0)[order]
-    allowed = misses <= bound * y.sum()
-    if not allowed[0]:
-        return float(np.nextafter(scores[order[0]], -np.inf))
-    return float(scores[order[np.where(allowed, errors, np.inf).argmin()]])
+def scores_of(probabilities: Any) -> Any:
+    """Logarithms of probabilities, of two classes their difference."""
+    logs = np.log(np.maximum(probabilities, 1e-12))
+    return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
 
 
 def digits(results: Measurements, library: str, splits: int) -> None:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
-from gbm_constrained.tables import as_array, as_column, never_equal, unmasked
+from gbm_constrained.tables import as_array, as_column, is_masked, never_equal, unmasked
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
@@ -108,7 +108,7 @@ def check_features(X: Any, name: str = "X") -> None:
 
     Without columns, which they notice at different times, or with masks, which they do not.
     """
-    if unmasked(X) is not X:
+    if is_masked(X):
         raise ValueError(
             f"{name} is a masked array, of which the library would take the values below the "
             f"mask: give {name}.filled(np.nan)."

@@ -55,13 +55,18 @@ def as_array(values: Any) -> NDArray[Any]:
     return found.astype(object) if found.dtype.kind == "T" else found
 
 
+def is_masked(values: Any) -> bool:
+    """Whether something is masked in an array of numpy."""
+    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
+
+
 def unmasked(values: Any) -> Any:
     """Give None in the place of what is masked in an array of numpy."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        found = values.data.astype(object)
-        found[np.ma.getmaskarray(values)] = None
-        return found
-    return values
+    if not is_masked(values):
+        return values
+    found = values.data.astype(object)
+    found[np.ma.getmaskarray(values)] = None
+    return found
 
 
 def as_column(values: Any) -> NDArray[Any]:

@@ -456,8 +456,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         ]:
             if rounds is not None and not isinstance(rounds, Real):
                 raise TypeError(f"{name} must be a number, got {rounds!r}: give an integer.")
-        metrics = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
-        if sum(map(callable, metrics)) > 1:  # which the parent, too, says only while it trains
+        if (
+            sum(map(callable, self._metrics())) > 1
+        ):  # which the parent, too, says only while it trains
             raise NotImplementedError(
                 "eval_metric holds several functions. Using multiple custom metrics is not yet "
                 "supported by XGBoost: leave one, beside names of its own metrics."
@@ -501,11 +502,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         XGBoost itself is asked, with one row of each class. Where evaluation sets are `weighted`
         it gives functions the weights.
         """
-        given = self.eval_metric
-        if given is None:
-            return
-        metrics = given if isinstance(given, (list, tuple)) else [given]
-        if metrics is given and metrics and all(map(callable, metrics)):
+        given, metrics = self.eval_metric, self._metrics()
+        if isinstance(given, (list, tuple)) and given and all(map(callable, given)):
             raise ValueError(
                 f"eval_metric={given!r} holds a function and no name of a metric, which XGBoost "
                 f"does not read: give the function itself."
@@ -550,8 +548,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
     def _check_judged(self, n_classes: int, n_sets: int) -> None:
         """Refuse to stop early by an evaluation set or a metric that is not there."""
-        given = self.eval_metric if isinstance(self.eval_metric, (list, tuple)) else ()
-        given = list(given or filter(None, [self.eval_metric]))
+        given = self._metrics()
         sets = [f"validation_{i}" for i in range(n_sets)]
         for callback in self._stoppers():
             if callback.data and callback.data not in sets:
@@ -569,6 +566,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
                     f"evaluated: the metrics are {known}. Give one of these, or ask for it by "
                     f"eval_metric."
                 )
+
+    def _metrics(self) -> list[Any]:
+        given = self.eval_metric
+        if isinstance(given, (list, tuple)):
+            return list(given)
+        return [] if given is None else [given]
 
     def _stoppers(self) -> list[Any]:
         stopping = xgb.callback.EarlyStopping
