@@ -115,7 +115,10 @@ def loads(text: str) -> Any:
             return _decode(json.loads(text))
     except RecursionError:
         raise ValueError("It is nested too deeply.") from None
-    except (TypeError, KeyError, AttributeError, ArithmeticError, MemoryError) as error:
+    except (
+        TypeError, KeyError, AttributeError, ArithmeticError, MemoryError,
+        SyntaxError,  # numpy reads the text of a dtype with a comma as Python's
+    ) as error:  # fmt: skip
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 

@@ -387,6 +387,16 @@ def test_a_number_that_its_dtype_cannot_hold_is_refused():
         loads(text.replace("1.5", "3.5e38"))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [(",", "SyntaxError"), ("(1,", "SyntaxError"), ("<f4,<f4", "cannot be read")],
+)
+def test_a_dtype_that_is_none_is_refused(dtype, message):
+    text = json.dumps({**json.loads(dumps(np.zeros(2, np.float32))), "dtype": dtype})
+    with pytest.raises(ValueError, match=message):
+        loads(text)
+
+
 @settings(max_examples=500, deadline=None)
 @given(path=st.sampled_from(PLACES), junk=JUNK)
 def test_a_changed_text_is_read_or_refused_and_nothing_else(path, junk):
