@@ -2,9 +2,9 @@
 
 Nothing here looks at test rows before the figures are printed.
 
-    python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans digits intervals
-        cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01] [--factors 1.0 1.28]
-        [--output FOLDER]
+    python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans digits thresholds
+        intervals cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01]
+        [--factors 1.0 1.28] [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
@@ -327,6 +327,59 @@ def digits(results: Measurements, library: str, splits: int) -> None:
         )
 
 
+SOLVERS = ("abpp", "threshold", "auto")
+# At rate 0.1; the second leaves much to be learnt.
+GROWN: dict[str, dict[str, Any]] = {
+    "100 rounds": {"n_estimators": 100},
+    "30 of depth 3": {"n_estimators": 30, "max_depth": 3},
+}
+THRESHOLD_RULES: dict[str, Any] = {"fnr <= 0.1": fnr() <= 0.1, "fpr <= 0.02": fpr() <= 0.02}
+
+
+def fit_threshold(library: str, table: str, grown: str, rule: str, seed: int) -> dict[str, float]:
+    """Fit a rule with multipliers, by the threshold alone, and as `auto` takes it.
+
+    Within the training part of a split: what is learnt here may decide defaults.
+    """
+    features, target, _ = DATA[table].load()
+    X, y = encoded(features), np.asarray(target, dtype=int)
+    X, _, y, _ = train_test_split(X, y, test_size=0.3, stratify=y, random_state=0)
+    X, X_other, y, y_other = train_test_split(
+        X, y, test_size=0.3, stratify=y, random_state=100 + seed
+    )
+    rate, found = rule.split()[0], {}
+    for solver in SOLVERS:
+        clf = make(library, [THRESHOLD_RULES[rule]], measure_on="crossfit", solver=solver,
+                   **GROWN[grown])  # fmt: skip
+        start = time.perf_counter()
+        decided = clf.fit(X, y).predict(X_other)
+        found[f"{solver}_seconds"] = time.perf_counter() - start
+        asked = y_other == (1 if rate == "fnr" else 0)
+        found[f"{solver}_unseen_accuracy"] = clf.unseen_accuracy_.value
+        found[f"{solver}_accuracy"] = np.mean(decided == y_other)
+        found[f"{solver}_rate"] = np.mean(decided[asked] != y_other[asked])
+    return found
+
+
+def thresholds(results: Measurements, library: str, splits: int) -> None:
+    """Multipliers beside a threshold alone, for one rate of one class."""
+    for case in itertools.product(
+        ("adult", "bank", "default", "compas", "german"), GROWN, THRESHOLD_RULES
+    ):
+        found = [
+            results.once(partial(fit_threshold, library, *case, i), library, *case, i)
+            for i in range(splits)
+        ]
+        shown = "; ".join(
+            f"{solver} {column(found, f'{solver}_accuracy').mean():.4f} at "
+            f"{column(found, f'{solver}_rate').mean():.4f} (out of fold "
+            f"{column(found, f'{solver}_unseen_accuracy').mean():.4f}, "
+            f"{column(found, f'{solver}_seconds').mean():.1f} s)"
+            for solver in SOLVERS
+        )
+        print(f"{library:9s} {', '.join(case)}: {shown}", flush=True)
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "train": {"measure_on": "train"},
     "holdout": {"measure_on": "holdout"},
@@ -466,6 +519,18 @@ PARTS: dict[str, tuple[Part, int]] = {
             ),
         ),
         5,
+    ),
+    "thresholds": (
+        Part(
+            thresholds,
+            ("library", "table", "grown", "rule", "split"),
+            tuple(
+                f"{solver}_{name}"
+                for solver in SOLVERS
+                for name in ("unseen_accuracy", "accuracy", "rate", "seconds")
+            ),
+        ),
+        6,
     ),
     "intervals": (
         Part(

@@ -214,7 +214,9 @@ class Announcer:
     Attributes
     ----------
     n_scouts : int
-        Boosters that are grown before the model, on parts of the rows.
+        Boosters that are grown in step now, before the model, on parts of the rows.
+    n_grown : int
+        Those that were grown before them.
     n_rounds : int
         Boosting rounds after which training ends; fewer once a callback has asked for an end.
     is_stopped : bool
@@ -227,9 +229,14 @@ class Announcer:
         self.callbacks = callbacks
         self.n_rounds = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
-        self.n_scouts = 0
+        self.n_scouts = self.n_grown = 0
         self.is_stopped = False
         self._started = time.perf_counter()
+
+    def begin(self, n_scouts: int) -> None:
+        """Tell of so many boosters that are grown in step from now on."""
+        self.n_grown += self.n_scouts
+        self.n_scouts = n_scouts
 
     def teller(
         self,
@@ -244,15 +251,15 @@ class Announcer:
 
         def tell(record: Record) -> None:
             measuring = phase == "measuring"
-            before = 0 if measuring else self.n_scouts * self.n_rounds
+            others = self.n_grown if measuring else self.n_grown + self.n_scouts
             state = ConstraintState(
                 phase=phase,
                 rows=rows,
                 iteration=record.iteration,
                 rounds=record.rounds,
                 n_rounds=self.n_rounds,
-                done=before + record.rounds * (self.n_scouts if measuring else 1),
-                total=(self.n_scouts + 1) * self.n_rounds,
+                done=others * self.n_rounds + record.rounds * (self.n_scouts if measuring else 1),
+                total=(self.n_grown + self.n_scouts + 1) * self.n_rounds,
                 seconds=time.perf_counter() - self._started,
                 record=record,
                 compiled=compiled,

@@ -16,7 +16,7 @@ from scipy.stats import norm
 from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.checks import level_of_the_user
-from gbm_constrained.counts import CellCounts, functionals_of
+from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import (
     CHANCE,
     UNKNOWN,
@@ -36,7 +36,6 @@ from gbm_constrained.decision import (
 from gbm_constrained.disagreement import (
     broken_in_training,
     of_predictions,
-    optimism_of_boosters,
     values_by_training,
 )
 from gbm_constrained.estimator import ConstrainedFit
@@ -44,7 +43,7 @@ from gbm_constrained.feasibility import Feasibility, InfeasibleConstraintsWarnin
 from gbm_constrained.losses import Array
 from gbm_constrained.rates import Constraint
 from gbm_constrained.reports import groups_frame, history_frame, rules_frame
-from gbm_constrained.rows import Bool, Codes, Float
+from gbm_constrained.rows import Bool, Float
 from gbm_constrained.selection import MET, best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
@@ -243,12 +242,10 @@ class Conclusion:
         choice = Choice(rounds, np.zeros(self.fit.columns), np.nan, 0.0)
         reported, margin = unseen, after(rounds)
         decisions = unseen.decisions(margin)
-        functionals = unseen.functionals(margin, unseen.counts(decisions))
-        excess = unseen.compiled.rows_of(np.nan_to_num(functionals)) - unseen.compiled.b
         among = options.iterate == "best"
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
         at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
-        if not at_rest or excess.max(initial=0.0) > MET:
+        if not at_rest or unseen.violations(margin).max(initial=0.0) > MET:
             stray = functools.partial(self._stray, own_margin)
             choice = choose(unseen, after, rounds, R, among_prefixes=among, stray=stray)
             margin = after(choice.rounds)
@@ -440,20 +437,8 @@ class Conclusion:
         assert self.fit.scouts is not None
         assert self.fit.unseen is not None
         assert self.choice is not None
-        unseen, choice = self.fit.unseen, self.choice
-
-        def decisions(margin: Array) -> Codes:
-            return unseen.decisions(shifted(margin, choice.shift))
-
         # At the shift of the model returned: reported are decisions at one for each fold.
-        held = unseen.counts(decisions(self.fit.scouts.held_margin(choice.rounds)))
-        return optimism_of_boosters(
-            self.fit.reported,
-            self.fit.cells,
-            [fold.training for fold in self.fit.scouts.folds],
-            [decisions(member.own_margin(choice.rounds)) for member in self.fit.scouts.members],
-            functionals_of(unseen.compiled, held),
-        )
+        return self.fit.lost_by(self.fit.scouts, self.fit.unseen, self.choice)
 
     def _doubted(self) -> Bool:
         """Rules that are not called satisfied, whatever their value on the unseen rows.

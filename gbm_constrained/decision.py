@@ -204,6 +204,11 @@ class UnseenRows:
         """Class index that each row's scores decide for."""
         return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
 
+    def violations(self, margin: Array) -> Float:
+        """Left-hand minus right-hand side of each row of constraints at some scores, (m,)."""
+        functionals = self.functionals(margin, self.counts(self.decisions(margin)))
+        return self.compiled.rows_of(np.nan_to_num(functionals)) - self.compiled.b
+
     def error(self, decisions: Codes) -> float:
         """Fraction of the labelled rows of the objective that is decided wrongly.
 

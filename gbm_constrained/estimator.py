@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import compress
 from numbers import Number
 from typing import Any, TypeAlias
@@ -29,7 +30,9 @@ from gbm_constrained.compiler import (
     compile_constraints,
     needs_of,
 )
+from gbm_constrained.counts import functionals_of
 from gbm_constrained.decision import (
+    Choice,
     UnseenRows,
     aims,
     expected,
@@ -37,14 +40,17 @@ from gbm_constrained.decision import (
     least_values,
     prefixes,
     sequences_of,
+    shifted,
     standard_errors,
 )
+from gbm_constrained.disagreement import optimism_of_boosters
 from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
+from gbm_constrained.selection import MET
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
@@ -59,6 +65,14 @@ from gbm_constrained.unseen import (
     Scouts,
     parts_by_cell,
     parts_by_group,
+)
+from gbm_constrained.unweighed import (
+    as_certified,
+    choice_by,
+    cost_of,
+    is_by_heart,
+    is_cheap,
+    may_be_unweighed,
 )
 
 FactorOfClass: TypeAlias = Callable[[Array, Array], Array]
@@ -293,6 +307,7 @@ class ConstrainedFit:
         self.divisible = False
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
+        self._grown: list[Scouts] = []
         self._scouts_state: State | None = None
         self.unseen: UnseenRows | None = None
         self.fresh: UnseenRows | None = None
@@ -402,7 +417,7 @@ class ConstrainedFit:
 
     def _make_solver(self, lagrangian: Lagrangian, **others: Any) -> ABPP:
         solver = self.options.solver_class(lagrangian)
-        return solver(lagrangian, **self._solver_options, **others)
+        return solver(lagrangian, **{**self._solver_options, **others})
 
     def measured_on(self, possible: bool, has_evaluation_set: bool) -> str:
         """Resolve where the constraints are measured: as asked, or on the evaluation set.
@@ -445,6 +460,12 @@ class ConstrainedFit:
                 f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
                 f"(for dart and continued training with an evaluation set), or 'warn'."
             )
+        if self.options.solver == "threshold":
+            raise ValueError(
+                f"solver='threshold' is moved on rows that the trees have not seen, and "
+                f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
+                f"evaluation set, or another solver."
+            )
         return "train"
 
     def scout(self, make: MakeScout, measure_on: str) -> None:
@@ -471,35 +492,97 @@ class ConstrainedFit:
             )
         rows = np.sort(np.concatenate(held))
         self._check_weighed([rows, *(fold.training for fold in folds)])
-        lagrangian = self._make_lagrangian(rows, told=True)
         source = "out of fold" if measure_on == "crossfit" else "holdout"
-        leader = self._make_solver(lagrangian)
-        leader.callback = self._teller("measuring", source, leader)
-        self._follow(Measurement(leader, rows, self._aim(lagrangian)))
-        schedule = self.solver.schedule
+        grow = partial(self._grow_scouts, make, folds, rows, source)
+        unweighed = may_be_unweighed(self.options, self.driven)
+        grown = grow(weighed=not unweighed)
+        if unweighed and self.options.solver == "auto":
+            grown = self._better_with_multipliers(*grown, grow)
+        self.scouts, self.unseen = grown
+        if self.checkpoint is None:
+            self._grown.clear()
+        leader = self.scouts.measurement.solver
+        self._follow(self.scouts.measurement)
+        if leader.schedule is None:
+            self._correct(leader)
+        else:
+            self.solver.multipliers = np.zeros(len(self.driven))  # and none to start from
+
+    def _grow_scouts(
+        self, make: MakeScout, folds: Sequence[Fold], rows: Codes, source: str, *, weighed: bool
+    ) -> tuple[Scouts, UnseenRows]:
+        """Grow boosters, `weighed` by multipliers that they share, or as the library's own."""
+        lagrangian = self._make_lagrangian(rows, told=True)
+        others = {} if weighed else self._no_multipliers()
+        leader = self._make_solver(lagrangian, **others)
+        told = source if weighed else f"{source}, without multipliers"
+        leader.callback = self._teller("measuring", told, leader)
+        measurement = Measurement(leader, rows, self._aim(lagrangian))
+        others = {**others, "schedule": measurement.schedule}
         members = [
-            make(fold, self._make_solver(self._make_lagrangian(fold.training), schedule=schedule))
+            make(fold, self._make_solver(self._make_lagrangian(fold.training), **others))
             for fold in folds
         ]
-        assert self.measurement is not None
-        self.scouts = Scouts(self.measurement, folds, members)
-        self.announcer.n_scouts = len(members)
-        if self.checkpoint is not None and self.checkpoint.state is not None:
-            self.scouts.restore(self.checkpoint.state)
+        scouts = Scouts(measurement, folds, members)
+        self.announcer.begin(len(members))
+        save: Callable[[], None] | None = None
+        if self.checkpoint is not None:
+            saved = (self.checkpoint.state or {"scouts": []})["scouts"]
+            if len(saved) > len(self._grown):
+                scouts.restore(saved[len(self._grown)])
+            save = partial(self.checkpoint.offer, self._state_of_scouts)
+        self._grown.append(scouts)
         try:
-            self.scouts.grow(
-                self.n_rounds,
-                self.options.rounds_per_iteration,
-                self.announcer.is_over,
-                self.checkpoint,
+            scouts.grow(
+                self.n_rounds, self.options.rounds_per_iteration, self.announcer.is_over, save
             )
         finally:
             self.hide_progress()
-        self._correct(leader)
         reported = self.reported.on(lagrangian.cells)
-        self.unseen = UnseenRows(lagrangian.cells, reported, source, self.scouts.positions)
+        unseen = UnseenRows(lagrangian.cells, reported, source, scouts.positions)
         if self.options.error_form == "rate":
-            self.unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+            unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+        return scouts, unseen
+
+    def _no_multipliers(self) -> dict[str, Any]:
+        """Arguments of a solver whose boosters are the library's own."""
+        return {"schedule": [np.zeros(len(self.driven))], "initial_multipliers": None}
+
+    def _better_with_multipliers(
+        self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
+    ) -> tuple[Scouts, UnseenRows]:
+        """Give these boosters, or others with multipliers if those make fewer errors."""
+        choice = choice_by(scouts, unseen, self.options)
+        asked = unseen
+        if self.fresh is not None:
+            asked = as_certified(unseen, self.fresh, scouts, choice, self.options)
+        broken = asked.violations(scouts.held_margin(scouts.rounds))
+        if (broken <= MET).all():  # nor would a multiplier be at work
+            return scouts, unseen
+        if is_cheap(scouts, unseen, choice) and is_by_heart(
+            asked, broken, self.lost_by(scouts, unseen, choice)
+        ):
+            return scouts, unseen
+        other_scouts, other_unseen = grow(weighed=True)
+        other = choice_by(other_scouts, other_unseen, self.options)
+        if cost_of(other, other_scouts, asked) < cost_of(choice, scouts, asked):
+            return other_scouts, other_unseen
+        return scouts, unseen
+
+    def lost_by(self, scouts: Scouts, unseen: UnseenRows, choice: Choice) -> Float:
+        """How much higher rows of constraints are on unseen rows than on own ones, at a shift."""
+
+        def decisions(margin: Array) -> Codes:
+            return unseen.decisions(shifted(margin, choice.shift))
+
+        held = unseen.counts(decisions(scouts.held_margin(choice.rounds)))
+        return optimism_of_boosters(
+            self.reported,
+            self.cells,
+            [fold.training for fold in scouts.folds],
+            [decisions(member.own_margin(choice.rounds)) for member in scouts.members],
+            functionals_of(unseen.compiled, held),
+        )
 
     def _check_weighed(self, parts: Sequence[Codes]) -> None:
         """Refuse parts of the rows without any weight: no booster learns or is judged there."""
@@ -543,7 +626,8 @@ class ConstrainedFit:
                 weight=rows.cells.rows.weight,
                 **self._kernel,
             )
-        leader = self._make_solver(lagrangian)
+        alone = self.options.solver == "threshold"
+        leader = self._make_solver(lagrangian, **(self._no_multipliers() if alone else {}))
         leader.callback = self._teller("training", f"{rows.source}, watched", leader)
         self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.solver.callback = None  # the leader tells
@@ -584,11 +668,14 @@ class ConstrainedFit:
             "evaluation_sets": [rows.state() for rows in self.evaluation_sets],
         }
         if self.scouts is not None:  # they change no more
-            self._scouts_state = self._scouts_state or self.scouts.state()
+            self._scouts_state = self._scouts_state or self._state_of_scouts()
             state.update(self._scouts_state)
         elif self.measurement is not None:
             state["leader"] = self.measurement.solver.state()
         return state
+
+    def _state_of_scouts(self) -> State:
+        return {"scouts": [scouts.state() for scouts in self._grown]}
 
     def restore(self, state: State) -> None:
         """Take over a state of the fit of the model itself."""

@@ -157,7 +157,7 @@ def tradeoff_curve(
     start = None
     for rules in made:
         model = clone(estimator).set_params(constraints=list(rules))
-        if start is not None:
+        if start is not None and start.any():
             model.set_params(initial_multipliers=start)
         began = time.perf_counter()
         model.fit(X, y, **fit_params)

@@ -23,7 +23,8 @@ from gbm_constrained.unseen import MEASURE_ON, MeasureOn
 ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
-SolverName: TypeAlias = Literal["auto", "abpp", "cbpr"]
+SolverName: TypeAlias = Literal["auto", "abpp", "cbpr", "threshold"]
+SOLVERS: tuple[SolverName, ...] = ("auto", "abpp", "cbpr", "threshold")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
@@ -65,9 +66,13 @@ SOLVER_PARAMETERS_DOC = """
         that are measured on unseen rows.
     initial_multipliers : array-like of shape (n_rows,), default=None
         Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
-    solver : {"auto", "abpp", "cbpr"}, default="auto"
+    solver : {"auto", "abpp", "cbpr", "threshold"}, default="auto"
         The outer loop. "auto" takes CBPR for differences of mean losses, such as
-        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else."""
+        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else.
+        "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
+        moved on unseen rows until the rules hold. Rules on labels and decisions alone, such as
+        ``fnr() <= 0.05``, may do better without multipliers; "auto" finds out for those, where
+        boosters are grown on part of the rows; see :mod:`gbm_constrained.unweighed`."""
 UNSEEN_PARAMETERS_DOC = """
     measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.unseen`. "crossfit"
@@ -177,7 +182,7 @@ class SolverOptions:
         options = cls(constraints, solver=getattr(estimator, name), **own)
         _check_choice("proxy", options.proxy, PROXIES)
         _check_choice("iterate", options.iterate, ITERATES)
-        _check_choice(name, options.solver, ("auto", "abpp", "cbpr"))
+        _check_choice(name, options.solver, SOLVERS if name == "solver" else SOLVERS[:-1])
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
         _check_choice("measure_on", options.measure_on, MEASURE_ON)
         check_integer("n_folds", options.n_folds, 2)
@@ -203,6 +208,8 @@ class SolverOptions:
                 f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
             )
+        if options.solver == "threshold":
+            _check_threshold(name, options)
         if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
             raise ValueError(
                 f"on_infeasible='raise' judges one prefix and threshold, and "
@@ -293,6 +300,24 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
         tags.classifier_tags.multi_class &= not any(rule.is_binary for rule in checked)
     return tags
+
+
+def _check_threshold(name: str, options: SolverOptions) -> None:
+    """Refuse to move a threshold where none is moved, and what is about multipliers."""
+    wanted: dict[str, tuple[Any, ...]] = {
+        "measure_on": tuple(m for m in MEASURE_ON if m != "train"),
+        "iterate": ("last", "best"),
+        "error_form": ("rate",),
+        "initial_multipliers": (None,),
+    }
+    for other, choices in wanted.items():
+        value = getattr(options, other)
+        if not any(value is choice or value == choice for choice in choices):
+            raise ValueError(
+                f"{name}='threshold' moves the threshold of a model that was trained without "
+                f"multipliers, on rows that its trees have not seen, and {other}={value!r} has no "
+                f"place there: use {' or '.join(map(repr, choices))}, or another solver."
+            )
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:

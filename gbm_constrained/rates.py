@@ -864,6 +864,16 @@ class Constraint:
         )
 
     @property
+    def is_of_labels(self) -> bool:
+        """Whether it looks at labels and decisions of all rows, and at nothing else of them."""
+        return not isinstance(self.expression, Grouped) and all(
+            term.event != "log_loss"
+            and not isinstance(term.event, Differs)
+            and all(isinstance(s, (Label, ClassPosition)) for s in term.selectors)
+            for term in self.terms
+        )
+
+    @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value that predictions can give what it bounds."""
         return _range(self.expression)[:2]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from gbm_constrained.cells import Cells
-from gbm_constrained.checkpointing import CheckpointFile, State
+from gbm_constrained.checkpointing import State
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Codes, Float
 from gbm_constrained.solvers import ABPP
@@ -214,6 +214,7 @@ class Scouts:
     members: Sequence[Scout]
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
+    _held: dict[int | None, Array] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Find the rows of each booster, once."""
@@ -226,9 +227,12 @@ class Scouts:
         n_rounds: int,
         rounds_per_iteration: int,
         is_over: Callable[[int], bool],
-        checkpoint: CheckpointFile | None = None,
+        save: Callable[[], None] | None = None,
     ) -> None:
-        """Grow all boosters in step, until an iteration after which training `is_over`."""
+        """Grow all boosters in step, until an iteration after which training `is_over`.
+
+        Their state may be saved after each round.
+        """
         while self.rounds < n_rounds:
             if self.rounds % rounds_per_iteration == 0:
                 if is_over(self.rounds):
@@ -237,8 +241,9 @@ class Scouts:
             for member in self.members:
                 member.grow()
             self.rounds += 1
-            if checkpoint is not None:
-                checkpoint.offer(self.state)
+            self._held.clear()
+            if save is not None:
+                save()
 
     def optimism(self, iteration: int) -> tuple[Float, Float]:
         """How much higher rates of a model of all rows are on unseen rows than on its own.
@@ -276,11 +281,15 @@ class Scouts:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""
+        if rounds in self._held:
+            return self._held[rounds]
         parts = [member.held_margin(rounds) for member in self.members]
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
         pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
         for positions, part in zip(self.positions, parts, strict=True):
             pooled[positions] = part
+        if rounds is not None:  # choices look at the same prefixes
+            self._held[rounds] = pooled
         return pooled
 
 

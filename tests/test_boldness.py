@@ -232,7 +232,7 @@ def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusion
     missed, alarms, alarms_before = [], [], []
     for seed in range(REPEATS):
         X, y, _ = drawn(np.random.default_rng(seed), 3000)
-        model = make(library, [fnr() <= 0.1], measure_on="crossfit").fit(X, y)
+        model = make(library, [fnr() <= 0.1], measure_on="crossfit", solver="abpp").fit(X, y)
         margin = margins_of(model, fresh)
         missed.append(np.mean(margin[truth == 1] <= 0))
         alarms.append(np.mean(margin[truth == 0] > 0))

@@ -845,7 +845,10 @@ def test_of_xgboost_only_classifiers_are_audited(objective, is_classifier, binar
         (["--param=max_depth=deep"], "Invalid Parameter format for max_depth expect int but"),
         (["--param=n_estimators=abc"], "--param n_estimators must be an integer >= 1, got 'abc'."),
         (["--param=delta=0.1"], "--param 'delta=0.1': use --delta."),
-        (["--param=solver=fast"], "solver must be one of ['auto', 'abpp', 'cbpr'], got 'fast'."),
+        (
+            ["--param=solver=fast"],
+            "solver must be one of ['auto', 'abpp', 'cbpr', 'threshold'], got",
+        ),
         (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
         (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),
         (["--test-fraction=0.0001"], "--test-fraction 0.0001 holds out 1 of 2000 rows, and both"),

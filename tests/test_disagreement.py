@@ -337,7 +337,7 @@ def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
     y = (X[:, 0] + rng.normal(size=160) > 0.8).astype(int)
     clf = ConstrainedLGBMClassifier(
         constraints=[fpr() <= 0.05], iterate="best", n_estimators=15, learning_rate=0.3,
-        min_child_samples=50, random_state=0, n_jobs=1, verbose=-1,
+        min_child_samples=50, random_state=0, n_jobs=1, verbose=-1, solver="abpp",
     ).fit(X, y)  # fmt: skip
     assert clf.booster_.current_iteration() < 15
     assert not clf.shift_.any()
@@ -492,7 +492,7 @@ def test_rules_that_the_folds_miss_are_doubted_as_well(rule, leaves, named):
     y = (X[:, 0] + 0.7 * X[:, 1] + rng.normal(size=800) > 0.8).astype(int)
     clf = ConstrainedLGBMClassifier(
         constraints=[rule], max_delta_step=0.1, n_estimators=200, num_leaves=leaves,
-        random_state=0, n_jobs=1, verbose=-1,
+        random_state=0, n_jobs=1, verbose=-1, solver="abpp",
     )  # fmt: skip
     with pytest.warns(FragileConstraintsWarning, match="These rules are missed|folds miss these"):
         clf.fit(X, y)

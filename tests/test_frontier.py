@@ -374,7 +374,9 @@ def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, 
         "constraint_callbacks": [lambda state: rounds.append(state.rounds)],
     }
     quiet = {"verbose": -1} if of is ConstrainedLGBMClassifier else {}
-    model = of(n_estimators=4, guarantee=guarantee, measure_on=measure_on, **quiet)
+    model = of(
+        n_estimators=4, guarantee=guarantee, measure_on=measure_on, solver="threshold", **quiet
+    )
     for rule, bounds in ((fnr, [0.4, 0.001]), (recall, [0.6, 0.999])):
         with pytest.raises(ValueError, match=f"guarantee='{guarantee}'.*{bounds[1]}"):
             tradeoff_curve(

@@ -70,8 +70,9 @@ def test_xgboost_file(kind, extension, iterate, measure_on, request, tmp_path):
     """Measured on unseen rows, the decisions are shifted, and the file with them."""
     X, y = request.getfixturevalue(kind)
     clf = ConstrainedXGBClassifier(
-        constraints=rules(kind), n_estimators=30, iterate=iterate, measure_on=measure_on, n_jobs=1
-    )
+        constraints=rules(kind), n_estimators=30, iterate=iterate, measure_on=measure_on, n_jobs=1,
+        solver="abpp",
+    )  # fmt: skip
     clf.fit(X, y)
     assert clf.shift_.any() == (measure_on == "auto")
     assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
@@ -97,6 +98,7 @@ def test_lightgbm_file(kind, options, iterate, measure_on, request, tmp_path):
         n_jobs=1,
         iterate=iterate,
         measure_on=measure_on,
+        solver="abpp",
         **options,
     )
     clf.fit(X, y)
@@ -277,7 +279,13 @@ def test_categories_survive_a_cut(library, cut, tmp_path):
     y = ((frame.c == "y") ^ (frame.a > 0.5) ^ (rng.random(600) < 0.2)).to_numpy().astype(int)
     more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
     clf = CLASSIFIERS[library](
-        constraints=[fnr() <= 0.3], n_estimators=30, learning_rate=1.0, n_jobs=1, **cut, **more
+        constraints=[fnr() <= 0.3],
+        n_estimators=30,
+        learning_rate=1.0,
+        n_jobs=1,
+        solver="abpp",
+        **cut,
+        **more,
     ).fit(frame[:400], y[:400], eval_set=[(frame[400:], y[400:])])
     booster = clf.get_booster() if library == "xgboost" else clf.booster_
     rounds = booster.num_boosted_rounds if library == "xgboost" else booster.current_iteration

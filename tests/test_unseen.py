@@ -374,7 +374,9 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
     """Each booster's own predictions on its held rows, counted with weights; history has them."""
     X, y = table[0], table[1][kind]
     weight = np.random.default_rng(3).exponential(size=y.size)
-    model = make(library, RULES[kind], measure_on=measure_on, probabilities="calibrated")
+    model = make(
+        library, RULES[kind], measure_on=measure_on, probabilities="calibrated", solver="abpp"
+    )
     model.fit(X, y, sample_weight=weight)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
@@ -409,7 +411,9 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
 def test_the_model_follows_the_schedule(library, kind, table, conclusions, monkeypatch):
     """It is the fit on all rows whose multipliers are given, measured nowhere."""
     X, y = table[0], table[1][kind]
-    model = make(library, RULES[kind], measure_on="crossfit", probabilities="calibrated")
+    model = make(
+        library, RULES[kind], measure_on="crossfit", probabilities="calibrated", solver="abpp"
+    )
     model.fit(X, y)
     schedule = [np.array(m) for m in conclusions[0].fit.measurement.schedule]
     assert len(schedule) == 5
@@ -495,7 +499,7 @@ def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, gua
 def test_thresholds_stay_where_the_rule_is_met_with_room(library, table):
     """The constant model that a fit begins with misses all: the rule has been at work."""
     X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.95], measure_on="crossfit")
+    model = make(library, [fnr() <= 0.95], measure_on="crossfit", solver="abpp")
     model.fit(X, y)
     assert model.history_["multiplier[fnr <= 0.95]"].any()
     assert not model.history_["multiplier[fnr <= 0.95]"].iloc[-1]
