@@ -45,13 +45,16 @@ class ConstraintState:
     phase : {"measuring", "training"}
         "measuring" while boosters are grown on parts of the rows to find the multipliers
         (``measure_on="crossfit"`` or ``"holdout"``), "training" while the model itself is.
+        Rules that may do without multipliers are measured without them first, and then, where
+        that is not plain to see, once more with them.
     rows : str
-        The rows that all values here are of: ``"out of fold"``, ``"holdout"``,
-        ``"training rows"``, or an evaluation set that is watched. Training rows prove nothing.
+        The rows that all values here are of: ``"out of fold"``, ``"holdout"`` (both with ``",
+        without multipliers"`` of boosters that have none), ``"training rows"``, or an evaluation
+        set that is watched. Training rows prove nothing.
     iteration : int
-        Number of the outer iteration in this phase, from 0.
+        Number of the outer iteration, from 0 in each phase and set of boosters.
     rounds : int
-        Boosting rounds so far in this phase; iterations of a linear learner.
+        Boosting rounds so far of these boosters; iterations of a linear learner.
     n_rounds : int
         Boosting rounds after which this phase ends.
     done, total : int

@@ -304,19 +304,19 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
 
 def _check_threshold(name: str, options: SolverOptions) -> None:
     """Refuse to move a threshold where none is moved, and what is about multipliers."""
-    wanted: dict[str, tuple[Any, ...]] = {
-        "measure_on": tuple(m for m in MEASURE_ON if m != "train"),
-        "iterate": ("last", "best"),
-        "error_form": ("rate",),
-        "initial_multipliers": (None,),
-    }
-    for other, choices in wanted.items():
-        value = getattr(options, other)
-        if not any(value is choice or value == choice for choice in choices):
+    start = options.initial_multipliers
+    for other, fits, choices in (
+        ("measure_on", options.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
+        ("iterate", options.iterate in ("last", "best"), "'last' or 'best'"),
+        ("error_form", options.error_form == "rate", "'rate'"),
+        ("initial_multipliers", start is None, "None"),
+    ):
+        if not fits:
             raise ValueError(
                 f"{name}='threshold' moves the threshold of a model that was trained without "
-                f"multipliers, on rows that its trees have not seen, and {other}={value!r} has no "
-                f"place there: use {' or '.join(map(repr, choices))}, or another solver."
+                f"multipliers, on rows that its trees have not seen, and "
+                f"{other}={getattr(options, other)!r} has no place there: use {choices}, or "
+                f"another solver."
             )
 
 

@@ -11,18 +11,15 @@ say no more than they did, multipliers rise until their rate is met out of fold,
 other rows say is lost.
 
 So with ``solver="auto"`` the boosters of the folds are first grown without multipliers, and their
-threshold is moved as the rules ask. If at this threshold the rate of a rule that was broken is
-better on their own rows than out of fold by more than :data:`BY_HEART` of the room that its bound
-leaves, they know these rows by heart, and weights would make that worse: the model is trained
-without. If not, or if no threshold meets the rules, or of several classes (whose biases are no
-more than searched for), boosters are grown with multipliers as well, and the model is trained as
-those that make fewer errors out of fold, violations having their price.
+threshold is moved as the rules ask. If that meets the rules at few further errors (:data:`CHEAP`),
+and the rate of a rule that was broken is better on their own rows than out of fold by more than
+:data:`BY_HEART` of the room that its bound leaves, they know these rows by heart, and weights
+would make that worse: the model is trained without. In all other cases, and of several classes
+(whose biases are no more than searched for), boosters are grown with multipliers as well, and the
+model is trained as those that make fewer errors out of fold, violations having their price.
 
-Measured on validation rows of training parts, both libraries, single rules of two classes
-(``benchmarks/unseen.py thresholds``, docs/evidence.md): with 80 to 300 rounds of trees as deep as
-by default the threshold alone is ahead by 0.1 to 1 points of accuracy on tables of 3,000 to
-34,000 rows, and by up to 12 on some hundred; with 20 to 30 rounds of depth 2 or 3, where the share
-is below 0.12, multipliers are, by up to 1 point.
+Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
+docs/evidence.md.
 """
 
 from __future__ import annotations

@@ -326,11 +326,12 @@ def test_callbacks_are_told_of_both_sets(library, table, grown):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"measure_on": "train"}, r"solver='threshold'.*measure_on='train'.*'auto' or 'holdout'"),
+        ({"measure_on": "train"}, r"solver='threshold'.*measure_on='train'.*'auto', 'holdout' or"),
         ({"iterate": "ergodic"}, "iterate='ergodic' has no place there: use 'last' or 'best'"),
         ({"iterate": "randomized"}, "iterate='randomized' has no place"),
         ({"error_form": "log_loss"}, "error_form='log_loss' has no place there: use 'rate'"),
         ({"initial_multipliers": [1.0]}, "initial_multipliers=.* has no place there: use None"),
+        ({"initial_multipliers": np.ones(2)}, r"initial_multipliers=array\(.*: use None"),
     ],
 )
 def test_what_the_threshold_alone_refuses(library, options, message, table):
