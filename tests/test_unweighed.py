@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
+from scipy.stats import norm
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -34,6 +35,7 @@ from gbm_constrained import (
     wins,
 )
 from gbm_constrained.estimator import ConstrainedFit
+from gbm_constrained.unweighed import as_certified, choice_by
 
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 ROUNDS = 12
@@ -223,31 +225,71 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     assert lost[0] > 0.3 * 0.3
 
 
+def underfitted(rng, n):
+    """Two products of features, which few small trees do not come to the end of."""
+    X = rng.normal(size=(n, 6))
+    score = X[:, 0] + X[:, 1] * X[:, 2] + X[:, 3] * X[:, 4]
+    return X, (score + 0.3 * rng.normal(size=n) > 1.2).astype(int)
+
+
+SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
+
+
 @BOTH
 def test_few_small_trees_are_weighed(library, grown):
     """They go where the rule puts the decision, which a threshold alone cannot make up for."""
     rng = np.random.default_rng(0)
-
-    def drawn(n):
-        X = rng.normal(size=(n, 6))
-        score = X[:, 0] + X[:, 1] * X[:, 2] + X[:, 3] * X[:, 4]
-        return X, (score + 0.3 * rng.normal(size=n) > 1.2).astype(int)
-
-    X, y = drawn(20_000)
-    X_new, y_new = drawn(20_000)
+    X, y = underfitted(rng, 20_000)
+    X_new, y_new = underfitted(rng, 20_000)
     accuracies = []
     for solver in SOLVERS:
-        model = make(
-            library, [fnr() <= 0.05], solver=solver, n_estimators=16, learning_rate=0.1,
-            max_depth=3,
-        )  # fmt: skip
-        model.fit(X, y)
+        model = make(library, [fnr() <= 0.05], solver=solver, **SMALL).fit(X, y)
         assert (model.predict(X_new)[y_new == 1] == 0).mean() < 0.07
         accuracies.append(np.mean(model.predict(X_new) == y_new))
     threshold, abpp, auto = accuracies
     assert grown == [False, True, False, True]
     assert abpp > threshold + 0.01
     assert auto == abpp
+
+
+@BOTH
+def test_a_cheap_threshold_is_not_enough_where_no_row_is_known_by_heart(
+    library, grown, conclusions
+):
+    """And a rule that the plain model meets is none that a certificate would find met."""
+    X, y = underfitted(np.random.default_rng(1), 20_000)
+    options = {**SMALL, "n_estimators": 40}
+    plain = make(library, [fpr() <= 0.9], solver="threshold", **options).fit(X, y)
+    own = plain.constraint_report_.held_out[0]
+    assert 0.0 < own < 0.2
+    make(library, [fpr() <= 0.8 * own], **options).fit(X, y)
+    assert grown == [False, False, True]
+    choice = conclusions[-1].choice
+    assert choice.error < 2.0 * (1.0 - plain.unseen_accuracy_.value)
+    for guarantee, expected in ((None, [False]), ("high_probability", [False, True])):
+        grown.clear()
+        make(library, [fpr() <= 1.01 * own], guarantee=guarantee, **options).fit(X, y)
+        assert grown == expected
+
+
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
+    """One more row may be wrong; or by so many standard errors fewer as delta says."""
+    X, y = table[0], table[1]["binary"]
+    make("lightgbm", [fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
+    fit = conclusions[0].fit
+    scouts = fit.scouts
+    choice = choice_by(scouts, fit.unseen, fit.options)
+    found = as_certified(fit.unseen, fit.fresh, scouts, choice, fit.options).compiled.b
+    n = (y[fit.certified] == 0).sum()
+    if guarantee == "expected":
+        assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
+        return
+    negatives = y[fit.kept] == 0
+    decided = scouts.held_margin(choice.rounds) + choice.shift[0] > 0
+    rate = decided[negatives].mean()
+    spread = np.sqrt(rate * (1.0 - rate) / n)
+    assert found == pytest.approx([0.1 - norm.isf(0.1) * spread], abs=1e-6)
 
 
 @BOTH
