@@ -434,12 +434,7 @@ class ConstrainedFit:
         if asked == "holdout" and has_evaluation_set and self.options.holdout_fraction is None:
             return "watch"
         if asked == "auto" and possible:
-            taken_over = [
-                self.cells.weighted_count[part.cells].sum()
-                for k in np.unique(self.reported.R.indices)
-                for part in self.reported.parts[k] or ()
-            ]
-            return "holdout" if min(taken_over, default=0) >= PLENTY else "crossfit"
+            return "holdout" if self._has_plenty else "crossfit"
         if asked in ("holdout", "crossfit") and not possible:
             raise ValueError(
                 f"measure_on={asked!r} grows boosters on part of the rows, which dart (whose old "
@@ -468,6 +463,16 @@ class ConstrainedFit:
             )
         return "train"
 
+    @property
+    def _has_plenty(self) -> bool:
+        """Whether every rate is taken over so many rows that a part of them tells it."""
+        taken_over = [
+            self.cells.weighted_count[part.cells].sum()
+            for k in np.unique(self.reported.R.indices)
+            for part in self.reported.parts[k] or ()
+        ]
+        return bool(min(taken_over, default=0) >= PLENTY)
+
     def scout(self, make: MakeScout, measure_on: str) -> None:
         """Grow boosters on parts of the rows; this fit then follows the multipliers they found.
 
@@ -494,7 +499,7 @@ class ConstrainedFit:
         self._check_weighed([rows, *(fold.training for fold in folds)])
         source = "out of fold" if measure_on == "crossfit" else "holdout"
         grow = partial(self._grow_scouts, make, folds, rows, source)
-        unweighed = may_be_unweighed(self.options, self.driven)
+        unweighed = may_be_unweighed(self.options, self.driven, self._has_plenty)
         grown = grow(weighed=not unweighed)
         if unweighed and self.options.solver == "auto":
             grown = self._better_with_multipliers(*grown, grow)

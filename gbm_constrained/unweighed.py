@@ -17,6 +17,8 @@ and the rate of a rule that was broken is better on their own rows than out of f
 would make that worse: the model is trained without. In all other cases, and of several classes
 (whose biases are no more than searched for), boosters are grown with multipliers as well, and the
 model is trained as those that make fewer errors out of fold, violations having their price.
+Rates over plenty of rows (:data:`gbm_constrained.unseen.PLENTY`) are not known by heart soon:
+under rules on these alone there are multipliers only, at half the time.
 
 Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
 docs/evidence.md.
@@ -52,13 +54,26 @@ BY_HEART = 0.3
 CHEAP = 2.0  # Times as many errors as without a threshold.
 
 
-def may_be_unweighed(options: SolverOptions, compiled: CompiledConstraints) -> bool:
-    """Whether multipliers may be done without: what ``solver`` says, and the rules that bind."""
+def may_be_unweighed(
+    options: SolverOptions, compiled: CompiledConstraints, has_plenty: bool
+) -> bool:
+    """Whether multipliers may be done without: what ``solver`` says, the rules, and the rows.
+
+    Parameters
+    ----------
+    options : SolverOptions
+        What was asked.
+    compiled : CompiledConstraints
+        The constraints that bind.
+    has_plenty : bool
+        Whether every rate is taken over plenty of rows.
+    """
     if options.solver != "auto":
         return options.solver == "threshold"
     binding = [compiled.constraints[i] for i in np.unique(compiled.owner)]
     return (
-        options.error_form == "rate"
+        not has_plenty
+        and options.error_form == "rate"
         and options.iterate in ("last", "best")
         and all(rule.is_of_labels for rule in binding)
     )

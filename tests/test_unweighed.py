@@ -21,6 +21,7 @@ from gbm_constrained import (
     confusion,
     each,
     error_rate,
+    estimator,
     f1,
     fnr,
     fpr,
@@ -121,6 +122,18 @@ def test_multipliers_alone(library, rules, options, table, grown):
     group = {"g": np.arange(y.size) % 2}
     make(library, rules, **options).fit(X, y, sensitive_features=group)
     assert grown == [True]
+
+
+@BOTH
+@pytest.mark.parametrize("solver", ["auto", "threshold"])
+def test_rates_over_plenty_of_rows_are_not_known_by_heart(
+    library, solver, table, grown, monkeypatch
+):
+    X, y = table[0], table[1]["binary"]
+    for plenty in ((y == 1).sum(), (y == 1).sum() + 1):
+        monkeypatch.setattr(estimator, "PLENTY", plenty)
+        make(library, [fnr() <= 0.1, fpr() <= 0.9], solver=solver).fit(X, y)
+    assert grown[:2] == [solver == "auto", False]
 
 
 @BOTH
