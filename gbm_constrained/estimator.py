@@ -558,9 +558,10 @@ class ConstrainedFit:
     ) -> tuple[Scouts, UnseenRows]:
         """Give these boosters, or others with multipliers if those make fewer errors."""
         choice = choice_by(scouts, unseen, self.options)
-        asked = unseen
+        certified = None
         if self.fresh is not None:
-            asked = as_certified(unseen, self.fresh, scouts, choice, self.options)
+            certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
+        asked = certified or unseen
         broken = asked.violations(scouts.held_margin(scouts.rounds))
         if (broken <= MET).all():  # nor would a multiplier be at work
             return scouts, unseen
@@ -570,7 +571,7 @@ class ConstrainedFit:
             return scouts, unseen
         other_scouts, other_unseen = grow(weighed=True)
         other = choice_by(other_scouts, other_unseen, self.options)
-        if cost_of(other, other_scouts, asked) < cost_of(choice, scouts, asked):
+        if cost_of(other, other_scouts, certified) < cost_of(choice, scouts, certified):
             return other_scouts, other_unseen
         return scouts, unseen
 

@@ -127,20 +127,22 @@ def as_certified(
     return UnseenRows(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 
-def cost_of(choice: Choice, scouts: Scouts, asked: UnseenRows) -> float:
+def cost_of(choice: Choice, scouts: Scouts, certified: UnseenRows | None) -> float:
     """Errors of a prefix at the shift that meets the bounds asked, or with a price of violations.
 
     Parameters
     ----------
     choice : Choice
-        The prefix.
+        The prefix, and its shift without a guarantee.
     scouts : Scouts
         The boosters that it is of.
-    asked : UnseenRows
-        The rows that they hold out, with these bounds.
+    certified : UnseenRows or None
+        The rows that they hold out, with the bounds of a guarantee if one was asked for.
     """
+    if certified is None:
+        return choice.error if choice.excess == 0.0 else choice.loss
     margin = scouts.held_margin(choice.rounds)
-    found = best_shift(margin, asked.cells, asked.compiled, price=price(asked.cells))
+    found = best_shift(margin, certified.cells, certified.compiled, price=price(certified.cells))
     return found.error if found.feasible else found.loss
 
 
