@@ -557,14 +557,16 @@ class ConstrainedFit:
         self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
     ) -> tuple[Scouts, UnseenRows]:
         """Give these boosters, or others with multipliers if those make fewer errors."""
-        choice = choice_by(scouts, unseen, self.options)
-        certified = None
-        if self.fresh is not None:
-            certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
-        asked = certified or unseen
-        broken = asked.violations(scouts.held_margin(scouts.rounds))
-        if (broken <= MET).all():  # nor would a multiplier be at work
+        margin, certified, asked = scouts.held_margin(scouts.rounds), None, unseen
+        broken = unseen.violations(margin)
+        if self.fresh is None and (broken <= MET).all():  # nor would a multiplier be at work
             return scouts, unseen
+        choice = choice_by(scouts, unseen, self.options)
+        if self.fresh is not None:
+            asked = certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
+            broken = asked.violations(margin)
+            if (broken <= MET).all():
+                return scouts, unseen
         if is_cheap(scouts, unseen, choice) and is_by_heart(
             asked, broken, self.lost_by(scouts, unseen, choice)
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lightgbm as lgb
 import pytest
 import xgboost as xgb
 
@@ -12,6 +13,7 @@ from gbm_constrained import (
     fnr,
 )
 
+PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
 KINDS = pytest.mark.parametrize("kind", ["binary", "several"])

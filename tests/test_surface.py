@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from boosters import PARENTS
 from lightgbm.basic import _ConfigAliases
 from sklearn.linear_model import LogisticRegression
 
@@ -33,7 +34,6 @@ Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=400) > 0.5).astype(int)
 HELD, LABELS = X[:100] + 0.1, Y[:100]
 WEIGHT, START = RNG.exponential(size=400).round(2), RNG.normal(size=400)
 
-PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 OWN = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 ALWAYS = {
     # Leaves of few rows have splits of equal gain, which single precision decides.

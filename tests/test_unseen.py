@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
+from boosters import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of, quiet
 from scipy import sparse
 from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_predict
@@ -42,7 +42,6 @@ from gbm_constrained.rows import Rows
 from gbm_constrained.tables import is_same
 from gbm_constrained.unseen import PLENTY, parts_by_cell, parts_by_group
 
-PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 ROUNDS = 9
 OPTIONS = {
     "xgboost": {"max_depth": 3, "n_jobs": 1, "enable_categorical": True},

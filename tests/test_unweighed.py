@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import lightgbm as lgb
 import numpy as np
 import pytest
-import xgboost as xgb
-from boosters import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
+from boosters import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of, quiet
 from scipy.stats import norm
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -38,7 +36,6 @@ from gbm_constrained import (
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.unweighed import as_certified, choice_by
 
-PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 ROUNDS = 12
 OPTIONS = {
     "xgboost": {"max_depth": 4, "n_jobs": 1},

@@ -10,14 +10,13 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from boosters import CLASSIFIERS
+from boosters import CLASSIFIERS, PARENTS
 from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 
 from gbm_constrained import class_error, error_rate, fnr
 
 RULE = [fnr() <= 0.1]
-PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 ALWAYS = {
     "xgboost": {"n_estimators": 12, "n_jobs": 1, "max_depth": 4, "learning_rate": 0.3},
     "lightgbm": {"n_estimators": 12, "n_jobs": 1, "verbose": -1, "learning_rate": 0.3},
