@@ -4,7 +4,7 @@ Nothing here looks at test rows before the figures are printed.
 
     python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans digits thresholds
         intervals cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01]
-        [--factors 1.0 1.28] [--output FOLDER]
+        [--factors 1.0 1.28] [--delta 0.05] [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
 Dry Bean and all of Credit are looked for as the loaders do (GBM_CONSTRAINED_DATA).
@@ -182,12 +182,12 @@ def credit(results: Measurements, library: str, splits: int, bounds: Sequence[fl
         )
 
 
-def fit_neyman_pearson(library: str, bound: float, seed: int) -> dict[str, float]:
+def fit_neyman_pearson(library: str, bound: float, delta: float, seed: int) -> dict[str, float]:
     """Certify a false positive rate on Adult; and by the umbrella over the plain booster."""
     X, X_test, y, y_test, *_ = adult(seed)
     clf = make(
         library, [fpr() <= bound], measure_on="auto", guarantee="high_probability",
-        iterate="best",
+        delta=delta, iterate="best",
     )  # fmt: skip
     test = clf.fit(X, y).predict(X_test)
     # nproc: the umbrella has half of the negatives, the booster all the rest.
@@ -196,7 +196,7 @@ def fit_neyman_pearson(library: str, bound: float, seed: int) -> dict[str, float
     rest = np.setdiff1d(np.arange(y.size), fresh)
     plain = make(library, []).fit(X.iloc[rest], y[rest])
     scores = [plain.predict_proba(part)[:, 1] for part in (X.iloc[fresh], X_test)]
-    umbrella = scores[1] > umbrella_threshold(scores[0], bound, 0.05)
+    umbrella = scores[1] > umbrella_threshold(scores[0], bound, delta)
     return {
         "test_fpr": np.mean(test[y_test == 0]),
         "test_fnr": 1.0 - np.mean(test[y_test == 1]),
@@ -205,12 +205,12 @@ def fit_neyman_pearson(library: str, bound: float, seed: int) -> dict[str, float
     }
 
 
-def neyman_pearson(results: Measurements, library: str, splits: int) -> None:
+def neyman_pearson(results: Measurements, library: str, splits: int, delta: float) -> None:
     """Certified false positive rates on Adult, beside the umbrella over the plain booster."""
     for bound in (0.05, 0.02, 0.01):
+        case = (library, bound, delta)
         found = [
-            results.once(partial(fit_neyman_pearson, library, bound, i), library, bound, i)
-            for i in range(splits)
+            results.once(partial(fit_neyman_pearson, *case, i), *case, i) for i in range(splits)
         ]
         ours, theirs = (
             (
@@ -221,9 +221,9 @@ def neyman_pearson(results: Measurements, library: str, splits: int) -> None:
             for whose in ("test", "umbrella")
         )
         print(
-            f"{library:9s} fpr <= {bound}: test fpr {ours[0]:.4f}, fnr {ours[1]:.4f}, above the "
-            f"bound in {ours[2]:.2f} of {splits} splits; umbrella {theirs[0]:.4f}, "
-            f"{theirs[1]:.4f}, {theirs[2]:.2f}",
+            f"{library:9s} fpr <= {bound}, delta {delta:g}: test fpr {ours[0]:.4f}, fnr "
+            f"{ours[1]:.4f}, above the bound in {ours[2]:.2f} of {splits} splits; umbrella "
+            f"{theirs[0]:.4f}, {theirs[1]:.4f}, {theirs[2]:.2f}",
             flush=True,
         )
 
@@ -497,7 +497,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "neyman_pearson": (
         Part(
             neyman_pearson,
-            ("library", "bound", "split"),
+            ("library", "bound", "delta", "split"),
             ("test_fpr", "test_fnr", "umbrella_fpr", "umbrella_fnr"),
         ),
         20,
@@ -565,6 +565,12 @@ def main() -> None:
         default=BEAN_FACTORS,
         help="of the bounds on Dry Bean",
     )
+    parser.add_argument(
+        "--delta",
+        type=at_least(0.0, 1.0),
+        default=0.05,
+        help="of the certified false positive rates",
+    )
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -573,6 +579,7 @@ def main() -> None:
         "gaps": {"bounds": args.bounds or [0.01]},
         "credit": {"bounds": args.bounds or [0.05, 0.08, 0.10]},
         "beans": {"factors": args.factors},
+        "neyman_pearson": {"delta": args.delta},
     }
     for name in args.parts:
         part, splits = PARTS[name]
