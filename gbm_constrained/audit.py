@@ -33,7 +33,7 @@ from scipy import stats
 from sklearn.utils import check_random_state
 
 from gbm_constrained.cells import Cells, CellStatistics
-from gbm_constrained.checks import as_labels, check_no_scores, check_weight
+from gbm_constrained.checks import as_labels, check_no_scores, check_share, check_weight
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import Estimate
@@ -304,7 +304,7 @@ def audit(
     are too short where few rows have most of the loss.
     """
     rules = check_constraints(constraints)
-    check_level(level)
+    check_share("level", level)
     labels = as_labels(y)
     n = labels.size
     if n == 0 or _length(X) not in (n, None):
@@ -348,12 +348,6 @@ def audit(
 
 
 # --- what was given ---------------------------------------------------------------------------
-
-
-def check_level(level: Any) -> None:
-    """Refuse what is no level of an interval."""
-    if not (isinstance(level, (float, np.floating)) and 0.0 < level < 1.0):
-        raise ValueError(f"level must be a number strictly between 0 and 1, got {level!r}.")
 
 
 def _length(X: Any) -> int | None:

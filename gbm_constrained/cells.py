@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbm_constrained.checks import some_of
 from gbm_constrained.rates import (
     MISSING,
     ClassPosition,
@@ -337,7 +338,8 @@ class Cells:
                 missing = f" on={{{selector.name!r}: None}} selects the rows without a value."
                 raise ValueError(
                     f"{selector} selects no row: the values of {selector.name!r} are "
-                    f"{[level[0] for level in known]}.{missing * ((MISSING,) in known)}"
+                    f"[{some_of([repr(level[0]) for level in known])}]."
+                    f"{missing * ((MISSING,) in known)}"
                 )
             return np.asarray(levels == known.index((selector.value,)))
         if isinstance(selector, DataSet):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from gbm_constrained.checks import check_share
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts, blocks_of_rows
 
@@ -57,14 +58,9 @@ def minimum_rows(bound: float, delta: float) -> int:
     Tong, Feng and Li, "Neyman-Pearson classification algorithms and NP receiver operating
     characteristics", Science Advances 4, 2018.
     """
-    _check_probability("bound", bound)
-    _check_probability("delta", delta)
+    check_share("bound", bound)
+    check_share("delta", delta)
     return ceil(log(delta) / log1p(-bound))
-
-
-def _check_probability(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} must be strictly between 0 and 1, got {value!r}.")
 
 
 def umbrella_rank(n: int, bound: float, delta: float) -> int:
@@ -173,7 +169,7 @@ def expected_rank(n: int, bound: float) -> int:
     Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", ICLR 2024, Theorem 1,
     for the loss that counts scores above a threshold: split conformal prediction.
     """
-    _check_probability("bound", bound)
+    check_share("bound", bound)
     k = max(ceil((n + 1) * (1.0 - bound) - 1e-9), 1)
     if k > n:
         raise ValueError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +15,29 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
+from gbm_constrained.rates import is_finite
 from gbm_constrained.rows import Float
 from gbm_constrained.tables import as_array, as_column, is_masked, never_equal, unmasked
+
+MOST_NAMED = 20  # Things of one kind that a message names.
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number strictly between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not (isinstance(value, Real) and is_finite(value) and 0.0 < float(value) < 1.0):
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+
+
+def some_of(things: Sequence[Any]) -> str:
+    """List the first of many things, and tell how many more there are."""
+    more = f" and {len(things) - MOST_NAMED} more" if len(things) > MOST_NAMED else ""
+    return ", ".join(map(str, things[:MOST_NAMED])) + more
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:

@@ -28,7 +28,7 @@ from gbm_constrained.cells import (
     View,
     local_sum,
 )
-from gbm_constrained.checks import level_of_the_user
+from gbm_constrained.checks import level_of_the_user, some_of
 from gbm_constrained.losses import over_classes
 from gbm_constrained.rates import (
     ABOUT_LABELS,
@@ -52,7 +52,6 @@ from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, Unavail
 
 SMALL = "small groups"
 MOST_GROUPS = 500  # Each is compared with every other one.
-MOST_NAMED = 20  # Things of one kind that a warning names.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -695,9 +694,7 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
     groups = told_apart(groups)
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
-        named = ", ".join(f"{groups[i]} ({sizes[i]})" for i in small[:MOST_NAMED])
-        if len(small) > MOST_NAMED:
-            named += f" and {len(small) - MOST_NAMED} more"
+        named = some_of([f"{groups[i]} ({sizes[i]})" for i in small])
         done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
         merged: list[Group] = []

@@ -41,8 +41,8 @@ import numpy as np
 
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import minimum_rows
-from gbm_constrained.checks import level_of_the_user
-from gbm_constrained.compiler import MOST_NAMED, CompiledConstraints, value_of
+from gbm_constrained.checks import MOST_NAMED, level_of_the_user
+from gbm_constrained.compiler import CompiledConstraints, value_of
 from gbm_constrained.counts import CellCounts, blocks_of, functionals_of
 from gbm_constrained.decision import (
     Choice,

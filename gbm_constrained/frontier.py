@@ -27,9 +27,9 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
-from gbm_constrained.audit import Audit, audit, check_level, rows_held_by
+from gbm_constrained.audit import Audit, audit, rows_held_by
 from gbm_constrained.callbacks import ConstraintState
-from gbm_constrained.checks import as_labels, check_weight
+from gbm_constrained.checks import as_labels, check_share, check_weight, some_of
 from gbm_constrained.decision import Estimate
 from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
@@ -126,7 +126,7 @@ def tradeoff_curve(
     """
     rule = _rule_of(estimator, constraint)
     values = _sorted_bounds(bounds)
-    check_level(level)
+    check_share("level", level)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together: give both, or neither.")
     of_test = {
@@ -386,8 +386,7 @@ def np_roc_band(
     .. [1] Tong, Feng and Li, "Neyman-Pearson classification algorithms and NP receiver operating
        characteristics", Science Advances, 2018, Proposition 1 and the section on NP-ROC bands.
     """
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be a probability strictly between 0 and 1, got {delta!r}.")
+    check_share("delta", delta)
     score, positive = _checked(scores, y)
     negatives, positives = np.sort(score[~positive]), np.sort(score[positive])
     n, m = negatives.size, positives.size
@@ -435,7 +434,8 @@ def _checked(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(as_labels(labels))
     if classes.size != 2:
         raise ValueError(
-            f"y must hold two classes, negatives and positives, got {classes.tolist()}: with "
+            f"y must hold two classes, negatives and positives, got "
+            f"[{some_of(list(map(repr, classes.tolist())))}]: with "
             f"several classes, give y == k and the score of class k."
         )
     return score, labels == classes[1]

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from gbm_constrained.checks import check_share
 from gbm_constrained.decision import GUARANTEES, Guarantee
 from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
@@ -186,10 +187,11 @@ class SolverOptions:
         _check_choice("error_form", options.error_form, ("rate", "log_loss"))
         _check_choice("measure_on", options.measure_on, MEASURE_ON)
         check_integer("n_folds", options.n_folds, 2)
-        _check_share("holdout_fraction", options.holdout_fraction)
+        if options.holdout_fraction is not None:
+            check_share("holdout_fraction", options.holdout_fraction)
         _check_choice("guarantee", options.guarantee, GUARANTEES)
-        _check_share("delta", options.delta, optional=False)
-        _check_share("calibration_fraction", options.calibration_fraction, optional=False)
+        check_share("delta", options.delta)
+        check_share("calibration_fraction", options.calibration_fraction)
         _check_choice("probabilities", options.probabilities, PROBABILITIES)
         _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         _check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
@@ -347,13 +349,6 @@ def check_number(name: str, value: Any) -> float:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, Real) and is_finite(value)
-
-
-def _check_share(name: str, value: Any, optional: bool = True) -> None:
-    if optional and value is None:
-        return
-    if not (_is_finite(value) and 0.0 < value < 1.0):
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:

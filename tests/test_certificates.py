@@ -979,7 +979,7 @@ def test_the_fewest_rows(bound, delta, rows):
     message = rf"bound of {bound:g} cannot be certified .* on {rows - 1} rows: it needs {rows} at"
     with pytest.raises(ValueError, match=message):
         umbrella_rank(rows - 1, bound, delta)
-    with pytest.raises(ValueError, match="bound must be strictly between 0 and 1, got 1"):
+    with pytest.raises(ValueError, match="bound must lie strictly between 0 and 1, got 1"):
         minimum_rows(1, delta)
 
 
@@ -993,9 +993,10 @@ def test_the_rank_by_brute_force(bound, delta):
         assert umbrella_rank(n, bound, delta) == expected
 
 
-@pytest.mark.parametrize("bound", [0.0, 1.0, -0.1, 1.1, np.nan])
+@pytest.mark.parametrize("bound", [0.0, 1.0, -0.1, 1.1, np.nan, None, "x"])
 def test_a_bound_in_expectation_is_a_probability(bound):
-    with pytest.raises(ValueError, match=f"bound must be strictly between 0 and 1, got {bound}"):
+    message = f"bound must lie strictly between 0 and 1, got {bound!r}"
+    with pytest.raises(ValueError, match=message):
         expected_rank(100, bound)
 
 

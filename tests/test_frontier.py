@@ -114,7 +114,10 @@ def test_coverage(decimals):
         ([0.1, 0.2, 0.3], [0, 1, 2], {}, "give y == k"),
         ([0.1, 0.2], [0, np.nan], {}, "y has 1 missing labels"),
         ([0.1, 0.2, 0.3], ["a", None, "b"], {}, "y has 1 missing labels"),
-        ([0.1, 0.2], [0, 1], {"delta": 0.0}, "delta must be a probability strictly"),
+        ([0.1, 0.2, 0.3], np.arange(3), {}, r"got \[0, 1, 2\]: with several classes, give"),
+        ([0.1] * 25, range(25), {}, r"18, 19 and 5 more\]: with several classes, give"),
+        ([0.1, 0.2], [0, 1], {"delta": 0.0}, "delta must lie strictly between 0 and 1, got 0.0"),
+        ([0.1, 0.2], [0, 1], {"delta": "x"}, "delta must lie strictly between 0 and 1, got 'x'"),
         ([0.1, 0.2], [0, 1], {"alpha": [1.5]}, "alpha must hold type I errors"),
         ([0.1, 0.2], [0, 1], {"alpha": [[0.1]]}, "alpha must hold type I errors"),
     ],
@@ -317,7 +320,7 @@ def test_levels_and_features_of_test_rows_are_checked_before_training(data, monk
     model = booster(constraints=fnr() <= 0.2)
     monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
     for of_test in ({"X_test": X_test, "y_test": y_test}, {}):
-        with pytest.raises(ValueError, match="level must be a number strictly between 0 and 1"):
+        with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
             tradeoff_curve(model, X, y, [0.2], level=95, **of_test)
     with pytest.raises(ValueError, match="X_test has 5 features and X has 6"):
         tradeoff_curve(model, X, y, [0.2], X_test=X_test[:, 1:], y_test=y_test)

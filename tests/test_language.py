@@ -1223,6 +1223,15 @@ def test_what_the_data_do_not_have_is_refused(constraint, reason):
     assert reason in str(error.value)
 
 
+def test_of_many_values_some_are_named():
+    p = Problem(0)
+    columns = {"id": np.arange(p.n)}
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+        compile_constraints([fpr(on={"id": -1}) <= 0.1], Rows(p.codes, p.classes, None, columns))
+    first = ", ".join(map(str, range(20)))
+    assert f"the values of 'id' are [{first} and {p.n - 20} more]." in str(error.value)
+
+
 def test_rows_without_weight_are_refused():
     p = Problem(0)
     p.weight[p.sex == "F"] = 0.0
