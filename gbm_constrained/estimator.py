@@ -405,6 +405,11 @@ class ConstrainedFit:
         driven = self.driven.on(cells) if told else self.driven
         return Lagrangian(y, cells, driven, weight=part, **self._kernel)
 
+    def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
+        """Make the library's own objective of some rows: gradient and Hessian at their scores."""
+        lagrangian, multipliers = self._make_lagrangian(index), np.zeros(len(self.driven))
+        return lambda margin: lagrangian.at(margin).gradient(multipliers)
+
     def _teller(self, phase: Phase, rows: str, solver: ABPP) -> Callable[[Record], None] | None:
         """Make what tells of a solver's iterations."""
         moving = self.options.error_form == "log_loss"
@@ -518,16 +523,18 @@ class ConstrainedFit:
     ) -> tuple[Scouts, UnseenRows]:
         """Grow boosters, `weighed` by multipliers that they share, or as the library's own."""
         lagrangian = self._make_lagrangian(rows, told=True)
-        others = {} if weighed else self._no_multipliers()
-        leader = self._make_solver(lagrangian, **others)
+        leader = self._make_solver(lagrangian, **({} if weighed else self._no_multipliers()))
         told = source if weighed else f"{source}, without multipliers"
         leader.callback = self._teller("measuring", told, leader)
         measurement = Measurement(leader, rows, self._aim(lagrangian))
-        others = {**others, "schedule": measurement.schedule}
-        members = [
-            make(fold, self._make_solver(self._make_lagrangian(fold.training), **others))
-            for fold in folds
-        ]
+
+        def follower(rows: Codes) -> ABPP | None:
+            if not weighed:
+                return None
+            schedule = measurement.schedule
+            return self._make_solver(self._make_lagrangian(rows), schedule=schedule)
+
+        members = [make(fold, follower(fold.training)) for fold in folds]
         scouts = Scouts(measurement, folds, members)
         self.announcer.begin(len(members))
         save: Callable[[], None] | None = None

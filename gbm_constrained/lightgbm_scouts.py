@@ -53,9 +53,7 @@ def scout_maker(
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
     checkpointed = fit.checkpoint is not None
-    return functools.partial(
-        _Scout, whole, params, X, start, schedules, fit.n_rounds, checkpointed
-    )
+    return functools.partial(_Scout, whole, params, X, start, schedules, fit, checkpointed)
 
 
 class _Scout:
@@ -68,13 +66,15 @@ class _Scout:
         X: Any,
         start: Array,
         schedules: list[Callable[..., Any]],
-        n_rounds: int,
+        fit: ConstrainedFit,
         checkpointed: bool,
         fold: Fold,
-        solver: ABPP,
+        solver: ABPP | None,
     ) -> None:
         self.solver = solver
-        self.params, self.schedules, self.n_rounds = dict(params), schedules, n_rounds
+        # An objective of LightGBM's own would make probabilities of all scores that it hands out.
+        self.gradient = fit.own_gradient(fold.training) if solver is None else solver
+        self.params, self.schedules, self.n_rounds = dict(params), schedules, fit.n_rounds
         self.X, self.fold = X, fold
         self.start, self.held_start = start[fold.training], start[fold.held]
         self.whole = whole
@@ -98,13 +98,13 @@ class _Scout:
             merge_forest(booster, state["forest"].decode())
         return booster
 
-    def grow(self) -> None:
+    def grow(self, rounds: int) -> None:
         def objective(margin: Array, _: Any) -> Any:
-            return self.solver(margin + self.start)
+            return self.gradient(margin + self.start)
 
-        self._schedule(self.solver.rounds)
+        self._schedule(rounds)
         if self.renewal is not None:
-            self.renewal.renew(self.solver.rounds)
+            self.renewal.renew(rounds)
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
 
@@ -113,16 +113,14 @@ class _Scout:
             schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
 
     def state(self) -> State:
-        own = {"solver": self.solver.state(), "trees_after": self.trees_after}
-        return {**own, **state_of(self.booster)}
+        return {"trees_after": self.trees_after, **state_of(self.booster)}
 
-    def restore(self, state: State) -> None:
-        self.solver.restore(state["solver"])
+    def restore(self, state: State, rounds: int) -> None:
         self.trees_after = state["trees_after"]
         self.booster = self._make_booster(state)
         self.renewal = Renewal(self.booster)
-        for rounds in range(self.solver.rounds):
-            self._schedule(rounds)
+        for earlier in range(rounds):
+            self._schedule(earlier)
 
     def held_margin(self, rounds: int | None = None) -> Array:
         return self._margin(self.booster.eval_valid, self.fold.held, self.held_start, rounds)

@@ -126,14 +126,15 @@ class Scout(Protocol):
 
     Parameters
     ----------
-    solver : ABPP
-        What it is trained for. Its history has the rates on the rows that it is grown on.
+    solver : ABPP or None
+        What it is trained for. Its history has the rates on the rows that it is grown on. None for
+        the library's own objective.
     """
 
-    solver: ABPP
+    solver: ABPP | None
 
-    def grow(self) -> None:
-        """Grow one boosting round."""
+    def grow(self, rounds: int) -> None:
+        """Grow the boosting round that comes after so many."""
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of the rows it is measured on, after all rounds or after some."""
@@ -142,10 +143,10 @@ class Scout(Protocol):
         """Scores of the rows it is grown on, after some rounds."""
 
     def state(self) -> State:
-        """Trees, scores and solver: :meth:`restore` takes them over."""
+        """Trees and scores: :meth:`restore` takes them over."""
 
-    def restore(self, state: State) -> None:
-        """Take over the state of a booster on the same rows."""
+    def restore(self, state: State, rounds: int) -> None:
+        """Take over the state that a booster on the same rows had after so many rounds."""
 
 
 @dataclass
@@ -239,7 +240,7 @@ class Scouts:
                     break
                 self.measurement.observe(self.held_margin())
             for member in self.members:
-                member.grow()
+                member.grow(self.rounds)
             self.rounds += 1
             self._held.clear()
             if save is not None:
@@ -255,7 +256,7 @@ class Scouts:
         """
         history = self.measurement.solver.history
         k = min(iteration, len(history) - 1)
-        seen = np.mean([member.solver.history[k].rates for member in self.members], axis=0)
+        seen = np.mean([solver.history[k].rates for solver in self._solvers], axis=0)
         return self.kept_optimism * (history[k].rates - seen), history[k].bounds
 
     @property
@@ -270,6 +271,7 @@ class Scouts:
             "rounds": self.rounds,
             "leader": self.measurement.solver.state(),
             "members": [member.state() for member in self.members],
+            "solvers": [solver.state() for solver in self._solvers],
         }
 
     def restore(self, state: State) -> None:
@@ -277,7 +279,14 @@ class Scouts:
         self.rounds = state["rounds"]
         self.measurement.restore(state["leader"])
         for member, of_member in zip(self.members, state["members"], strict=True):
-            member.restore(of_member)
+            member.restore(of_member, self.rounds)
+        for solver, of_solver in zip(self._solvers, state["solvers"], strict=True):
+            solver.restore(of_solver)
+
+    @property
+    def _solvers(self) -> list[ABPP]:
+        """Solvers of the boosters; none where these have the library's own objective."""
+        return [member.solver for member in self.members if member.solver is not None]
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""
@@ -293,4 +302,4 @@ class Scouts:
         return pooled
 
 
-MakeScout: TypeAlias = Callable[[Fold, ABPP], Scout]
+MakeScout: TypeAlias = Callable[[Fold, ABPP | None], Scout]

@@ -55,7 +55,7 @@ def scout_maker(
     native["verbosity"] = 0  # the returned model warns of all that these would
     bins = None
 
-    def make(fold: Fold, solver: ABPP) -> _Scout:
+    def make(fold: Fold, solver: ABPP | None) -> _Scout:
         nonlocal bins
         rows = fold.training
         training = xgb.XGBClassifier._create_dmatrix(
@@ -82,7 +82,7 @@ class _Scout:
         native: dict[str, Any],
         training: Any,
         held: Any,
-        solver: ABPP,
+        solver: ABPP | None,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
         self.native = native
@@ -92,13 +92,15 @@ class _Scout:
         self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
         self.renews = "seed_per_iteration" in native
 
-    def grow(self) -> None:
-        rounds = self.solver.rounds
+    def grow(self, rounds: int) -> None:
         if self.renews:
             renew_samples(self.booster, rounds)
-        # As ``update`` with an objective, which compares the names of features three times.
-        grad, hess = self.solver(self._predict(self.matrix, training=True))
-        self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
+        if self.solver is None:
+            self.booster.update(self.matrix, rounds)
+        else:
+            # As ``update`` with an objective, which compares the names of features three times.
+            grad, hess = self.solver(self._predict(self.matrix, training=True))
+            self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
         self._schedule(rounds)
 
     def _schedule(self, rounds: int) -> None:
@@ -126,12 +128,11 @@ class _Scout:
         return [self._predict(matrix) for matrix in (self.matrix, self.held)]
 
     def state(self) -> State:
-        return {"solver": self.solver.state(), **state_of(self.booster, self._margins())}
+        return state_of(self.booster, self._margins())
 
-    def restore(self, state: State) -> None:
-        self.solver.restore(state["solver"])
+    def restore(self, state: State, rounds: int) -> None:
         matrices = [self.matrix, self.held]
         self.booster = xgb.Booster(self.native, matrices, model_file=forest_of(state))
-        for rounds in range(self.solver.rounds):
-            self._schedule(rounds)
+        for earlier in range(rounds):
+            self._schedule(earlier)
         check_margins(state, self._margins())

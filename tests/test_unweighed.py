@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import lightgbm as lgb
 import numpy as np
 import pytest
 from boosters import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of, quiet
@@ -171,6 +172,46 @@ def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclus
     scores = margins_of(model, X_held) + model.shift_
     decided = scores.argmax(axis=1) if kind == "several" else (scores > 0).astype(int)
     np.testing.assert_array_equal(model.predict(X_held), decided)
+
+
+def plain_scores(library, kind, X, y, weight, rows, start, **options):
+    """Scores of all rows by the plain library, trained on some of them."""
+    options = {**OPTIONS[library], **options}
+    if library == "xgboost":
+        plain = PARENTS[library](n_estimators=ROUNDS, base_score=start, **options)
+        return margins_of(plain.fit(X[rows], y[rows], sample_weight=weight[rows]), X)
+    several = {"objective": "multiclass", "num_class": 3}
+    params = {"objective": "binary"} if kind == "binary" else several
+    whole = lgb.Dataset(X, y, weight=weight, params={**params, **options}).construct()
+    part = whole.subset(rows).construct()
+    part.set_init_score(np.repeat(start, rows.size))
+    return lgb.train({**params, **options}, part, ROUNDS).predict(X, raw_score=True) + start
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "options"), [("binary", {}), ("binary", {"scale_pos_weight": 3.0}), ("several", {})]
+)
+def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, table, conclusions):
+    """On the rows of a fold, from where the model of all rows starts."""
+    X, y = table[0], table[1][kind]
+    weight = np.linspace(1.0, 2.0, y.size).astype(np.float32).astype(float)
+    model = make(library, RULES[kind], solver="threshold", **options)
+    model.fit(X, y, sample_weight=weight)
+    scouts = conclusions[0].fit.scouts
+    fold, scout = scouts.folds[0], scouts.members[0]  # all have its bins in XGBoost
+    if library == "xgboost":
+        start, tolerance = scout.native["base_score"], 0.0
+    else:
+        share = np.log(np.bincount(y, weight) / weight.sum())
+        start = share if kind == "several" else share[1:] - share[:1]
+        tolerance = TOLERANCE[library]
+    scores = plain_scores(library, kind, X, y, weight, fold.training, start, **options)
+    for found, rows in (
+        (scout.held_margin(), fold.held),
+        (scout.own_margin(ROUNDS), fold.training),
+    ):
+        np.testing.assert_allclose(found, scores[rows], atol=tolerance, rtol=0)
 
 
 @BOTH

@@ -360,8 +360,9 @@ class ABPP:
         before = values if self._previous_values is None else self._previous_values
         g = values - self.bounds
         # With no multiplier at work, nor one that is about to be, no slope matters.
-        acts = self.schedule is not None or self.multipliers.any() or (g > ROUNDING).any()
-        if self.lazy and acts:
+        scheduled = self._scheduled()
+        comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
+        if self.lazy and (comes or self.multipliers.any()):
             self._observe_slopes()
         self.multipliers = self._ascend(g, g + theta / self.progress * (values - before))
         self._previous_values = values
@@ -383,13 +384,21 @@ class ABPP:
         if self.callback is not None:
             self.callback(record)
 
+    def _scheduled(self) -> Float | None:
+        """Multipliers that a schedule has for the iteration that begins."""
+        if self.schedule is None:
+            return None
+        return self.schedule[min(len(self.history), len(self.schedule) - 1)]
+
+    def _may_leave_schedule(self) -> bool:
+        settled = SETTLED * len(self.schedule or ())
+        return bool(np.any(self.corrected)) and len(self.history) >= settled
+
     def _ascend(self, g: Float, z: Float) -> Float:
         """Multipliers after a dual step along z, the extrapolated constraints g."""
-        scheduled = None
-        if self.schedule is not None:
-            scheduled = self.schedule[min(len(self.history), len(self.schedule) - 1)]
-            if not np.any(self.corrected) or len(self.history) < SETTLED * len(self.schedule):
-                return scheduled
+        scheduled = self._scheduled()
+        if scheduled is not None and not self._may_leave_schedule():
+            return scheduled
         if self._observes and self.multipliers.any():
             self.lipschitz = self._observed_lipschitz()
         assert self.lipschitz is not None
