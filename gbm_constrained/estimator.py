@@ -513,10 +513,10 @@ class ConstrainedFit:
             self._grown.clear()
         leader = self.scouts.measurement.solver
         self._follow(self.scouts.measurement)
-        if leader.schedule is None:
-            self._correct(leader)
-        else:
+        if self.is_unweighed:
             self.solver.multipliers = np.zeros(len(self.driven))  # and none to start from
+        else:
+            self._correct(leader)
 
     def _grow_scouts(
         self, make: MakeScout, folds: Sequence[Fold], rows: Codes, source: str, *, weighed: bool
@@ -777,6 +777,13 @@ class ConstrainedFit:
                 f"constraint_report_ have the values on training rows."
             )
         return found
+
+    @property
+    def is_unweighed(self) -> bool:
+        """Whether the model is trained without multipliers, whatever its rows say."""
+        if self.scouts is None:
+            return self.options.solver == "threshold"
+        return self.scouts.measurement.solver.schedule is not None
 
     def is_iteration_end(self, rounds: int) -> bool:
         """Whether `rounds` boosting rounds complete an outer iteration."""

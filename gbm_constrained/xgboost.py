@@ -594,7 +594,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         sets: Sequence[tuple[Any, Any, bool]],
         continues: bool,
     ) -> Iterator[Observer]:
-        """Let the solver be the parent's objective, and leave no trace of it afterwards."""
+        """Let the solver be the parent's objective, and leave no trace of it afterwards.
+
+        Without multipliers it looks on, and the objective is the parent's own.
+        """
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
             return fit.solver(margin)
@@ -605,8 +608,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._sets = iter(sets)
         self._continues = continues
         self._fit_params = params
-        self.objective = objective
-        self.eval_metric = _on_probabilities(self.eval_metric)
+        native = _native_objective(fit.classes.size)["objective"]
+        self.objective = native
+        if not fit.is_unweighed:
+            self.objective = objective
+            self.eval_metric = _on_probabilities(self.eval_metric)
         renews = "seed_per_iteration" in params
         resuming = Resuming(fit, self._matrices, renews)
         observer = Observer(fit, self._matrices, resuming)
@@ -626,8 +632,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             for name, value in own.items():
                 setattr(self, name, value)
             del self._matrices, self._sets, self._continues, self._fit_params
-        # What the parent's fit leaves behind for a built-in objective.
-        self.objective = "binary:logistic" if fit.classes.size == 2 else "multi:softprob"
+        self.objective = native  # as the parent's fit leaves it
 
     # Not public in XGBoost, and the only way to its cached margins of the training and evaluation
     # rows. If it stops being called, no matrix is seen and _conclude says so.

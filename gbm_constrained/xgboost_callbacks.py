@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import xgboost as xgb
 
 from gbm_constrained.early_stopping import EarlyStoppingOn, RulesWatch
@@ -43,13 +44,20 @@ class Observer(xgb.callback.TrainingCallback):
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Whether training is over, as a callback of the user has said."""
         # Not after the last one, where the callbacks that follow would not see it.
-        return self.fit.announcer.is_over(epoch)
+        if self.fit.announcer.is_over(epoch):
+            return True
+        if self.fit.is_unweighed and not self.resuming.passes(epoch):
+            self.fit.solver.look(lambda: self._training_margin(model))
+        return False
 
     def after_training(self, model: Any) -> Any:
         """Take the last margins of the training rows."""
         if self.matrices:
-            self.train_margin = model.predict(self.matrices[0], output_margin=True)
+            self.train_margin = self._training_margin(model)
         return model
+
+    def _training_margin(self, model: Any) -> Array:
+        return np.asarray(model.predict(self.matrices[0], output_margin=True))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Measure, and save what a checkpoint needs."""

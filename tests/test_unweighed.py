@@ -42,7 +42,7 @@ OPTIONS = {
     "xgboost": {"max_depth": 4, "n_jobs": 1},
     "lightgbm": {"num_leaves": 12, "n_jobs": 1, "verbose": -1, "min_child_samples": 5},
 }
-TOLERANCE = {"xgboost": 1e-6, "lightgbm": 1e-12}
+TOLERANCE = {"xgboost": 0.0, "lightgbm": 1e-12}
 SOLVERS = ("threshold", "abpp", "auto")
 
 
@@ -162,9 +162,8 @@ def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclus
     plain = PARENTS[library](n_estimators=ROUNDS, **OPTIONS[library])
     plain.fit(X, y, sample_weight=np.linspace(1.0, 2.0, 700))
     choice = conclusions[0].choice
-    tolerance = {"atol": TOLERANCE[library], "rtol": 0}
     np.testing.assert_allclose(
-        margins_of(model, X), margins_of(plain, X, choice.rounds), **tolerance
+        margins_of(model, X), margins_of(plain, X, choice.rounds), atol=TOLERANCE[library], rtol=0
     )
     assert model.shift_.any()
     assert not model.multipliers_.any()
@@ -172,6 +171,46 @@ def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclus
     scores = margins_of(model, X_held) + model.shift_
     decided = scores.argmax(axis=1) if kind == "several" else (scores > 0).astype(int)
     np.testing.assert_array_equal(model.predict(X_held), decided)
+
+
+@BOTH
+@KINDS
+def test_metrics_and_early_stopping_are_the_librarys_own(library, kind, table):
+    X, y = table[0], table[1][kind]
+    X, y, X_held, y_held = X[:700], y[:700], X[700:], y[700:]
+    params = {**OPTIONS[library], "n_estimators": 60, "learning_rate": 0.5}
+
+    def brier(y_true, p):
+        truth = np.eye(3)[y_true.astype(int)] if kind == "several" else y_true
+        return np.mean((truth - p) ** 2)
+
+    def brier_of_lightgbm(y_true, p):
+        return "brier", brier(y_true, p), False
+
+    def fit(kind_of_model, **more):
+        if library == "xgboost":
+            metrics = ["merror" if kind == "several" else "auc", brier]
+            model = kind_of_model(early_stopping_rounds=3, eval_metric=metrics, **params, **more)
+            return model.fit(X, y, eval_set=[(X, y), (X_held, y_held)], verbose=False)
+        model = kind_of_model(**params, **more)
+        return model.fit(
+            X, y, eval_set=[(X, y), (X_held, y_held)], eval_metric=brier_of_lightgbm,
+            callbacks=[lgb.early_stopping(3, verbose=False)],
+        )  # fmt: skip
+
+    plain = fit(PARENTS[library])
+    rules = {"constraints": RULES[kind], "solver": "threshold"}
+    model = fit(CLASSIFIERS[library], **rules)
+    if library == "xgboost":
+        assert model.evals_result() == plain.evals_result()
+        assert len(plain.evals_result()["validation_0"]["brier"]) < 60
+        assert model.objective == plain.objective
+    else:
+        for name, values in plain.evals_result_.items():
+            for metric, found in values.items():
+                np.testing.assert_allclose(model.evals_result_[name][metric], found, rtol=1e-12)
+        assert plain.best_iteration_ < 60
+    assert model.shift_.any()
 
 
 def plain_scores(library, kind, X, y, weight, rows, start, **options):
@@ -201,17 +240,16 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     scouts = conclusions[0].fit.scouts
     fold, scout = scouts.folds[0], scouts.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
-        start, tolerance = scout.native["base_score"], 0.0
+        start = scout.native["base_score"]
     else:
         share = np.log(np.bincount(y, weight) / weight.sum())
         start = share if kind == "several" else share[1:] - share[:1]
-        tolerance = TOLERANCE[library]
     scores = plain_scores(library, kind, X, y, weight, fold.training, start, **options)
     for found, rows in (
         (scout.held_margin(), fold.held),
         (scout.own_margin(ROUNDS), fold.training),
     ):
-        np.testing.assert_allclose(found, scores[rows], atol=tolerance, rtol=0)
+        np.testing.assert_allclose(found, scores[rows], atol=TOLERANCE[library], rtol=0)
 
 
 @BOTH

@@ -321,6 +321,18 @@ class ABPP:
         self._rounds += 1
         return self.gradient(point)
 
+    def look(self, margin: Callable[[], Array]) -> None:
+        """Pass a boosting round that needs no answer: that of the library's own objective.
+
+        Parameters
+        ----------
+        margin : callable
+            Gives the scores before the round, where an outer iteration begins with it.
+        """
+        if self._rounds % self.rounds_per_iteration == 0:
+            self.begin_iteration(self.lagrangian.at(margin()))
+        self._rounds += 1
+
     def begin_iteration(self, point: Point) -> None:
         """Start iteration k at x_k = `point`: line 7 of iteration k-1, then lines 3 to 5.
 
