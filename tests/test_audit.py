@@ -599,7 +599,7 @@ class Probabilities(Decides):
         ((RIGHT, X4, ["a", np.nan, "b", "b"], []), {}, ValueError, "y has 1 missing labels"),
         ((RIGHT, X4, Y4, fnr()), {}, TypeError, "constraints must be a sequence"),
         ((RIGHT, X4, Y4, [3]), {}, TypeError, "constraints holds 3"),
-        ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must be a number strictly"),
+        ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must lie strictly"),
         ((RIGHT, X4, Y4, []), {"sample_weight": [1, 2]}, ValueError, "sample_weight must hold"),
         ((RIGHT, X4, Y4, []), {"sample_weight": ["a"] * 4}, ValueError, "weight must hold numb"),
         ((RIGHT, X4, Y4, []), {"sample_weight": [0] * 4}, ValueError, "zero on every row"),
