@@ -247,7 +247,9 @@ class Conclusion:
         at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
         if not at_rest or unseen.violations(margin).max(initial=0.0) > MET:
             stray = functools.partial(self._stray, own_margin)
-            choice = choose(unseen, after, rounds, R, among_prefixes=among, stray=stray)
+            choice = choose(
+                unseen, after, rounds, R, among_prefixes=among, stray=stray, found=unseen.choices
+            )
             margin = after(choice.rounds)
             decisions = honest_decisions(unseen, margin, choice)
         scores, bounds = self._scores(margin, choice.shift), None

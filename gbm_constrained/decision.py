@@ -141,6 +141,13 @@ class UnseenRows:
         What the rows are called in reports.
     folds : sequence of ndarray of int, default=()
         Parts of the rows, each scored by another booster.
+
+    Attributes
+    ----------
+    functionals_in : dict from int to ndarray
+        Value of each functional after the rounds that were measured.
+    choices : dict from int to Choice
+        Prefixes at their best shift, as far as :func:`choose` has looked at them.
     """
 
     def __init__(
@@ -154,6 +161,7 @@ class UnseenRows:
         rows = cells.rows
         self.lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
         self.functionals_in: dict[int, Float] = {}
+        self.choices: dict[int, Choice] = {}
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
@@ -459,6 +467,7 @@ def choose(
     *,
     among_prefixes: bool,
     stray: Callable[[int, Float], float] = lambda rounds, shift: 0.0,
+    found: dict[int, Choice] | None = None,
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
@@ -476,14 +485,22 @@ def choose(
     stray : callable, default=0
         Given rounds and a shift, how far the model that would be returned breaks a rule beyond
         sampling error, although those that scored the rows may not; worth :data:`PRICE` errors.
+    found : dict from int to Choice, default=None
+        Prefixes at their best shift that an earlier call has found by the same scores; those that
+        are missing are added.
     """
+    found = {} if found is None else found
 
     def at(prefix: int) -> Choice:
-        margin = margins(prefix)
-        start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
-        aimed = aims(rows.compiled, rows.cells, start)
-        found, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
-        return Choice(prefix, found.value, found.error, found.excess, bounds=used, loss=found.loss)
+        if prefix not in found:
+            margin = margins(prefix)
+            start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
+            aimed = aims(rows.compiled, rows.cells, start)
+            best, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
+            found[prefix] = Choice(
+                prefix, best.value, best.error, best.excess, bounds=used, loss=best.loss
+            )
+        return found[prefix]
 
     def told(choice: Choice) -> Choice:
         return replace(choice, stray=stray(choice.rounds, choice.shift))

@@ -87,6 +87,7 @@ def choice_by(scouts: Scouts, unseen: UnseenRows, options: SolverOptions) -> Cho
         scouts.rounds,
         options.rounds_per_iteration,
         among_prefixes=options.iterate == "best",
+        found=unseen.choices,
     )
 
 

@@ -18,6 +18,7 @@ from gbm_constrained import (
     churn,
     class_error,
     confusion,
+    decision,
     each,
     error_rate,
     estimator,
@@ -322,6 +323,22 @@ def underfitted(rng, n):
 
 
 SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
+
+
+@BOTH
+def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
+    """Biases of several classes take long to find: what tells the two apart is what is used."""
+    searched = []
+    search = decision._aimed_shift
+
+    def counted(margin, *args):
+        searched.append(margin.tobytes())
+        return search(margin, *args)
+
+    monkeypatch.setattr(decision, "_aimed_shift", counted)
+    make(library, RULES["several"], iterate="best").fit(table[0], table[1]["several"])
+    assert len(searched) > 1
+    assert len(set(searched)) == len(searched)
 
 
 @BOTH
