@@ -410,7 +410,17 @@ class Rows:
 def _decisions_of(deployed: Deployed, X: Any) -> NDArray[Any]:
     """Ask another model for its decision on each row of a table."""
     n = number_of_rows(X)
-    answers = as_column(deployed.model.predict(X))
+    try:
+        answers = as_column(deployed.model.predict(X))
+    except NotFittedError:
+        raise
+    except Exception as error:  # of whichever library the model is
+        what = f"{type(error).__name__}: {str(error).strip().rstrip('.')}"
+        raise ValueError(
+            f"The other model, a {deployed}, fails to decide on {n} rows. {what}. Give rows with "
+            f"the features that it knows, or its decisions in its place, as the name of a column "
+            f"of sensitive_features."
+        ) from error
     if answers.shape not in ((n,), (n, 1)):
         raise ValueError(
             f"The other model, a {deployed}, answers with shape {answers.shape} for {n} rows: its "

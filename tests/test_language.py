@@ -8,9 +8,11 @@ import pickle
 import re
 import warnings
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax
@@ -371,6 +373,23 @@ def test_another_model_is_a_classifier_a_column_or_its_decisions(classes):
         wanted = counted(p, classes[0], np.ones(p.n, dtype=bool))[expected]
         for to in (model, column, "old", "in_X", old, list(old), pd.Series(old)):
             np.testing.assert_allclose(p.value(rate(to=to)), wanted, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(),
+        xgb.XGBClassifier(n_estimators=1),
+        lgb.LGBMClassifier(n_estimators=1, verbose=-1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_another_model_must_know_the_features(model):
+    p = Problem(0)
+    p.features = [np.zeros((p.n, 1))]
+    model.fit(np.random.default_rng(0).normal(size=(p.n, 2)), p.codes)
+    with pytest.raises(ValueError, match=rf"a \w+, fails to decide on {p.n} rows\. \w+: .* 2"):
+        p.value(churn(to=model))
 
 
 def test_another_model_must_be_fitted():
