@@ -4,9 +4,11 @@ import importlib
 import itertools
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def run(script, *arguments, cwd):
+def run(script, *arguments, cwd=None):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     return subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / script, *map(str, arguments)],
@@ -33,6 +35,30 @@ def run(script, *arguments, cwd):
         timeout=300,
         check=False,
     )
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys, tmp_path):
+    """Run an example in this process, which spares the imports: its status and what it printed."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.chdir(tmp_path)
+
+    def started(script, *arguments):
+        path = str(EXAMPLES / script)
+        monkeypatch.setattr(sys, "argv", [path, *map(str, arguments)])
+        monkeypatch.delitem(sys.modules, "common", raising=False)  # which filters warnings
+        code = 0
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+        printed = capsys.readouterr()
+        if isinstance(code, str):  # as the interpreter says it
+            return SimpleNamespace(returncode=1, stdout=printed.out, stderr=printed.err + code)
+        return SimpleNamespace(returncode=code, stdout=printed.out, stderr=printed.err)
+
+    return started
 
 
 def saved(folder):
@@ -138,9 +164,9 @@ def test_dry_bean_saves_figures(dry_bean):
         assert path.read_bytes().startswith(PNG)
 
 
-def ran(script, folder, *arguments):
+def ran(script, folder, *arguments, start=run):
     """What an example prints, and the one figure that it saves."""
-    result = run(f"{script}.py", "--jobs", 1, "--output", folder, *arguments, cwd=folder)
+    result = start(f"{script}.py", "--jobs", 1, "--output", folder, *arguments)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr
     assert saved(folder) == [f"{script}.png"]
@@ -239,13 +265,12 @@ def test_coverage_budget(library, tmp_path):
         ("coverage_budget.py", "adult.zip"),
     ],
 )
-def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path):
+def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path, run_here):
     full = ["--full"] if script.startswith("credit") else []
-    result = run(script, *full, "--data-home", tmp_path, cwd=tmp_path)
+    result = run_here(script, *full, "--data-home", tmp_path)
     assert result.returncode == 1
     assert result.stdout == ""
     assert wanted in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -257,8 +282,8 @@ def test_missing_data_is_said_and_not_traced_back(script, wanted, tmp_path):
         ("adult_fairness.py", ["--output", EXAMPLES / "common.py"], "common.py: File exists."),
     ],
 )
-def test_arguments_that_no_example_can_take_are_said(script, arguments, said, tmp_path):
-    result = run(script, *arguments, cwd=tmp_path)
+def test_arguments_that_no_example_can_take_are_said(script, arguments, said, run_here):
+    result = run_here(script, *arguments)
     assert result.returncode in (1, 2)
     assert result.stdout == ""
     assert said in result.stderr.splitlines()[-1]
@@ -273,8 +298,9 @@ def test_arguments_that_no_example_can_take_are_said(script, arguments, said, tm
         ("coverage_budget", 200),
     ],
 )
-def test_the_fewest_rows_are_enough(script, least, tmp_path):
-    ran(script, tmp_path, "--rows", least, "--rounds", 2, "--library", "LightGBM")
+def test_the_fewest_rows_are_enough(script, least, tmp_path, run_here):
+    given = ["--rows", least, "--rounds", 2, "--library", "LightGBM"]
+    ran(script, tmp_path, *given, start=run_here)
 
 
 def test_a_search_says_whether_any_trial_met_the_rule(tmp_path):

@@ -18,38 +18,54 @@ from gbm_constrained import (
     fnr,
 )
 
-# Runs where gbm_constrained cannot be imported: any attempt is an error.
+# Runs where gbm_constrained cannot be imported: any attempt is an error. Answers until it is told
+# of no more models: to start a process for each takes longer than to read it.
 READER = """
 import json, sys
 sys.modules["gbm_constrained"] = None
+import lightgbm, xgboost
 import numpy as np
-kind, model, data, out = sys.argv[1:]
-X = np.load(data)
-if kind == "xgboost_classifier":
-    import xgboost
-    clf = xgboost.XGBClassifier()
-    clf.load_model(model)
-    p, decisions = clf.predict_proba(X), clf.predict(X)
-elif kind == "xgboost_booster":
-    import xgboost
-    p = xgboost.Booster(model_file=model).predict(xgboost.DMatrix(X))
-    decisions = p > 0.5 if p.ndim == 1 else p.argmax(axis=1)
-else:
-    import lightgbm
-    p = lightgbm.Booster(model_file=model).predict(X)
-    decisions = p > 0.5 if p.ndim == 1 else p.argmax(axis=1)
-np.savez(out, p=p, decisions=decisions)
+for line in sys.stdin:
+    kind, model, data, out = json.loads(line)
+    X = np.load(data)
+    if kind == "xgboost_classifier":
+        clf = xgboost.XGBClassifier()
+        clf.load_model(model)
+        p, decisions = clf.predict_proba(X), clf.predict(X)
+    else:
+        if kind == "xgboost_booster":
+            p = xgboost.Booster(model_file=model).predict(xgboost.DMatrix(X))
+        else:
+            p = lightgbm.Booster(model_file=model).predict(X)
+        decisions = p > 0.5 if p.ndim == 1 else p.argmax(axis=1)
+    np.savez(out, p=p, decisions=decisions)
+    print("read", flush=True)
 """
 
 
-def read_in_another_process(kind, model, X, tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    out = tmp_path / "out.npz"
-    arguments = [kind, str(model), str(tmp_path / "X.npy"), str(out)]
-    subprocess.run([sys.executable, "-c", READER, *arguments], check=True, cwd=tmp_path)
-    loaded = np.load(out)
-    p = loaded["p"]
-    return (np.column_stack([1 - p, p]) if p.ndim == 1 else p), loaded["decisions"].astype(int)
+@pytest.fixture(scope="module")
+def read_in_another_process(tmp_path_factory):
+    """Probabilities and decisions of a saved model, of a kind, on rows."""
+    folder = tmp_path_factory.mktemp("reader")
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
+    )  # fmt: skip
+
+    def read(kind, model, X):
+        np.save(folder / "X.npy", X)
+        out = folder / "out.npz"
+        out.unlink(missing_ok=True)
+        asked = [kind, str(model), str(folder / "X.npy"), str(out)]
+        reader.stdin.write(json.dumps(asked) + "\n")
+        reader.stdin.flush()
+        assert reader.stdout.readline() == "read\n"  # ends empty if the process has
+        loaded = np.load(out)
+        p = loaded["p"]
+        return (np.column_stack([1 - p, p]) if p.ndim == 1 else p), loaded["decisions"].astype(int)
+
+    with reader:
+        yield read
 
 
 WHERE = pytest.mark.parametrize("measure_on", ["train", "auto"])
@@ -66,7 +82,9 @@ def rules(kind):
 )
 @pytest.mark.parametrize("extension", ["json", "ubj"])
 @pytest.mark.parametrize("kind", ["binary", "several"])
-def test_xgboost_file(kind, extension, iterate, measure_on, request, tmp_path):
+def test_xgboost_file(
+    kind, extension, iterate, measure_on, request, tmp_path, read_in_another_process
+):
     """Measured on unseen rows, the decisions are shifted, and the file with them."""
     X, y = request.getfixturevalue(kind)
     clf = ConstrainedXGBClassifier(
@@ -79,7 +97,7 @@ def test_xgboost_file(kind, extension, iterate, measure_on, request, tmp_path):
     path = tmp_path / f"model.{extension}"
     clf.save_model(path)
     for reader in ("xgboost_classifier", "xgboost_booster"):
-        p, decisions = read_in_another_process(reader, path, X, tmp_path)
+        p, decisions = read_in_another_process(reader, path, X)
         np.testing.assert_allclose(p, clf.predict_proba(X), atol=1e-6)
         np.testing.assert_array_equal(decisions, clf.predict(X))
 
@@ -89,7 +107,9 @@ def test_xgboost_file(kind, extension, iterate, measure_on, request, tmp_path):
 )
 @pytest.mark.parametrize("options", [{}, {"linear_tree": True}, {"boosting_type": "dart"}])
 @pytest.mark.parametrize("kind", ["binary", "several"])
-def test_lightgbm_file(kind, options, iterate, measure_on, request, tmp_path):
+def test_lightgbm_file(
+    kind, options, iterate, measure_on, request, tmp_path, read_in_another_process
+):
     X, y = request.getfixturevalue(kind)
     clf = ConstrainedLGBMClassifier(
         constraints=rules(kind),
@@ -106,7 +126,7 @@ def test_lightgbm_file(kind, options, iterate, measure_on, request, tmp_path):
     assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
     path = tmp_path / "model.txt"
     clf.booster_.save_model(path)
-    p, decisions = read_in_another_process("lightgbm", path, X, tmp_path)
+    p, decisions = read_in_another_process("lightgbm", path, X)
     np.testing.assert_allclose(p, clf.predict_proba(X), atol=1e-6)
     np.testing.assert_array_equal(decisions, clf.predict(X))
 
