@@ -31,6 +31,7 @@ ALWAYS = {
     "lightgbm": {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, "verbose": -1},
 }
 RULE = [fpr() <= 0.05]
+LINEAR = ConstrainedLogisticRegression(constraints=RULE, n_iterations=3)
 
 
 def make(library, rules=RULE, **options):
@@ -425,10 +426,11 @@ def test_xgboost_takes_weights_as_a_column(measure_on):
         assert model.constraint_report_.held_out[0] == fits[0].constraint_report_.held_out[0]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("weight", [2, 0.5, np.float32(3.0)])
 def test_one_number_is_the_weight_of_every_row(weight):
     """As scikit-learn reads it; XGBoost takes no number."""
-    for model in (make("lightgbm"), ConstrainedLogisticRegression(constraints=RULE)):
+    for model in (make("lightgbm"), LINEAR):
         fits = [model.fit(X, Y, w).predict_proba(X) for w in (weight, np.full(N, float(weight)))]
         np.testing.assert_array_equal(*fits)
 
@@ -650,12 +652,12 @@ def test_weights_of_classes_that_lightgbm_cannot_read_are_refused():
         make("lightgbm").fit(X, Y, **given, eval_class_weight=[right])
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("library", [*CLASSIFIERS, "linear"])
 def test_masked_features_are_refused(library):
     """The libraries train on what is below the mask."""
     masked = np.ma.masked_greater(X, 1.0)
-    model = ConstrainedLogisticRegression(constraints=RULE)
-    model = model if library == "linear" else make(library)
+    model = LINEAR if library == "linear" else make(library)
     with pytest.raises(ValueError, match=r"X is a masked array.*give X\.filled\(np\.nan\)"):
         model.fit(masked, Y)
     with pytest.raises(ValueError, match=r"datasets\['more'\] is a masked array"):
