@@ -430,6 +430,7 @@ def test_bound_outside_the_unit_interval(bound):
         ({"mu": None}, "mu must be a non-negative number, got None"),
         ({"delta": "a"}, "delta must lie strictly between 0 and 1, got 'a'"),
         ({"delta": None}, "delta must lie strictly between 0 and 1, got None"),
+        ({"delta": 10**400}, "delta must lie strictly between 0 and 1, got 1000"),
         ({"holdout_fraction": "a"}, "holdout_fraction must lie strictly between 0 and 1, got 'a'"),
         ({"calibration_fraction": None}, "calibration_fraction must lie strictly between 0 and 1"),
     ],
