@@ -22,6 +22,11 @@ from gbm_constrained.tables import as_array, as_column, is_masked, never_equal, 
 MOST_NAMED = 20  # Things of one kind that a message names.
 
 
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a number, and finite as a float."""
+    return isinstance(value, Real) and is_finite(value)
+
+
 def check_share(name: str, value: Any) -> None:
     """Refuse what is no number strictly between 0 and 1.
 
@@ -30,7 +35,7 @@ def check_share(name: str, value: Any) -> None:
     ValueError
         If it is none.
     """
-    if not (isinstance(value, Real) and is_finite(value) and 0.0 < float(value) < 1.0):
+    if not (is_finite_number(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 

@@ -523,7 +523,8 @@ class ConstrainedFit:
     ) -> tuple[Scouts, UnseenRows]:
         """Grow boosters, `weighed` by multipliers that they share, or as the library's own."""
         lagrangian = self._make_lagrangian(rows, told=True)
-        leader = self._make_solver(lagrangian, **({} if weighed else self._no_multipliers()))
+        others = {} if weighed else self._no_multipliers()
+        leader = self._make_solver(lagrangian, **others)
         told = source if weighed else f"{source}, without multipliers"
         leader.callback = self._teller("measuring", told, leader)
         measurement = Measurement(leader, rows, self._aim(lagrangian))
@@ -641,8 +642,8 @@ class ConstrainedFit:
                 weight=rows.cells.rows.weight,
                 **self._kernel,
             )
-        alone = self.options.solver == "threshold"
-        leader = self._make_solver(lagrangian, **(self._no_multipliers() if alone else {}))
+        others = self._no_multipliers() if self.is_unweighed else {}
+        leader = self._make_solver(lagrangian, **others)
         leader.callback = self._teller("training", f"{rows.source}, watched", leader)
         self._follow(Measurement(leader, aim=self._aim(lagrangian)))
         self.solver.callback = None  # the leader tells

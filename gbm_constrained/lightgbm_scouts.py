@@ -52,8 +52,7 @@ def scout_maker(
     start = np.asarray(start, dtype=np.float64)
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
-    checkpointed = fit.checkpoint is not None
-    return functools.partial(_Scout, whole, params, X, start, schedules, fit, checkpointed)
+    return functools.partial(_Scout, whole, params, X, start, schedules, fit)
 
 
 class _Scout:
@@ -67,7 +66,6 @@ class _Scout:
         start: Array,
         schedules: list[Callable[..., Any]],
         fit: ConstrainedFit,
-        checkpointed: bool,
         fold: Fold,
         solver: ABPP | None,
     ) -> None:
@@ -80,7 +78,7 @@ class _Scout:
         self.whole = whole
         self.trees_after = [0]
         self.booster = self._make_booster()
-        self.renewal = Renewal(self.booster) if checkpointed else None
+        self.renewal = None if fit.checkpoint is None else Renewal(self.booster)
 
     def _make_booster(self, state: State | None = None) -> lgb.Booster:
         """Make the booster of these rows, or one that goes on from a saved state."""

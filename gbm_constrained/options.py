@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from gbm_constrained.checks import check_share
+from gbm_constrained.checks import check_share, is_finite_number
 from gbm_constrained.decision import GUARANTEES, Guarantee
 from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.rates import Constraint, is_finite
+from gbm_constrained.rates import Constraint
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.unseen import MEASURE_ON, MeasureOn
@@ -221,9 +220,9 @@ class SolverOptions:
         check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             value = getattr(options, name)
-            if value is not None and not (_is_finite(value) and value > 0):
+            if value is not None and not (is_finite_number(value) and value > 0):
                 raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
-        if not (_is_finite(options.mu) and options.mu >= 0):
+        if not (is_finite_number(options.mu) and options.mu >= 0):
             raise ValueError(f"mu must be a non-negative number, got {options.mu!r}.")
         start = options.initial_multipliers
         if start is None:
@@ -345,10 +344,6 @@ def check_number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, got {value!r}.") from None
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and is_finite(value)
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:

@@ -385,14 +385,7 @@ class Rows:
                 raise UnavailableError(
                     "the other model cannot be asked about rows without features"
                 )
-            try:
-                answers = [_decisions_of(deployed, X) for X in self.features]
-            except NotFittedError:
-                raise ValueError(
-                    f"The other model, a {deployed}, is not fitted: fit it before the fit of the "
-                    f"model that is compared with it."
-                ) from None
-            decisions = np.concatenate(answers)
+            decisions = np.concatenate([_decisions_of(deployed, X) for X in self.features])
         decided, strange = codes_among(self.classes, decisions, "The other model's decisions")
         if (decided[: self.n_training] == self.classes.size).any():
             if strange == [MISSING]:
@@ -413,7 +406,10 @@ def _decisions_of(deployed: Deployed, X: Any) -> NDArray[Any]:
     try:
         answers = as_column(deployed.model.predict(X))
     except NotFittedError:
-        raise
+        raise ValueError(
+            f"The other model, a {deployed}, is not fitted: fit it before the fit of the model "
+            f"that is compared with it."
+        ) from None
     except Exception as error:  # of whichever library the model is
         what = f"{type(error).__name__}: {str(error).strip().rstrip('.')}"
         raise ValueError(

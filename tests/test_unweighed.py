@@ -315,16 +315,6 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     assert lost[0] > 0.3 * 0.3
 
 
-def underfitted(rng, n):
-    """Two products of features, which few small trees do not come to the end of."""
-    X = rng.normal(size=(n, 6))
-    score = X[:, 0] + X[:, 1] * X[:, 2] + X[:, 3] * X[:, 4]
-    return X, (score + 0.3 * rng.normal(size=n) > 1.2).astype(int)
-
-
-SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
-
-
 @BOTH
 def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
     """Biases of several classes take long to find: what tells the two apart is what is used."""
@@ -339,6 +329,16 @@ def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
     make(library, RULES["several"], iterate="best").fit(table[0], table[1]["several"])
     assert len(searched) > 1
     assert len(set(searched)) == len(searched)
+
+
+def underfitted(rng, n):
+    """Two products of features, which few small trees do not come to the end of."""
+    X = rng.normal(size=(n, 6))
+    score = X[:, 0] + X[:, 1] * X[:, 2] + X[:, 3] * X[:, 4]
+    return X, (score + 0.3 * rng.normal(size=n) > 1.2).astype(int)
+
+
+SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
 
 
 @BOTH
