@@ -50,7 +50,7 @@ from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
-from gbm_constrained.p_values import p_value_of_blocks, rows_beyond, rule_p_value
+from gbm_constrained.p_values import p_value_of_blocks, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
@@ -421,8 +421,10 @@ class Choice:
     bounds : ndarray of shape (m,), default=None
         Right-hand sides that the shift was chosen by; those of the constraints by default.
     loss : float, default=nan
-        What it is ranked by where nothing is feasible; see
-        :class:`gbm_constrained.calibration.Shift`.
+        Error plus the price of the largest violation, if there is one; see :func:`price`.
+    breaks_rates : bool, default=False
+        Whether a constraint is violated that compares no groups: its violation is accepted only
+        where no decision meets all such constraints.
     stray : float, default=0
         Largest violation beyond sampling error by the model that would be returned, which may be
         elsewhere than those that scored the rows.
@@ -436,6 +438,7 @@ class Choice:
     level: float = np.nan
     bounds: Float | None = None
     loss: float = np.nan
+    breaks_rates: bool = False
     stray: float = 0.0
 
     @property
@@ -471,6 +474,10 @@ def choose(
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
+    A comparison of groups that only a costly shift would meet is violated: a shift is common to
+    all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
+    has its :func:`price`.
+
     Parameters
     ----------
     rows : UnseenRows
@@ -497,9 +504,7 @@ def choose(
             start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
             aimed = aims(rows.compiled, rows.cells, start)
             best, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
-            found[prefix] = Choice(
-                prefix, best.value, best.error, best.excess, bounds=used, loss=best.loss
-            )
+            found[prefix] = _choice_of(rows, prefix, best, used)
         return found[prefix]
 
     def told(choice: Choice) -> Choice:
@@ -507,14 +512,10 @@ def choose(
 
     def rank(choice: Choice) -> tuple[bool, float, float]:
         # The later of equals, for that is what was asked for.
-        met = choice.excess == 0.0
-        loss = choice.error if met else choice.loss
-        return (not met, loss + PRICE * choice.stray, -choice.rounds)
+        return (choice.breaks_rates, choice.loss + PRICE * choice.stray, -choice.rounds)
 
     whole = at(rounds)
-    unshifted = rows.decisions(margins(rounds))
-    free_error = rows.error(unshifted)
-    cost = whole.error - free_error
+    cost = whole.error - rows.error(rows.decisions(margins(rounds)))
     if whole.excess == 0.0 and cost <= COSTLY and not among_prefixes:
         return whole
     others = prefixes(rounds, rounds_per_iteration)[:-1]
@@ -525,15 +526,25 @@ def choose(
         if rank(other) > rank(best):
             break  # nor are those that follow better, whether they stray or not
         best = min(best, told(other), key=rank)
-    if rows.cells.classes.size == 2:
-        violations = _violations_by_chance(rows, unshifted)
-        if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
-            excess = float(violations.max())
-            loss = free_error + DEAR * excess
-            free = told(Choice(rounds, np.zeros(1), free_error, excess, loss=loss))
-            if free.error + PRICE * free.stray <= best.error + PRICE * best.stray:
-                return free
     return best
+
+
+def compares_groups(compiled: CompiledConstraints) -> Bool:
+    """Whether each row of constraints is of a gap or a ratio of groups, shape (m,)."""
+    kinds = [isinstance(c.expression, Gap) for c in compiled.constraints]  # ratios are gaps
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def _choice_of(rows: UnseenRows, prefix: int, best: Shift, bounds: Float) -> Choice:
+    """Give a prefix at its best shift, and what that is worth."""
+    compiled = rows.compiled
+    loss = best.loss if best.excess > 0.0 else best.error
+    left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
+    left[list(best.uncalibrated)] = 0.0
+    broken = bool((left[~compares_groups(compiled)] > MET).any())
+    return Choice(
+        prefix, best.value, best.error, best.excess, bounds=bounds, loss=loss, breaks_rates=broken
+    )
 
 
 def _aimed_shift(
@@ -549,27 +560,13 @@ def _aimed_shift(
         The right-hand sides that it was chosen by.
     """
     asked = compiled.b
-    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells))
+    priced = compares_groups(compiled) if margin.ndim == 1 else None
+    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells), priced=priced)
     if (aimed < asked).any():
         inside = best_shift(margin, cells, compiled, bounds=aimed)
         if inside.feasible and inside.error <= found.error + COSTLY:
             return inside, aimed
     return found, asked
-
-
-def _violations_by_chance(rows: UnseenRows, decisions: Codes) -> Float:
-    """How far decisions violate each row of constraints, if only gaps, and none beyond chance.
-
-    Infinitely otherwise. A common threshold is no tool for gaps between groups: it closes them in
-    the end, by deciding nearly all rows alike.
-    """
-    compiled, counts = rows.compiled, rows.counts(decisions)
-    values = compiled.rows_of(functionals_of(compiled, counts))
-    violations = np.maximum(np.nan_to_num(values) - compiled.b, 0.0)
-    violated = compiled.owner[violations > MET]
-    if not all(isinstance(compiled.constraints[i].expression, Gap) for i in violated):
-        return np.array([np.inf])
-    return np.array([np.inf]) if rows_beyond(compiled, counts, CHANCE).any() else violations
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
