@@ -658,7 +658,7 @@ def _fit(options: argparse.Namespace) -> int:
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")
     if not held_out.size:
-        return _report(options, classifier, rules)
+        return _report(options, classifier, rules, spelling)
     model = open_model(options.out).named(labels)
     if rules:
         model.history_ = classifier.history_.rename(columns=lambda name: _spelt(name, spelling))
@@ -856,13 +856,19 @@ def _measured(
     return ALL_MET if (report.frame["verdict"] == "met").all() else NOT_MET
 
 
-def _report(options: argparse.Namespace, classifier: Any, rules: Sequence[Constraint]) -> int:
+def _report(
+    options: argparse.Namespace,
+    classifier: Any,
+    rules: Sequence[Constraint],
+    spelling: dict[str, str],
+) -> int:
     """Print what the fit itself says of its rules, and by which rows."""
     if not rules:
         return ALL_MET
     report = classifier.constraint_report_.assign(constraint=[str(rule) for rule in rules])
     shown = report[["constraint", "held_out", "low", "high", "rows", "verdict"]]
     _say(options, f"\n{shown.to_string(index=False, float_format='{:.4f}'.format)}")
+    _say(options, f"\n{_spelt(str(classifier.feasibility_), spelling)}")
     return ALL_MET if classifier.feasibility_.status == "met" else NOT_MET
 
 

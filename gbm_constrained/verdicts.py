@@ -334,12 +334,12 @@ def find_too_few_rows(
     Returns
     -------
     list of TooFewRows
-        Nothing of mean losses.
+        Nothing of mean losses, and of constraints that no decision violates.
     """
     values = compiled.values(functionals)
     found = []
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        if constraint.is_loss:
+        if constraint.is_loss or constraint.is_always_met:
             continue
         expression, ends = constraint.expression, intervals[j]
         if isinstance(expression, Quotient):
