@@ -896,6 +896,8 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
 
 def _note_of(model: Any) -> str | None:
     """Read the note of a booster or a file that training continues from."""
+    if model is None:
+        return None
     if isinstance(model, (str, os.PathLike)):
         model = xgb.Booster(model_file=model)
     return model.attr(saving.NAME) if isinstance(model, xgb.Booster) else None
