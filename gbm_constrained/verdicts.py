@@ -31,7 +31,7 @@ from gbm_constrained.counts import CellCounts, blocks_of
 from gbm_constrained.rates import Constraint, Each, Overall, Quotient, Rate, Term
 from gbm_constrained.rows import Bool, Float
 
-__all__ = ["KINDS", "Kind", "TooFewRows", "Verdict", "find_too_few_rows", "gravest"]
+__all__ = ["Verdict"]
 
 Kind: TypeAlias = Literal[
     "met", "missed within sampling error", "cannot be told", "missed", "cannot be met"
