@@ -49,7 +49,7 @@ from gbm_constrained.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.losses import Array
 from gbm_constrained.reports import groups_frame, history_frame, rules_frame
-from gbm_constrained.rows import Bool, Float
+from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET, best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
@@ -123,6 +123,7 @@ class Conclusion:
         self.feasibility: Feasibility | None = None
         self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
         self._too_few_rows: list[TooFewRows] = []  # of an evaluation set, or the training rows
+        self._mean_counts: Callable[[UnseenRows | None], CellCounts]  # of a randomised classifier
         self._training_intervals = np.full((len(fit.reported.constraints), 2), np.nan)
         self._final: Record
         self._functionals: Float
@@ -201,6 +202,10 @@ class Conclusion:
             self._take(seen, seen.functionals)
         else:
             assert final is not None
+            if prefixes is not None:
+                self._mean_counts = functools.partial(
+                    self._count_mean_decisions, prefixes, own_margin, held_margin
+                )
             self.finish(self._scores(final, shift), kept, prefixes)
         self.describe(estimator)
         if self.fit.checkpoint is not None:
@@ -332,9 +337,13 @@ class Conclusion:
         # Each once, also one that is watched: the mean takes the place of a value it is made of.
         for held in {*self.fit.evaluation_sets, *([self.fit.unseen] if self.fit.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
-        outcomes = [Outcome.of_mean(held, rounds) for held in self.reporting]
+        outcomes = [
+            Outcome.of_mean(held, rounds, self._mean_counts(held)) for held in self.reporting
+        ]
         if outcomes:
             self.outcome = outcomes[0].completed_by(outcomes[-1], self.fit.reported)
+        if self._is_judged_by_training:
+            self._judge_training_rows(self._mean_counts(None))
 
     def mixture(
         self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
@@ -495,19 +504,48 @@ class Conclusion:
 
     def _measure_training_rows(self, scores: Scores, statistics: CellStatistics) -> None:
         """Find the intervals of values on training rows, and those of too few rows."""
-        compiled = self.fit.reported
         counts = CellCounts.of_shares(self.fit.cells, statistics.predicted)
+        if not self.fit.reported.V.nnz:
+            self._judge_training_rows(counts)
+            return
+        lagrangian = self.fit.solver.lagrangian
+        decided = lagrangian.kernel.predicted(scores.deciding).astype(np.intp)
+        self._judge_training_rows(counts, decided, lagrangian.at(scores.telling).losses())
+
+    def _judge_training_rows(
+        self, counts: CellCounts, decided: Codes | None = None, loss: Float | None = None
+    ) -> None:
+        compiled = self.fit.reported
         intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
-        if compiled.V.nnz:
-            lagrangian = self.fit.solver.lagrangian
-            decided = lagrangian.kernel.predicted(scores.deciding).astype(np.intp)
-            loss = lagrangian.at(scores.telling).losses()
+        if decided is not None and loss is not None:
             given = self.fit.cells, compiled, self._functionals, decided, loss
             intervals = add_loss_intervals(*given, *intervals)
         self._training_intervals = intervals[0]
         self._too_few_rows += find_too_few_rows(
             self.fit.cells, compiled, counts, self._functionals, *intervals
         )
+
+    def _count_mean_decisions(
+        self,
+        prefixes: pd.DataFrame,
+        own_margin: Callable[[int], Array],
+        held_margin: Callable[[UnseenRows, int], Array],
+        rows: UnseenRows | None,
+    ) -> CellCounts:
+        """Average the decisions of prefixes on unseen rows, or on the training rows for None."""
+        tables = []
+        for rounds in prefixes["rounds"]:
+            if rows is not None:
+                tables.append(rows.counts(rows.decisions(held_margin(rows, rounds))))
+            else:
+                predicted = self._statistics(own_margin(rounds)).predicted
+                tables.append(CellCounts.of_shares(self.fit.cells, predicted))
+        share = prefixes["probability"].to_numpy()
+        means = (
+            np.tensordot(share, np.stack([getattr(table, name) for table in tables]), axes=1)
+            for name in ("weight", "square", "count")
+        )
+        return CellCounts(*means)
 
     def _as_reported(self, rounds: int) -> Feasibility:
         """Judge each constraint by the rows that are reported.

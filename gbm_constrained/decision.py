@@ -340,18 +340,24 @@ class Outcome:
         )
 
     @classmethod
-    def of_mean(cls, rows: UnseenRows, rounds: int) -> Outcome:
-        """Take the rates of a mean over models, of which there are no intervals here."""
-        functionals = rows.functionals_in[rounds]
-        nothing = np.full((len(rows.compiled.constraints), 2), np.nan)
-        of_functionals = np.full((functionals.size, 2), np.nan)
-        return cls(
-            functionals,
-            nothing,
-            of_functionals,
-            _sources(rows),
-            Sampled(nothing, of_functionals),
+    def of_mean(cls, rows: UnseenRows, rounds: int, counts: CellCounts) -> Outcome:
+        """Take the rates of a mean over models.
+
+        Parameters
+        ----------
+        rows : UnseenRows
+            The rows, whose mean rates are known.
+        rounds : int
+            The rounds that these are known for.
+        counts : CellCounts
+            The mean of the models' decisions. The rate of a mean varies no more than a binomial
+            one, so that the intervals of rates are conservative.
+        """
+        compiled = rows.compiled
+        sampled = Sampled(
+            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
+        return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
 
     def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
         """Tell of the constraints that other rows tell better by those.

@@ -226,7 +226,7 @@ def test_status_report_and_values_agree(library, rules, mode, noisy):
 
 @BOTH
 def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(library, noisy):
-    """Such as by a hair, on an evaluation set that has more false alarms than the training rows."""
+    """Such as by a hair, on an evaluation set with more false alarms than the training rows."""
     X, y, _ = noisy
     wrong = make(library, [fpr() <= 0.9], measure_on="train").fit(X[700:], y[700:]).predict(X) > y
     kept = np.flatnonzero((np.arange(y.size) < 700) & (wrong | (np.arange(y.size) % 2 == 0)))
@@ -308,7 +308,8 @@ def test_averages_and_mixtures_have_verdicts(library, noisy):
                 make(library, [fpr() <= 0.15], measure_on=measure_on, **options), noisy
             )
             check_agreement(model)
-            assert model.feasibility_ is not None
+            (rule,) = model.feasibility_.rules
+            assert rule.low <= rule.value <= rule.high
 
 
 @BOTH
@@ -335,14 +336,14 @@ def test_a_threshold_beside_the_model_is_not_lost(library, noisy, tmp_path):
     path = tmp_path / ("model.json" if library == "xgboost" else "model.txt")
     start.save_model(path)
     parameter = CONTINUED[library]
-    for given in (start, path, str(path)):
+    for source in (start, path, str(path)):
         with pytest.raises(ValueError, match=f"{parameter} is a model of probabilities='calib"):
-            make(library, [fnr() <= 0.1], measure_on="train").fit(X, y, **{parameter: given})
+            make(library, [fnr() <= 0.1], measure_on="train").fit(X, y, **{parameter: source})
     shifted, _ = fitted(make(library, [fnr() <= 0.1]), noisy)
     shifted.save_model(path)
-    for given in (shifted, str(path)):
+    for source in (shifted, str(path)):
         model = make(library, [fnr() <= 0.1], measure_on="train")
-        fitted(model, noisy, **{parameter: given})
+        fitted(model, noisy, **{parameter: source})
         check_agreement(model)
 
 
