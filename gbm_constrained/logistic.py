@@ -110,8 +110,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     Attributes
     ----------
     constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its multiplier, and
-        whether it is met on the training rows, which prove nothing about others.
+        One row per constraint: its bound, its value on the training rows, its multiplier, and its
+        verdict by the training rows, which prove nothing about others.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object. Its ``status`` is the gravest verdict.
     history_ : DataFrame
         One row per iteration of ABPP up to the returned model, and a last one for that.
     group_report_ : DataFrame
