@@ -176,8 +176,12 @@ class Audit:
             If it is something else.
         """
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"text must be what Audit.to_json wrote, of format {FORMAT!r}.")
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise ValueError(
+                f"text must be what Audit.to_json wrote, of format {FORMAT!r}, and its format is "
+                f"{found!r}: audit the model again with this version of the package."
+            )
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
         history = content["history"]
         return cls(

@@ -731,6 +731,8 @@ def test_json_round_trips(full):
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         Audit.from_json("{}")
+    with pytest.raises(ValueError, match="its format is 'gbm_constrained.audit/1': audit the"):
+        Audit.from_json(text.replace("audit/2", "audit/1", 1))
 
 
 def test_json_of_infinite_values():
