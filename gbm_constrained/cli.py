@@ -5,8 +5,8 @@ It has two commands::
     gbm-constrained fit data.parquet --target y --constraint "fpr <= 0.05" --out model.json
     gbm-constrained audit model.json new.parquet --target y --constraint "fpr <= 0.05"
 
-Exit codes: 0 if all rules hold by the report's own verdict, 1 if one does not, 2 if something
-that was given does not fit; the standard error stream then says what.
+Exit codes: 0 if the verdict on every rule is "met", 1 if one is not, 2 if something that was given
+does not fit; the standard error stream then says what.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from gbm_constrained.unseen import MEASURE_ON
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 PROGRAM = "gbm-constrained"
-HOLDS, BROKEN, BAD_INPUT = 0, 1, 2
+ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
 
 LIBRARIES = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 NAMES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Train XGBoost and LightGBM classifiers that obey rules, and audit models.",
-        epilog="exit codes: 0 all rules hold, 1 a rule does not hold, 2 bad usage or input",
+        epilog="exit codes: 0 all rules are met, 1 a rule is not met, 2 bad usage or input",
     )
     parser.add_argument(
         "--version", action="version", version=f"{PROGRAM} {gbm_constrained.__version__}"
@@ -658,7 +658,7 @@ def _fit(options: argparse.Namespace) -> int:
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")
     if not held_out.size:
-        return _report(options, classifier, rules)
+        return _report(options, classifier, rules, spelling)
     model = open_model(options.out).named(labels)
     if rules:
         model.history_ = classifier.history_.rename(columns=lambda name: _spelt(name, spelling))
@@ -853,17 +853,23 @@ def _measured(
         report.to_html(options.html)
     if options.json is not None:
         options.json.write_text(report.to_json(), encoding="utf-8")
-    return HOLDS if (report.frame["verdict"] == "holds").all() else BROKEN
+    return ALL_MET if (report.frame["verdict"] == "met").all() else NOT_MET
 
 
-def _report(options: argparse.Namespace, classifier: Any, rules: Sequence[Constraint]) -> int:
-    """Print what the fit itself says of its rules, on rows that its trees had not seen."""
+def _report(
+    options: argparse.Namespace,
+    classifier: Any,
+    rules: Sequence[Constraint],
+    spelling: dict[str, str],
+) -> int:
+    """Print what the fit itself says of its rules, and by which rows."""
     if not rules:
-        return HOLDS
+        return ALL_MET
     report = classifier.constraint_report_.assign(constraint=[str(rule) for rule in rules])
-    shown = report[["constraint", "held_out", "low", "high", "rows", "satisfied"]]
+    shown = report[["constraint", "held_out", "low", "high", "rows", "verdict"]]
     _say(options, f"\n{shown.to_string(index=False, float_format='{:.4f}'.format)}")
-    return HOLDS if report["satisfied"].fillna(False).all() else BROKEN
+    _say(options, f"\n{_spelt(str(classifier.feasibility_), spelling)}")
+    return ALL_MET if classifier.feasibility_.status == "met" else NOT_MET
 
 
 def _say(options: argparse.Namespace, text: str) -> None:

@@ -49,6 +49,7 @@ from gbm_constrained.counts import Block, CellCounts, blocks_of_rows, functional
 from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.losses import Array
 from gbm_constrained.p_values import p_value_of_blocks, rule_p_value
 from gbm_constrained.rates import Gap
@@ -123,6 +124,10 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+    def __float__(self) -> float:
+        """The value alone, as ``float(estimator.unseen_accuracy_)`` asks for."""  # noqa: D401
+        return float(self.value)
 
 
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
@@ -270,8 +275,8 @@ class Outcome:
     functionals : ndarray of shape (n_functionals,)
         Rates.
     intervals : ndarray of shape (n_constraints, 2)
-        Of what the constraints bound; NaN where there is none (mean losses). Of cross-fitted rows
-        those of one more booster; see :mod:`gbm_constrained.disagreement`.
+        Of what the constraints bound; NaN where there is none. Of cross-fitted rows those of one
+        more booster, but for mean losses; see :mod:`gbm_constrained.disagreement`.
     of_functionals : ndarray of shape (n_functionals, 2)
         Of the rates.
     sources : ndarray of str, shape (n_constraints,)
@@ -318,6 +323,10 @@ class Outcome:
         sampled = Sampled(
             constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
+        if compiled.V.nnz:
+            loss = rows.lagrangian.at(scores.telling).losses()
+            given = rows.cells, compiled, functionals, decisions, loss
+            sampled = Sampled(*add_loss_intervals(*given, *sampled))
         differ = disagreement(compiled, rows.cells, folds, alike, decisions)
         values, n = compiled.values(functionals), len(folds)
         return cls(
@@ -331,18 +340,24 @@ class Outcome:
         )
 
     @classmethod
-    def of_mean(cls, rows: UnseenRows, rounds: int) -> Outcome:
-        """Take the rates of a mean over models, of which there are no intervals here."""
-        functionals = rows.functionals_in[rounds]
-        nothing = np.full((len(rows.compiled.constraints), 2), np.nan)
-        of_functionals = np.full((functionals.size, 2), np.nan)
-        return cls(
-            functionals,
-            nothing,
-            of_functionals,
-            _sources(rows),
-            Sampled(nothing, of_functionals),
+    def of_mean(cls, rows: UnseenRows, rounds: int, counts: CellCounts) -> Outcome:
+        """Take the rates of a mean over models.
+
+        Parameters
+        ----------
+        rows : UnseenRows
+            The rows, whose mean rates are known.
+        rounds : int
+            The rounds that these are known for.
+        counts : CellCounts
+            The mean of the models' decisions. The rate of a mean varies no more than a binomial
+            one, so that the intervals of rates are conservative.
+        """
+        compiled = rows.compiled
+        sampled = Sampled(
+            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
+        return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
 
     def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
         """Tell of the constraints that other rows tell better by those.

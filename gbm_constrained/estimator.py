@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -21,6 +22,7 @@ from gbm_constrained.checks import (
     check_features,
     check_labels,
     check_weight,
+    level_of_the_user,
     own_random_state,
 )
 from gbm_constrained.compiler import (
@@ -475,6 +477,15 @@ class ConstrainedFit:
                 f"solver='threshold' is moved on rows that the trees have not seen, and "
                 f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
                 f"evaluation set, or another solver."
+            )
+        if asked == "auto":
+            warnings.warn(
+                "measure_on='auto' measures the constraints on the training rows here, since dart "
+                "and continued training cannot grow boosters on part of the rows. Training rows "
+                "are optimistic: give an evaluation set with measure_on='holdout', or ask for "
+                "measure_on='train'.",
+                UserWarning,
+                stacklevel=level_of_the_user(),
             )
         return "train"
 

@@ -38,8 +38,8 @@ __all__ = ["np_roc_band", "tradeoff_curve"]
 
 CURVE_COLUMNS = (
     "constraint", "bound", "value", "value_low", "value_high", "accuracy", "accuracy_low",
-    "accuracy_high", "rows", "satisfied", "train", "multiplier", "rounds", "shift", "feasible",
-    "seconds",
+    "accuracy_high", "rows", "satisfied", "verdict", "train", "multiplier", "rounds", "shift",
+    "all_met", "seconds",
 )  # fmt: skip
 
 
@@ -97,14 +97,12 @@ def tradeoff_curve(
         - ``value``, ``value_low``, ``value_high``: on the unseen rows, and the interval.
         - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
-        - ``satisfied``: whether the value is on the right side; missing where there is none. On a
-          fit's own rows as in ``constraint_report_``, which asks for more where a guarantee was
-          asked for: a certificate.
+        - ``satisfied``: whether the value is on the right side; missing where there is none.
+        - ``verdict``: the verdict on these rows, as in ``constraint_report_`` or an audit.
         - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
           several classes, the largest.
-        - ``feasible``: whether ``constraint_report_`` has all rules of the fit as satisfied on its
-          own unseen rows, or on the training rows where it has no others.
+        - ``all_met``: whether the fit's own verdict on each of its rules is "met".
         - ``seconds``: the fit's time.
 
     Raises
@@ -175,7 +173,7 @@ def tradeoff_curve(
             "multiplier": report["multiplier"],
             "rounds": int(model.history_["rounds"].iloc[-1]),
             "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
-            "feasible": bool(report["satisfied"].fillna(report["train_satisfied"]).all()),
+            "all_met": model.feasibility_.status == "met",
             "seconds": seconds,
         }
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
@@ -305,6 +303,7 @@ def _measured_by_fit(report: pd.DataFrame, accuracy: Estimate) -> dict[str, Any]
         **_of_accuracy(accuracy),
         "rows": report["rows"],
         "satisfied": report["satisfied"],
+        "verdict": report["verdict"],
     }
 
 
@@ -317,6 +316,7 @@ def _measured_by_audit(found: Audit) -> dict[str, Any]:
         **_of_accuracy(found.accuracy),
         "rows": "test",
         "satisfied": found.frame["satisfied"],
+        "verdict": found.frame["verdict"],
     }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -344,6 +345,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self._check_supported(options, callbacks)
         n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
+        saving.refuse_threshold(init_model, _note_of(init_model), "init_model")
         if checkpoint is not None:
             refuse_init_model(init_model)
         sample_weight = weight_of_rows(sample_weight, y)
@@ -863,6 +865,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         name = objective.partition(" ")[0]
         native.params = {**params, "objective": name}
         self._Booster, self._objective = native, self._asked_objective or name
+
+
+def _note_of(model: Any) -> str | None:
+    """Read the note of a file that training continues from."""
+    if not isinstance(model, (str, os.PathLike)):
+        return None
+    return take_note(Path(model).read_text(encoding="utf-8"), saving.NAME)[1]
 
 
 def _as_read(name: str, value: Any, default: Any) -> Any:

@@ -110,8 +110,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     Attributes
     ----------
     constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its multiplier, and
-        whether it is met on the training rows, which prove nothing about others.
+        One row per constraint: its bound, its value on the training rows, its multiplier, and its
+        verdict by the training rows, which prove nothing about others.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object. Its ``status`` is the gravest verdict.
     history_ : DataFrame
         One row per iteration of ABPP up to the returned model, and a last one for that.
     group_report_ : DataFrame
@@ -281,14 +283,17 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
-            if not fit.announcer.is_stopped:
-                self._check_converged(ends, weights)
+            is_told = not fit.announcer.is_stopped and self._check_converged(ends, weights)
             margin = learner.margin(weights)
             conclusion = Conclusion(fit)
             conclusion.finish(Scores(margin, margin), n_iterations)
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            conclusion.describe(self)
+            is_stopped = fit.announcer.is_stopped
+            done = len(solution.history) if is_stopped else self.n_iterations
+            conclusion.describe(self, rounds=done)  # a solution that has converged is whole
+        if not is_told:
+            conclusion.complain()
         return self
 
     def _repr_html_inner(self) -> str:
@@ -402,7 +407,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
-    def _check_converged(self, ends: _Ends, weights: Float) -> None:
+    def _check_converged(self, ends: _Ends, weights: Float) -> bool:
+        """Warn where the solver has not converged; return whether a missed rule was named."""
         stopped = f"The solver stopped after n_iterations={self.n_iterations}"
         remedy = "increase n_iterations, scale the features, or relax constraints that cannot all"
         if not ends.has_rates and not ends.converged:
@@ -413,7 +419,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 stacklevel=3,
             )
         excess = ends.excess(weights)
-        if ends.has_rates and excess.any():
+        is_missed = bool(ends.has_rates and excess.any())
+        if is_missed:
             worst = int(excess.argmax())
             rule = ends.learner.lagrangian.constraints.rows[worst]
             if ends.ergodic:
@@ -426,6 +433,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 InfeasibleConstraintsWarning,
                 stacklevel=3,
             )
+        return is_missed
 
 
 class _Ends:

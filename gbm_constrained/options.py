@@ -96,7 +96,7 @@ UNSEEN_PARAMETERS_DOC = """
         (``shift_``), where ``predict`` applies it and probabilities stay as trained.
     on_infeasible : {"warn", "raise"}, default="warn"
         What to do about rules that cannot be met, once the model is trained. "raise" is refused
-        where nothing judges them: on training rows, and of averages of models.
+        where no conflict is looked for: on training rows, and of averages of models.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
         parent's metric; the rules on the last evaluation set, of which the last round that met
@@ -105,13 +105,12 @@ UNSEEN_PARAMETERS_DOC = """
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value
-        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
-        (``rows``: those of a certificate, else the last evaluation set, else those that measured
-        the constraints; out of fold the interval is that of one more booster than those of the
-        folds), its multiplier, whether it is met on the training rows and whether it is
-        satisfied on the unseen ones (missing without any: training rows prove nothing).
-        Not satisfied are also rules that were refused a certificate, and those that boosters of
-        the folds meet and the model returned breaks on its own training rows.
+        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
+        verdict is by (``rows``: those of a certificate, else the last evaluation set, else those
+        that measured the constraints; out of fold the interval is that of one more booster than
+        those of the folds), its multiplier, whether the value is within the bound on the training
+        rows (``train_satisfied``) and on the unseen ones (``satisfied``, missing without any), and
+        the ``verdict``; see :class:`~gbm_constrained.verdicts.Verdict`.
     shift_ : ndarray of shape (1,) or (n_classes,)
         What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
@@ -126,9 +125,9 @@ FITTED_ATTRIBUTES_DOC = """
     unseen_accuracy_ : Estimate
         Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
         there are none, and of a randomised classifier.
-    feasibility_ : Feasibility or None
-        Whether the rules can be met, which of them conflict, and what was reached instead; None
-        where no decision was chosen on unseen rows.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object, the rules that conflict, and what was reached
+        instead. Its ``status`` is the gravest verdict.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained.decision import Estimate
-from gbm_constrained.feasibility import Feasibility, RuleReached, TooFewRows
+from gbm_constrained.feasibility import Feasibility, RuleReached
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
 from gbm_constrained.rates import (
     ClassPosition,
@@ -53,6 +53,7 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
+from gbm_constrained.verdicts import TooFewRows, Verdict
 
 __all__ = ["dumps", "loads"]
 
@@ -68,7 +69,7 @@ CLASSES: dict[str, type] = {
     for cls in (
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
         Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
-        Estimate, Feasibility, RuleReached, TooFewRows,
+        Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -249,6 +250,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_supported(options)
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
+        saving.refuse_threshold(xgb_model, _note_of(xgb_model), "xgb_model")
         if checkpoint is not None:
             refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
@@ -890,6 +892,15 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
     config = json.loads(booster.save_config())
     base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
+
+
+def _note_of(model: Any) -> str | None:
+    """Read the note of a booster or a file that training continues from."""
+    if model is None:
+        return None
+    if isinstance(model, (str, os.PathLike)):
+        model = xgb.Booster(model_file=model)
+    return model.attr(saving.NAME) if isinstance(model, xgb.Booster) else None
 
 
 def _on_probabilities(metric: Any) -> Any:
