@@ -77,7 +77,7 @@ def group_threshold_error(cells: Cells, compiled: CompiledConstraints, margin: A
         b_eq=np.ones(len(size)),
         method="highs",
     )
-    return float(found.fun) if found.status == 0 else np.nan
+    return np.nan if found.status else float(found.fun or 0.0)
 
 
 def _groups(cells: Cells) -> Codes:
