@@ -61,6 +61,7 @@ from gbm_constrained.rates import (
     Judged,
     Overall,
     Rate,
+    find_positive_class,
 )
 from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
@@ -466,15 +467,15 @@ def _rules(
 ) -> tuple[Constraint, ...]:
     """Read the rules; given labels, as they are to be in the constraints."""
     positive = None
-    if labels is not None and options.positive is not None:
-        found = [label for label in labels if str(label) == options.positive]
-        if not found:
-            raise ValueError(
-                f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
-            )
-        # Of two, the last is the positive one anyway, and presets then know it as well.
-        is_last = len(labels) == 2 and found == [*labels][-1:]
-        positive = None if is_last else found[0]
+    if labels is not None:
+        if options.positive is not None:
+            positive = next((name for name in labels if str(name) == options.positive), None)
+            if positive is None:
+                raise ValueError(
+                    f"--positive {options.positive}: the labels are "
+                    f"{', '.join(map(repr, labels))}."
+                )
+        positive = find_positive_class([*labels], positive)
     rules: list[Constraint] = []
     for text in options.constraint:
         try:

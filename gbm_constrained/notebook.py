@@ -17,6 +17,8 @@ from sklearn.utils import estimator_html_repr
 from gbm_constrained.mathematics import NOTE, math_of
 from gbm_constrained.options import check_constraints
 from gbm_constrained.page import badge, decimal, framed, interval, table
+from gbm_constrained.rates import name_positive_class
+from gbm_constrained.saving import rules_of
 
 
 def html_of(estimator: Any) -> str:
@@ -54,6 +56,10 @@ def _constraints(estimator: Any) -> list[str]:
     if not constraints:
         return []
     classes = getattr(estimator, "classes_", None)
+    if classes is not None:
+        constraints = rules_of(estimator)
+    elif estimator.positive is not None:
+        constraints = tuple(name_positive_class(c, estimator.positive) for c in constraints)
     known: Sequence[Any] | None = None if classes is None else list(classes)
     rows = [[f"<code>{escape(str(c))}</code>", math_of(c, known)] for c in constraints]
     shown = table(["Rule", "In symbols"], rows, left=(0, 1))

@@ -114,6 +114,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self,
         *,
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
@@ -138,6 +139,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     ) -> None:
         super().__init__(objective=objective, **kwargs)
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.rounds_per_iteration = rounds_per_iteration
         self.tau = tau
@@ -159,7 +161,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -277,6 +279,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_classes(fit.classes)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
+        fit.alignment.check({"X": X, "y": y, "base_margin": base_margin})
         base_margin = check_scores(
             base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
         )
@@ -304,6 +307,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             X,
             y,
             weights,
+            starts,
             sensitive_features_eval_set,
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
@@ -311,6 +315,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
         if pairs:
             self._check_judged(fit.classes.size, len(pairs))
+        fit.alignment.warn()
         fit.save_to(
             Checkpoint.of(checkpoint),
             self,
