@@ -150,7 +150,7 @@ def _remedies(reference: str, name: str, is_unique: bool) -> str:
     """Say how to mean the labels, and how to mean the positions."""
     what = "it" if " " in name else name
     index = f"{reference}.index" if reference.isidentifier() else f"the index of {reference}"
-    by_label = f"give {what}.loc[{index}]" if is_unique else "sort both by the same column"
+    by_label = f"give {what}.loc[{index}]" if is_unique else "give both in one order"
     # Without their names, sensitive features could not be asked for.
     by_position = f"set_axis({index})" if name.startswith("sensitive") else "to_numpy()"
     return f"If the labels are right, {by_label}; if the positions are, {what}.{by_position}."

@@ -691,8 +691,8 @@ class Grouped(Expression):
         _refuse_uncalled(self.rate, type(self).__name__.lower())
         if not isinstance(self.rate, Expression):
             raise TypeError(
-                f"{type(self).__name__.lower()} compares a plain rate between groups, such as fpr(), "
-                f"got {self.rate!r}."
+                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
+                f"fpr(), got {self.rate!r}."
             )
         if not isinstance(self.rate, Rate):
             raise TypeError(
@@ -1035,7 +1035,8 @@ def _with_label(expression: Expression, label: Hashable) -> Expression:
         denominator = _rate_with_label(expression.denominator, label)
         name, bracket, rows = expression.name.partition("[")
         if name not in _QUOTIENTS_OF_A_CLASS:
-            return numerator / denominator
+            quotient: Expression = numerator / denominator
+            return quotient
         return Quotient(f"{_name(name, label)}{bracket}{rows}", numerator, denominator)
     if isinstance(expression, Grouped):
         return replace(expression, rate=_rate_with_label(expression.rate, label))

@@ -23,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained import churn, cli, fpr, gap, model_files, parse_constraint, tpr
 from gbm_constrained.audit import Audit
 from gbm_constrained.datasets import load_adult
+from gbm_constrained.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 MODEL = {"xgboost": "model.json", "lightgbm": "model.txt"}
@@ -505,7 +506,7 @@ def test_positive_is_the_label_that_is_named(run, files):
     run(*fit("xgboost", files, f'--constraint=fnr("{LABELS[0]}") <= 0.2'))
     assert model_of_file("xgboost") == first
     done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
-    assert "\nfnr <= 0.2" in done.out
+    assert "\nfnr('>50K') <= 0.2" in done.out
     assert model_of_file("xgboost") != first
     done = run(*fit("xgboost", files, rule), "--positive=rich")
     assert (done.code, done.err) == (
@@ -513,8 +514,35 @@ def test_positive_is_the_label_that_is_named(run, files):
         "gbm-constrained fit: error: --positive rich: the labels are '<=50K', '>50K'.\n",
     )
     done = run(*fit("xgboost", files, "--constraint=EqualOpportunity(by=sex)", *named[-1:]))
-    assert done.code == 2
-    assert "takes the last of the sorted labels as positive" in done.err
+    assert "gap(tpr('<=50K'), by='sex') <= 0.02" in done.out
+
+
+@BOTH
+def test_rates_name_the_class_that_they_are_about(library, run, files):
+    """By default as well; in the report, in that of the saved model, and in JSON."""
+    done = run(*fit(library, files, "--constraint=fnr <= 0.2", "--json=report.json"))
+    assert "\nfnr('>50K') <= 0.2" in done.out
+    report = json.loads(Path("report.json").read_text())
+    assert report["constraints"][0]["constraint"] == "fnr('>50K') <= 0.2"
+    assert "value[fnr('>50K') <= 0.2]" in report["history"]
+    new = ["audit", MODEL[library], files / "new.csv", "--target=income"]
+    assert "\nfnr('>50K') <= 0.2" in run(*new).out
+    done = run(*new, "--constraint=fnr <= 0.2", f"--positive={LABELS[0]}")
+    assert "\nfnr('<=50K') <= 0.2" in done.out
+    done = run(*fit(library, files, table=files / "train_01.csv", target="y"))
+    assert "\nfpr <= 0." in done.out  # 0 and 1 speak for themselves
+
+
+@BOTH
+def test_progress_names_labels_as_the_report_does(library, run, files, monkeypatch):
+    """XGBoost knows codes of the labels only."""
+    monkeypatch.setattr(Progress, "DELAY", 0.0)
+    done = run(*fit(library, files, "--constraint=fnr <= 0.001"))
+    lines = [line for line in done.err.splitlines() if " rounds, " in line]
+    assert any("(fnr('>50K') <= 0.001)" in line for line in lines)
+    assert not any("(1)" in line for line in lines)
+    assert not run(*fit(library, files, "--constraint=fnr <= 0.001", "--quiet")).out
+    assert " rounds, " not in run(*fit(library, files), "--quiet").err
 
 
 @BOTH
