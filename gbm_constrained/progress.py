@@ -92,7 +92,7 @@ def _summary(state: ConstraintState) -> str:
         j = int(np.nanargmax(beyond))
         worst = f"no rule violated, {undefined} undefined" if undefined else "all rules met"
         if beyond[j] > ROUNDING:
-            worst = f"worst violation {beyond[j]:.4f} ({state.compiled.names[j]})"
+            worst = f"worst violation {beyond[j]:.4f} ({state.violations.index[j]})"
     return f"{state.rows}: objective {state.objective:.4f}, {worst}"
 
 

@@ -1076,8 +1076,8 @@ _SHARED_DOCS = {
     value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
     value on an evaluation set.""",
     "label": """label : hashable, default=None
-    The class taken as positive, against all others; by default the last of two sorted
-    labels (``classes_[1]``), and several classes need it.""",
+    The class taken as positive, against all others. By default that of the classifier's
+    parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
     "deployed": """classifier, str or array-like of shape (n_samples,)
     The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
     of a column of its decisions, in the sensitive features or X; or its decisions on the
