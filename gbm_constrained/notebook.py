@@ -49,16 +49,16 @@ def mime_bundle(estimator: Any) -> dict[str, str]:
 
 
 def _constraints(estimator: Any) -> list[str]:
+    classes = getattr(estimator, "classes_", None)
     try:
         constraints = check_constraints(estimator.constraints)
+        if constraints and classes is not None:
+            constraints = rules_of(estimator)
     except (TypeError, ValueError) as error:  # as fit would say; a view must not fail
         return ["<h2>Constraints</h2>", f"<p>{escape(str(error))}</p>"]
     if not constraints:
         return []
-    classes = getattr(estimator, "classes_", None)
-    if classes is not None:
-        constraints = rules_of(estimator)
-    elif estimator.positive is not None:
+    if classes is None and estimator.positive is not None:
         constraints = tuple(name_positive_class(c, estimator.positive) for c in constraints)
     known: Sequence[Any] | None = None if classes is None else list(classes)
     rows = [[f"<code>{escape(str(c))}</code>", math_of(c, known)] for c in constraints]

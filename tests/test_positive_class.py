@@ -345,7 +345,11 @@ def test_clones_and_files_keep_it(library, tmp_path):
     assert f'"rules":["fnr({label!r})' in path.read_text().replace("\\", "")
 
 
-def test_a_view_before_the_fit_names_the_class():
+def test_a_view_names_the_class():
+    fitted = fit("lightgbm", [fnr() <= 0.1], "fraud", measure_on="train")
+    assert "fnr(&#x27;fraud&#x27;) &lt;= 0.1" in html_of(fitted)
+    # A view does not fail: it says what a fit would say.
+    assert "positive=&#x27;x&#x27; is not among" in html_of(fitted.set_params(positive="x"))
     assert "fnr(&#x27;fraud&#x27;) &lt;= 0.1" in html_of(
         make("lightgbm", [fnr() <= 0.1], positive="fraud")
     )
