@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gbm_constrained.alignment import check_alignment, row_labels_of
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import as_labels, check_no_scores, check_share, check_weight
 from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints
@@ -46,6 +47,7 @@ from gbm_constrained.rates import (
     Judged,
     Mask,
     accuracy,
+    resolve_positive_class,
 )
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.tables import as_column
@@ -87,7 +89,7 @@ class Audit:
     weighted : bool
         Whether rows had weights.
     classes : tuple
-        The labels; of two, the last one is positive.
+        The labels, sorted. Rates that name no class take the last of two as positive.
     accuracy : Estimate
         Accuracy and its interval.
     frame : DataFrame
@@ -250,6 +252,7 @@ def audit(
     y: Any,
     constraints: Any,
     *,
+    positive: Hashable | None = None,
     sensitive_features: Any = None,
     sample_weight: Any = None,
     level: float = 0.95,
@@ -272,6 +275,9 @@ def audit(
     constraints : Constraint or sequence of them
         The rules (see :mod:`gbm_constrained.rates`), presets or fairlearn's objects. Masks and
         decisions in them are those of these rows.
+    positive : label, default=None
+        The positive class of all rates that name none. By default the one that `model` was
+        trained with (its parameter ``positive``), else the last of two sorted labels.
     sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
         Columns that rules look at, next to those of `X` when it is a DataFrame.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -318,10 +324,15 @@ def audit(
     weight = check_weight(sample_weight, n)
     columns = columns_of(sensitive_features, n)
     _check_rows(rules, n)
+    given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
+    check_alignment({"X": X, "y": y, **given, **row_labels_of(rules)})
     models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
     answers = {name: _decisions(each, name, X, n) for name, each in models.items()}
     classes = _classes(model, labels, answers)
     known = "the classes of the model" if _has_classes(model) else "the classes of y"
+    if positive is None:
+        positive = positive_of(model)
+    rules = resolve_positive_class(rules, classes, positive)
     codes = _encode(labels, classes, "y holds", f"{known}: drop those rows, or rename the labels")
     rows = Rows(codes, classes, weight, columns, [X])
     # Accuracy is one more rule, so that its interval is made as theirs are.
@@ -618,6 +629,12 @@ def repeatable_decisions(model: Any, X: Any) -> Any:
         return repeatable_decisions(model.best_estimator_, X)
     before = model[:-1]
     return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
+
+
+def positive_of(model: Any) -> Any:
+    """Find the positive class that a classifier under constraints was told, if it was."""
+    inner = _innermost(model)
+    return getattr(inner, "positive", None) if hasattr(inner, "constraints") else None
 
 
 def _innermost(model: Any) -> Any:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +52,7 @@ from gbm_constrained.model_files import (
     with_categories,
 )
 from gbm_constrained.options import check_integer
+from gbm_constrained.progress import Progress
 from gbm_constrained.rates import (
     Column,
     Constraint,
@@ -61,6 +63,7 @@ from gbm_constrained.rates import (
     Judged,
     Overall,
     Rate,
+    find_positive_class,
 )
 from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
@@ -466,15 +469,15 @@ def _rules(
 ) -> tuple[Constraint, ...]:
     """Read the rules; given labels, as they are to be in the constraints."""
     positive = None
-    if labels is not None and options.positive is not None:
-        found = [label for label in labels if str(label) == options.positive]
-        if not found:
-            raise ValueError(
-                f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
-            )
-        # Of two, the last is the positive one anyway, and presets then know it as well.
-        is_last = len(labels) == 2 and found == [*labels][-1:]
-        positive = None if is_last else found[0]
+    if labels is not None:
+        if options.positive is not None:
+            positive = next((name for name in labels if str(name) == options.positive), None)
+            if positive is None:
+                raise ValueError(
+                    f"--positive {options.positive}: the labels are "
+                    f"{', '.join(map(repr, labels))}."
+                )
+        positive = find_positive_class([*labels], positive)
     rules: list[Constraint] = []
     for text in options.constraint:
         try:
@@ -646,13 +649,25 @@ def _fit(options: argparse.Namespace) -> int:
     # Only the fit speaks of codes: the same text after it is about labels, maybe others.
     spelling = _spelling(asked, rules, decisions if is_coded else [], codes)
     options.spelling.update(spelling)
-    classifier.fit(
-        X.iloc[rows],
-        y,
-        sample_weight=trained.weight,
-        sensitive_features=sensitive if len(sensitive.columns) else None,
-        **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
-    )
+    shown: dict[str, Any] = {}
+    progress = None
+    if options.library == "xgboost":
+        shown["verbose"] = not options.quiet
+        if is_coded and not options.quiet and classifier.verbosity != 0:
+            # That of the fit would name labels by their codes.
+            progress = Progress("round", rename=partial(_spelt, spelling=spelling))
+            shown = {"verbose": False, "constraint_callbacks": [progress]}
+    try:
+        classifier.fit(
+            X.iloc[rows],
+            y,
+            sample_weight=trained.weight,
+            sensitive_features=sensitive if len(sensitive.columns) else None,
+            **shown,
+        )
+    finally:
+        if progress is not None:
+            progress.close()
     options.spelling.clear()
     save_classifier(classifier, options.out, labels, X)
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""

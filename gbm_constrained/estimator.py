@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from gbm_constrained.alignment import RowAlignment, row_labels_of
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells
 from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
@@ -168,6 +169,8 @@ class ConstrainedFit:
         Rows kept for certificates.
     evaluation_sets : list of UnseenRows
         Rows that the user gave to look at.
+    alignment : RowAlignment
+        Compares the row labels of everything that was given.
 
     Raises
     ------
@@ -196,7 +199,6 @@ class ConstrainedFit:
         random_state: Any = None,
         **kernel: Any,
     ) -> None:
-        self.options = options
         callbacks = check_callbacks(constraint_callbacks)
         self.progress = progress
         self.announcer = Announcer(
@@ -207,6 +209,8 @@ class ConstrainedFit:
         check_features(X)
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
+        options = options.with_classes(self.classes)
+        self.options = options
         weight = check_weight(sample_weight, labels.size)
         self._random = own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
@@ -218,6 +222,17 @@ class ConstrainedFit:
             stack.features,
             stack.names,
             stack.sizes,
+        )
+        self.alignment = RowAlignment()
+        self._check_alignment(
+            {
+                "X": X,
+                "y": y,
+                "sample_weight": sample_weight,
+                "sensitive_features": sensitive_features,
+                "groups": groups,
+            },
+            datasets,
         )
         # What no decision can break is reported, and left out of all that makes the model. Mean
         # losses in its place may bind.
@@ -328,6 +343,14 @@ class ConstrainedFit:
         found = compile_constraints(self.options.constraints, rows, like=like, idle=self._idle)
         found[0].class_weight = self._class_weight
         return found
+
+    def _check_alignment(self, arguments: Mapping[str, Any], datasets: Any) -> None:
+        """Compare the row labels of the training rows, and those of each further data set."""
+        self.alignment.check({**arguments, **row_labels_of(self.options.constraints)})
+        for name, given in (datasets or {}).items():
+            if isinstance(given, tuple):
+                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
+                self.alignment.check(dict(zip(parts, given, strict=True)))
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""

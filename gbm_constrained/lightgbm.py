@@ -166,6 +166,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         n_jobs: int | None = None,
         importance_type: str = "split",
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
@@ -210,6 +211,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             **kwargs,
         )
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.rounds_per_iteration = rounds_per_iteration
         self.tau = tau
@@ -231,7 +233,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -375,6 +377,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             warnings.simplefilter("ignore")
             check_classification_targets(stack.y)
         stack.refuse_with(init_score=init_score)
+        fit.alignment.check({"X": X, "y": y, "init_score": init_score})
         init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
         pairs = check_pairs(_evaluation_pairs(eval_set, eval_X, eval_y), X, by_name=False)
         if eval_set is not None:
@@ -398,12 +401,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             X,
             y,
             weights,
+            starts,
             sensitive_features_eval_set,
             patience=self._stops_early(callbacks),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             evaluated=bool(pairs) and bool(native_metrics or functions),
             dart=dart,
         )
+        fit.alignment.warn()
         more = {
             "X": X,
             "y": y,

@@ -80,6 +80,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
         "sigmoid" for rules that may ask for errors, such as gaps.
@@ -161,6 +166,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         warm_start: bool = False,
         n_jobs: int | None = None,
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         n_iterations: int = 500,
         tau: float | None = None,
@@ -188,6 +194,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             n_jobs=n_jobs,
         )
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.n_iterations = n_iterations
         self.tau = tau
@@ -199,7 +206,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.constraint_solver = constraint_solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def fit(
         self,
@@ -268,6 +275,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
+        fit.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
             start = self._unconstrained(X, y, sample_weight)

@@ -16,6 +16,8 @@ from sklearn.utils import estimator_html_repr
 from gbm_constrained.mathematics import legend_of, math_of
 from gbm_constrained.options import check_constraints
 from gbm_constrained.page import badge, decimal, framed, interval, table
+from gbm_constrained.rates import name_positive_class
+from gbm_constrained.saving import rules_of
 
 
 def html_of(estimator: Any) -> str:
@@ -46,13 +48,17 @@ def mime_bundle(estimator: Any) -> dict[str, str]:
 
 
 def _constraints(estimator: Any) -> list[str]:
+    classes = getattr(estimator, "classes_", None)
     try:
         constraints = check_constraints(estimator.constraints)
+        if constraints and classes is not None:
+            constraints = rules_of(estimator)
     except (TypeError, ValueError) as error:  # as fit would say; a view must not fail
         return ["<h2>Constraints</h2>", f"<p>{escape(str(error))}</p>"]
     if not constraints:
         return []
-    classes = getattr(estimator, "classes_", None)
+    if classes is None and estimator.positive is not None:
+        constraints = tuple(name_positive_class(c, estimator.positive) for c in constraints)
     known: Sequence[Any] | None = None if classes is None else list(classes)
     formulas = [math_of(c, known) for c in constraints]
     names = [f"<code>{escape(str(c))}</code>" for c in constraints]

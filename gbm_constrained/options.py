@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained.checks import check_share, is_finite_number
 from gbm_constrained.decision import GUARANTEES, Guarantee
@@ -15,7 +17,7 @@ from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.rates import Constraint
+from gbm_constrained.rates import Constraint, resolve_positive_class
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.unseen import MEASURE_ON, MeasureOn
@@ -34,6 +36,11 @@ SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
@@ -143,6 +150,7 @@ class SolverOptions:
     """The constructor parameters that the drop-in classifiers add, checked."""
 
     constraints: tuple[Constraint, ...]
+    positive: Hashable | None = None
     proxy: Proxy = "auto"
     rounds_per_iteration: int = 2
     tau: float | None = None
@@ -234,6 +242,22 @@ class SolverOptions:
             )
         return replace(options, initial_multipliers=start)
 
+    def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
+        """Name the positive class of the constraints, now that the classes are known.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `positive` is not one of them.
+        """
+        named = resolve_positive_class(self.constraints, classes, self.positive)
+        return replace(self, constraints=named)
+
     def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
         """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
 
@@ -280,7 +304,7 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
             )
 
 
-def with_constraints(tags: Any, constraints: Any) -> Any:
+def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
     """Tags of a parent as a classifier under constraints has them.
 
     Constraints are about one label of a row, and some of them about two classes.
@@ -289,8 +313,8 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
     ----------
     tags : sklearn.utils.Tags
         The parent's, changed in place.
-    constraints : object
-        The constructor parameter, which nothing has checked yet.
+    constraints, positive : object
+        The constructor parameters, which nothing has checked yet.
     """
     try:
         checked = check_constraints(constraints)
@@ -298,7 +322,8 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
         return tags
     if checked:
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
-        tags.classifier_tags.multi_class &= not any(rule.is_binary for rule in checked)
+        is_binary = positive is None and any(rule.is_binary for rule in checked)
+        tags.classifier_tags.multi_class &= not is_binary
     return tags
 
 
@@ -378,6 +403,10 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
 
 def _remedy(item: Any) -> str:
     """Say how what was meant as a rule is written."""
+    if inspect.isfunction(item):
+        return (
+            f" {item.__name__} is a function that makes a rate: write {item.__name__}() <= 0.05."
+        )
     if isinstance(item, str):
         return " parse_constraint reads a rule that is written as text."
     if isinstance(item, bool):

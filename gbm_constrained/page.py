@@ -133,7 +133,7 @@ def section(audit: Audit, element: str = "div") -> str:
         f"{decimal(a.high)})"
         f"{', all rates weighted' if audit.weighted else ''}. Classes: "
         f"{', '.join(map(str, audit.classes))}"
-        f"{'; the last one is positive' if len(audit.classes) == 2 else ''}."
+        f"{'; rates without a class are about 1' if audit.classes == (0, 1) else ''}."
     )
     parts = [
         f"<h1>Audit of {escape(audit.model)}</h1>",

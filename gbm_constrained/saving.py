@@ -24,6 +24,7 @@ import gbm_constrained
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.conclusion import FITTED_ATTRIBUTES
 from gbm_constrained.options import check_constraints
+from gbm_constrained.rates import Constraint, resolve_positive_class
 from gbm_constrained.serialization import dumps, loads
 
 NAME = "gbm_constrained"
@@ -133,7 +134,7 @@ def write_note(
             "format": FORMAT,
             "version": gbm_constrained.__version__,
             "rounds": rounds,
-            "rules": [str(rule) for rule in check_constraints(estimator.constraints)],
+            "rules": list(map(str, rules_of(estimator))),
             "decision_shift": shift.tolist(),
             "classes": classes,
             "parameters": parameters,
@@ -143,6 +144,12 @@ def write_note(
             **({} if model is None else {SHA256: _sha256(model)}),
         }
     )
+
+
+def rules_of(estimator: Any) -> tuple[Constraint, ...]:
+    """Rules of a fitted estimator, whose rates name their class as its reports do."""
+    rules = check_constraints(estimator.constraints)
+    return resolve_positive_class(rules, estimator.classes_, estimator.positive)
 
 
 def check_unchanged(note: str | None, model: str) -> None:

@@ -74,11 +74,15 @@ CLASSES: dict[str, type] = {
 }  # fmt: skip
 
 
+# Models, and the row labels of what was given for each training row.
+NOT_WRITTEN = ((Deployed, "model"), (Deployed, "index"), (Mask, "index"))
+
+
 def _fields_of(cls: Any) -> dict[str, Any]:
     """Fields of a class that are written, and what they hold."""
     names = [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
     hints = get_type_hints(cls)
-    return {name: hints[name] for name in names if (cls, name) != (Deployed, "model")}
+    return {name: hints[name] for name in names if (cls, name) not in NOT_WRITTEN}
 
 
 FIELDS = {cls: _fields_of(cls) for cls in CLASSES.values()}

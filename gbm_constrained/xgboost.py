@@ -115,6 +115,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self,
         *,
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
@@ -139,6 +140,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     ) -> None:
         super().__init__(objective=objective, **kwargs)
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.rounds_per_iteration = rounds_per_iteration
         self.tau = tau
@@ -160,7 +162,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -279,6 +281,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_classes(fit.classes)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
+        fit.alignment.check({"X": X, "y": y, "base_margin": base_margin})
         base_margin = check_scores(
             base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
         )
@@ -306,6 +309,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             X,
             y,
             weights,
+            starts,
             sensitive_features_eval_set,
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
@@ -313,6 +317,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
         if pairs:
             self._check_judged(fit.classes.size, len(pairs))
+        fit.alignment.warn()
         fit.save_to(
             Checkpoint.of(checkpoint),
             self,

@@ -23,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained import churn, cli, fpr, gap, model_files, parse_constraint, tpr
 from gbm_constrained.audit import Audit
 from gbm_constrained.datasets import load_adult
+from gbm_constrained.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 MODEL = {"xgboost": "model.json", "lightgbm": "model.txt"}
@@ -454,7 +455,7 @@ def test_groups_that_are_not_named_are_those_of_the_sensitive_columns(run, files
     run(*fit("xgboost", files, "--sensitive=sex", "--sensitive=race"), "--quiet")
     new = ["audit", "model.json", files / "new.csv", "--target=income", "--sensitive=sex"]
     done = run(*new, "--constraint=gap(fpr) <= 0.9")
-    assert "gap(fpr, by='sex') <= 0.9" in done.out
+    assert "gap(fpr('>50K'), by='sex') <= 0.9" in done.out
 
 
 @BOTH
@@ -511,7 +512,7 @@ def test_positive_is_the_label_that_is_named(run, files):
     run(*fit("xgboost", files, f'--constraint=fnr("{LABELS[0]}") <= 0.2'))
     assert model_of_file("xgboost") == first
     done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
-    assert "\nfnr <= 0.2" in done.out
+    assert "\nfnr('>50K') <= 0.2" in done.out
     assert model_of_file("xgboost") != first
     done = run(*fit("xgboost", files, rule), "--positive=rich")
     assert (done.code, done.err) == (
@@ -519,8 +520,35 @@ def test_positive_is_the_label_that_is_named(run, files):
         "gbm-constrained fit: error: --positive rich: the labels are '<=50K', '>50K'.\n",
     )
     done = run(*fit("xgboost", files, "--constraint=EqualOpportunity(by=sex)", *named[-1:]))
-    assert done.code == 2
-    assert "takes the last of the sorted labels as positive" in done.err
+    assert "gap(tpr('<=50K'), by='sex') <= 0.02" in done.out
+
+
+@BOTH
+def test_rates_name_the_class_that_they_are_about(library, run, files):
+    """By default as well; in the report, in that of the saved model, and in JSON."""
+    done = run(*fit(library, files, "--constraint=fnr <= 0.2", "--json=report.json"))
+    assert "\nfnr('>50K') <= 0.2" in done.out
+    report = json.loads(Path("report.json").read_text())
+    assert report["constraints"][0]["constraint"] == "fnr('>50K') <= 0.2"
+    assert "value[fnr('>50K') <= 0.2]" in report["history"]
+    new = ["audit", MODEL[library], files / "new.csv", "--target=income"]
+    assert "\nfnr('>50K') <= 0.2" in run(*new).out
+    done = run(*new, "--constraint=fnr <= 0.2", f"--positive={LABELS[0]}")
+    assert "\nfnr('<=50K') <= 0.2" in done.out
+    numbers = fit(library, files, "--constraint=fnr <= 0.2", table="train_01.csv", target="y")
+    assert "\nfnr <= 0.2" in run(*numbers).out  # 0 and 1 speak for themselves
+
+
+def test_progress_names_labels_as_the_report_does(run, files, monkeypatch):
+    """XGBoost knows codes of the labels only."""
+    library = "xgboost"
+    monkeypatch.setattr(Progress, "DELAY", 0.0)
+    done = run(*fit(library, files, "--constraint=fnr <= 0.001"))
+    lines = [line for line in done.err.splitlines() if " rounds, " in line]
+    assert any("(fnr('>50K') <= 0.001)" in line for line in lines)
+    assert not any("(1)" in line for line in lines)
+    assert not run(*fit(library, files, "--constraint=fnr <= 0.001", "--quiet")).out
+    assert " rounds, " not in run(*fit(library, files), "--quiet").err
 
 
 @BOTH
@@ -742,7 +770,7 @@ def test_rules_in_a_model_file_are_the_default(library, run, files):
     assert done.code == 0
     assert "does not name" not in done.out
     assert "precision('>50K') >= 0.1" in done.out
-    assert "fpr <= 0.9" in done.out
+    assert "fpr('>50K') <= 0.9" in done.out
     assert "--positive is for --constraint" in run(*new, "--positive=>50K").err
     done = run(*new, "--constraint=fpr <= 0.8")
     assert "precision" not in done.out
@@ -1112,4 +1140,5 @@ def test_what_is_printed_of_a_rule_is_a_rule(run, files):
     text = "gap(tpr, by=[sex, race], min_group_size=5) <= 0.9"
     run(*fit("xgboost", files, f"--constraint={text}", "--quiet"), "--json=r.json")
     report = json.loads(Path("r.json").read_text())
-    assert report["constraints"][0]["constraint"] == str(parse_constraint(text))
+    rule = parse_constraint(text, positive=LABELS[1])
+    assert report["constraints"][0]["constraint"] == str(rule)
