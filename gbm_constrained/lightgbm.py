@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -615,13 +616,21 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             self._class_map = dict(zip(encoder.classes_, codes, strict=True))
         return self
 
-    def _truncate(self, rounds: int) -> None:
-        """Keep the first rounds of the booster."""
+    def _truncate(self, n_trees: int, rounds: int) -> None:
+        """Keep the first trees of each class, which are those of so many rounds.
+
+        All that LightGBM tells of the best iteration is then about these rounds.
+        """
         whole = self._Booster
-        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=rounds))
-        kept.best_iteration, kept.best_score = -1, whole.best_score
+        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=n_trees))
+        kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
+        kept.best_score = defaultdict(OrderedDict)
+        for data, metrics in self._evals_result.items():
+            for metric, values in metrics.items():
+                kept.best_score[data][metric] = values[rounds - 1]
         kept.params = whole.params
-        self._Booster, self._best_iteration = kept, -1
+        self._Booster = kept
+        self._best_iteration, self._best_score = kept.best_iteration, kept.best_score
 
     def predict(
         self,
@@ -928,7 +937,7 @@ class _Trained:
         return _added(margin, start)
 
     def cut(self, rounds: int) -> None:
-        self.parent._truncate(self.observer.grown_after(rounds))
+        self.parent._truncate(self.observer.grown_after(rounds), rounds)
 
     def shift(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)

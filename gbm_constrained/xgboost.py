@@ -308,6 +308,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
             evaluated=bool(pairs),
+            dart=self.booster == "dart",
         )
         if pairs:
             self._check_judged(fit.classes.size, len(pairs))
@@ -674,12 +675,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             # Of the model that was continued, which would predict without the new trees.
             booster.set_attr(best_iteration=None, best_score=None)
             best = None
-        if best is not None:
+        if best is not None and int(best) + 1 < end:
+            # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
+            booster = self._Booster = first_rounds(booster, end)
         if fit.options.iterate == "ergodic":
             scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         margin = observer.train_margin
-        if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
+        if end != observer.grown_after or fit.options.iterate == "ergodic":
             margin = None
         score_after = functools.partial(self._score_after, fit)
         trained = _Trained(self, fit, matrices, grown_before, base_margin, score_after)

@@ -28,6 +28,7 @@ class Observer(xgb.callback.TrainingCallback):
         self.matrices = matrices
         self.watches = False
         self.grown_before = 0  # rounds of the model that is continued
+        self.grown_after = 0  # rounds of the model that the last margins are of
         self.train_margin: Array | None = None
 
     def before_training(self, model: Any) -> Any:
@@ -52,6 +53,7 @@ class Observer(xgb.callback.TrainingCallback):
 
     def after_training(self, model: Any) -> Any:
         """Take the last margins of the training rows."""
+        self.grown_after = model.num_boosted_rounds()
         if self.matrices:
             self.train_margin = self._training_margin(model)
         return model
