@@ -108,6 +108,7 @@ class Conclusion:
         self.outcome: Outcome | None = None
         self.feasibility: Feasibility | None = None
         self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
+        self._own_margin: Callable[[int], Array]
         self._final: Record
         self._functionals: Float
         self.multipliers: Float
@@ -139,13 +140,14 @@ class Conclusion:
                 return self.fit.scouts.held_margin(upto)
             return trained.held_margin(rows, upto)
 
-        scored = {} if margin is None else {rounds: margin}
+        scored = {} if margin is None or self.fit.has_offset else {rounds: margin}
 
         def own_margin(upto: int) -> Array:
             if upto not in scored:
                 scored[upto] = trained.margin(upto)
             return scored[upto]
 
+        self._own_margin = own_margin
         choice = self.settle(rounds, held_margin, own_margin)
         kept, shift, prefixes = rounds, np.zeros(self.fit.columns), None
         if choice is not None:
@@ -511,6 +513,9 @@ class Conclusion:
         """
         solver = solver or self.fit.solver
         before = [r for r in solver.history if 0 < r.rounds < rounds]
+        if solver is self.fit.solver and self.fit.has_offset:  # which the records were taken with
+            margins = {r.rounds: self._own_margin(r.rounds) for r in before}
+            before = [self._record(self._statistics(m), upto) for upto, m in margins.items()]
         return [*before, self._record(statistics, rounds, solver)]
 
     def _unseen_prefixes(self, margin: Array, rounds: int) -> list[Record]:
@@ -532,7 +537,7 @@ class Conclusion:
         None where none did, or where that is not what the report is of.
         """
         own = self.fit.driven is self.fit.reported and self.fit.options.outlier_clip is None
-        if not self.fit.divisible or not own:
+        if not self.fit.divisible or not own or self.fit.has_offset:
             return None
         for trained_in, found in itertools.pairwise(self.fit.solver.history):
             if found.rounds == rounds:

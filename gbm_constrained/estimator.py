@@ -155,6 +155,8 @@ class ConstrainedFit:
         losses in the place of rates where `error_form` says so.
     divisible : bool
         Whether a prefix of the booster is what it was after its rounds.
+    has_offset : bool
+        Whether training starts from scores of the user that ``predict`` does not add.
     measurement : Measurement or None
         What drives multipliers by rows that the trees have not seen, if anything does.
     scouts : Scouts or None
@@ -304,7 +306,7 @@ class ConstrainedFit:
         self.solver.callback = self._teller("training", "training rows", self.solver)
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
-        self.divisible = False
+        self.divisible = self.has_offset = False
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
         self._grown: list[Scouts] = []
@@ -617,6 +619,8 @@ class ConstrainedFit:
         """Let the model of all rows be driven by what the boosters of the folds lose."""
         compiled = self.driven
         if not leader.history or not compiled.rewards_all_errors.any():
+            return
+        if self.has_offset:  # of which rates on the boosters' own rows are, and no others
             return
         assert self.scouts is not None
         functionals = leader.history[-1].functionals

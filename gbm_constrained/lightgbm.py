@@ -283,8 +283,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each evaluation set are recorded, the last
-        one being the held-out set of the report. A fit of more than a few seconds shows its
-        progress unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
+        one being the held-out set of the report. Constraints are measured on what ``predict``
+        decides, which adds no `init_score`. A fit of more than a few seconds shows its progress
+        unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
         lines.
 
         Parameters
@@ -415,8 +416,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
         own_score = given["init_score"] = fit.take(init_score)
         if init_model is not None:  # whose scores LightGBM puts in the place of these
-            own_score = init_score = None
+            own_score = None
             starts = [None] * len(starts)
+        fit.has_offset = own_score is not None
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
         from_average = starts_anew and self._parameter("boost_from_average", True)
@@ -450,7 +452,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 "scores. Leave them out; history_ and constraint_report_ have their values."
             )
         measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
-        sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
+        sets = [
+            (measured[i], starts[i]) if i in measured else None
+            for i, is_own in enumerate(own)
+            if not is_own
+        ]
         resuming = Resuming(fit)
         given.update(resuming.starts(own))
         observer = Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
@@ -478,8 +484,8 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             margin = observer.train_margin
             if rounds != fit.solver.rounds or options.iterate == "ergodic":
                 margin = None
-            held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
-            trained = _Trained(self, fit, observer, own_score, init_score, held)
+            held = {rows: pairs[i][0] for i, rows in measured.items()}
+            trained = _Trained(self, fit, observer, held)
             conclusion = Conclusion(fit)
             prefixes = conclusion.conclude(self, trained, rounds, margin)
             if prefixes is not None:
@@ -896,9 +902,7 @@ class _Trained:
         The fit.
     observer : Observer
         Which knows the rounds that grew a tree.
-    own_score, init_score : ndarray or None
-        Where the scores of the training rows begin, and of all rows given to ``fit``.
-    held : dict from UnseenRows to (X, init_score)
+    held : dict from UnseenRows to X
         The evaluation sets.
     """
 
@@ -907,34 +911,26 @@ class _Trained:
         parent: ConstrainedLGBMClassifier,
         fit: ConstrainedFit,
         observer: Observer,
-        own_score: Any,
-        init_score: Any,
-        held: dict[UnseenRows, tuple[Any, Any]],
+        held: dict[UnseenRows, Any],
     ) -> None:
-        self.parent, self.fit, self.observer = parent, fit, observer
-        self.own_score, self.init_score, self.held = own_score, init_score, held
+        self.parent, self.fit, self.observer, self.held = parent, fit, observer, held
 
     def margin(self, rounds: int) -> Array:
-        return self._margin(self.fit.stack.X, self.own_score, rounds)
+        return self._margin(self.fit.stack.X, rounds)
 
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.held:  # those of certificates
-            start, kept = self.init_score, self.fit.certified
-            self.held[rows] = (
-                take_rows(self.fit.whole.X, kept),
-                None if start is None else take_rows(start, kept),
-            )
-        return self._margin(*self.held[rows], rounds)
+            self.held[rows] = take_rows(self.fit.whole.X, self.fit.certified)
+        return self._margin(self.held[rows], rounds)
 
-    def _margin(self, X: Any, start: Any, rounds: int) -> Array:
-        """Scores of rows under a prefix, plus the scores they started from."""
+    def _margin(self, X: Any, rounds: int) -> Array:
+        """Scores of rows under a prefix, as ``predict`` has them: without the user's own."""
         grown = self.observer.grown_after(rounds)
         with warnings.catch_warnings():  # of kinds of tables that training took without a word
             warnings.filterwarnings("ignore", "X does not have valid feature names")
             warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
             raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
-        margin = np.asarray(raw)
-        return _added(margin, start)
+        return np.asarray(raw)
 
     def cut(self, rounds: int) -> None:
         self.parent._truncate(self.observer.grown_after(rounds), rounds)

@@ -39,8 +39,9 @@ class Observer:
     intercept : ndarray of shape (n_classes or 1,), default=None
         DART: added to the first trees after the first round. The scores of the training rows are
         then not read, for every reading makes DART drop trees.
-    sets : sequence of UnseenRows or None
-        The evaluation sets as LightGBM has them; None for training rows.
+    sets : sequence of (UnseenRows, array-like or None) or None
+        The evaluation sets as LightGBM has them, with the scores of the user that each starts
+        from, which ``predict`` does not add; None for training rows.
     watches : bool
         Whether the multipliers move by the last evaluation set.
     resuming : Resuming
@@ -51,7 +52,7 @@ class Observer:
         self,
         fit: ConstrainedFit,
         intercept: Array | None,
-        sets: Sequence[UnseenRows | None],
+        sets: Sequence[tuple[UnseenRows, Any] | None],
         watches: bool,
         resuming: Resuming,
     ) -> None:
@@ -116,9 +117,12 @@ class Observer:
         watches = self.watches and self.fit.is_iteration_end(rounds)
 
         def measure(margin: Array, _: Any) -> list[Any]:
-            held = next(remaining)
-            if held is None:
+            found = next(remaining)
+            if found is None:
                 return []
+            held, start = found
+            if start is not None:
+                margin = margin - np.asarray(start, dtype=np.float64)
             held.measure(rounds, margin)
             if watches and held is self.fit.unseen:
                 self.fit.observe(margin)

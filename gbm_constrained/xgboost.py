@@ -194,8 +194,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each `eval_set` are recorded, the last one
-        being the held-out set of the report. A fit of more than a few seconds shows its progress
-        unless `verbose` is false; beside the lines that `verbose` has XGBoost print, in lines.
+        being the held-out set of the report. Where `base_margin` or `base_margin_eval_set` is
+        given, constraints are measured on the decisions of ``predict(X, base_margin=...)``. A fit
+        of more than a few seconds shows its progress unless `verbose` is false; beside the lines
+        that `verbose` has XGBoost print, in lines.
 
         Parameters
         ----------
@@ -229,7 +231,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         Warns
         -----
         UserWarning
-            If X has names of categories that this version of XGBoost cuts.
+            If X has names of categories that this version of XGBoost cuts, or if the report
+            holds only for predictions that are given a ``base_margin``.
         """
         native = functools.partial(
             super().fit,
@@ -351,6 +354,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             )
             self._forget()
             conclusion = self._conclude(fit, observer, base_margin)
+            with_margin = base_margin is not None or any(start is not None for start in starts)
+            if with_margin:
+                report = self.constraint_report_
+                report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
+        if with_margin:
+            _warn_of_base_margin()
         conclusion.complain()
         return self
 
@@ -863,6 +872,17 @@ class _Trained:
 
     def shift(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
+
+
+def _warn_of_base_margin() -> None:
+    """Say which decisions a report is about: XGBoost's ``predict`` knows no margins of its own."""
+    warnings.warn(
+        "The report holds for predict(X, base_margin=...): the rules were measured with the "
+        "base_margin that was given to fit. Decisions of predict(X) without it, which audit() and "
+        "the tools of scikit-learn ask for, are others.",
+        UserWarning,
+        stacklevel=level_of_the_user(),
+    )
 
 
 def _warn_of_cut_names(X: Any) -> None:
