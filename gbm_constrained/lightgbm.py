@@ -34,6 +34,7 @@ from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.lightgbm_callbacks import Observer, RulesStopping, stops_early
 from gbm_constrained.lightgbm_metrics import (
     EPSILON,
@@ -114,7 +115,7 @@ ALIASES = {
 }  # fmt: skip
 
 
-class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
+class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent

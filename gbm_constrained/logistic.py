@@ -22,6 +22,7 @@ from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Scores
 from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
@@ -49,7 +50,7 @@ _PENALTY, _L1_RATIO = (
 _WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
-class ConstrainedLogisticRegression(LogisticRegression):
+class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes):
     """Logistic regression trained under constraints on its error rates.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's

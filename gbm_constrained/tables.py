@@ -28,6 +28,12 @@ def names_of(table: Any) -> list[Hashable]:
     return list(table.columns) if is_frame(table) else []
 
 
+def repeated_names(table: Any) -> list[Hashable]:
+    """Names that several columns of a table share."""
+    names = pd.Series(names_of(table), dtype=object)
+    return list(names[names.duplicated()])
+
+
 def column_at(table: Any, position: int) -> NDArray[Any]:
     """Values of a column of a table that names its columns."""
     if isinstance(table, pd.DataFrame):

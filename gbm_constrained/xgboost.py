@@ -29,6 +29,7 @@ from gbm_constrained import saving, ubjson
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import (
+    check_features,
     check_scores,
     check_weight,
     level_of_the_user,
@@ -39,6 +40,7 @@ from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
@@ -80,7 +82,7 @@ def _by_keyword(method: Method) -> Method:
     return taken
 
 
-class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
+class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
 
     A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
@@ -250,6 +252,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             self._forget()
             return self
         self._check_supported(options)
+        check_features(X)
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
         if checkpoint is not None:
