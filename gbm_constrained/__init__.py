@@ -37,6 +37,7 @@ from gbm_constrained.rates import (
     tpr,
     wins,
 )
+from gbm_constrained.time_limit import TimeLimitWarning
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ __all__ = [
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
+    "TimeLimitWarning",
     "accuracy",
     "audit",
     "churn",

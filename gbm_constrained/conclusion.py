@@ -53,7 +53,7 @@ MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme lea
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-    "shift_", "unseen_accuracy_", "feasibility_", "_threshold",
+    "shift_", "unseen_accuracy_", "feasibility_", "stopping_message_", "_threshold",
 )  # fmt: skip
 
 
@@ -211,6 +211,7 @@ class Conclusion:
         estimator.history_ = self._history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
+        estimator.stopping_message_ = self.fit.announcer.message
         multipliers = pd.Series(self.multipliers, list(self.fit.reported.rows), name="multiplier")
         estimator.multipliers_ = multipliers.reindex(self.fit.reported.all_rows, fill_value=0.0)
 

@@ -55,6 +55,7 @@ from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.tables import is_same, take_rows
+from gbm_constrained.time_limit import MeasuringClock, TimeLimit
 from gbm_constrained.unseen import (
     PLENTY,
     TELLING,
@@ -127,6 +128,8 @@ class ConstrainedFit:
         Shows how far the fit is.
     constraint_callbacks : sequence of callable, default=None
         Told of each outer iteration.
+    limit : TimeLimit, default=None
+        The time after which measuring and training end.
     lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
     groups : array-like of shape (n_samples,), default=None
@@ -190,6 +193,7 @@ class ConstrainedFit:
         softmax_hessian: Callable[[int], float] = lambda k: 1.0,
         progress: Progress | None = None,
         constraint_callbacks: Any = None,
+        limit: TimeLimit | None = None,
         lazy: bool = True,
         groups: Any = None,
         random_state: Any = None,
@@ -202,6 +206,7 @@ class ConstrainedFit:
             callbacks if progress is None else [*callbacks, progress],
             n_rounds,
             options.rounds_per_iteration,
+            limit,
         )
         check_features(X)
         check_consistent_length(X, y)
@@ -310,6 +315,7 @@ class ConstrainedFit:
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
         self._grown: list[Scouts] = []
+        self._clock: MeasuringClock
         self._scouts_state: State | None = None
         self.unseen: UnseenRows | None = None
         self.fresh: UnseenRows | None = None
@@ -511,6 +517,8 @@ class ConstrainedFit:
         if unweighed and self.options.solver == "auto":
             grown = self._better_with_multipliers(*grown, grow)
         self.scouts, self.unseen = grown
+        if self.scouts.rounds < self.announcer.n_rounds:
+            self.announcer.end_for_time(self.scouts.rounds, "measuring")
         if self.checkpoint is None:
             self._grown.clear()
         leader = self.scouts.measurement.solver
@@ -524,6 +532,9 @@ class ConstrainedFit:
         self, make: MakeScout, folds: Sequence[Fold], rows: Codes, source: str, *, weighed: bool
     ) -> tuple[Scouts, UnseenRows]:
         """Grow boosters, `weighed` by multipliers that they share, or as the library's own."""
+        share = len(self.rows) / sum(fold.training.size for fold in folds)
+        R = self.options.rounds_per_iteration
+        clock = self._clock = MeasuringClock(self.announcer.limit, share, R)
         lagrangian = self._make_lagrangian(rows, told=True)
         others = {} if weighed else self._no_multipliers()
         leader = self._make_solver(lagrangian, **others)
@@ -549,7 +560,10 @@ class ConstrainedFit:
         self._grown.append(scouts)
         try:
             scouts.grow(
-                self.n_rounds, self.options.rounds_per_iteration, self.announcer.is_over, save
+                self.n_rounds,
+                R,
+                lambda rounds: self.announcer.is_over(rounds) or clock.is_over(rounds),
+                save,
             )
         finally:
             self.hide_progress()
@@ -571,6 +585,10 @@ class ConstrainedFit:
         broken = unseen.violations(margin)
         if self.fresh is None and (broken <= MET).all():  # nor would a multiplier be at work
             return scouts, unseen
+        limit = self.announcer.limit
+        limit.has_no_multipliers |= not self._clock.has_time_again()
+        if limit.has_no_multipliers:
+            return scouts, unseen
         choice = choice_by(scouts, unseen, self.options)
         if self.fresh is not None:
             asked = certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
@@ -582,6 +600,9 @@ class ConstrainedFit:
         ):
             return scouts, unseen
         other_scouts, other_unseen = grow(weighed=True)
+        if other_scouts.rounds < scouts.rounds and not self.announcer.is_over(other_scouts.rounds):
+            limit.has_no_multipliers = True  # they were measured for fewer rounds
+            return scouts, unseen
         other = choice_by(other_scouts, other_unseen, self.options)
         if cost_of(other, other_scouts, certified) < cost_of(choice, scouts, certified):
             return other_scouts, other_unseen
@@ -680,22 +701,26 @@ class ConstrainedFit:
         }
         found = fingerprint_of(estimator, arguments, rules)
         self.checkpoint = CheckpointFile(checkpoint, found, machine())
+        if self.checkpoint.state is not None:
+            self.announcer.restore(self.checkpoint.state["announcer"])
 
     def state(self) -> State:
         """State of the fit of the model itself, and of the boosters that went before it."""
         state = {
             "solver": self.solver.state(),
             "evaluation_sets": [rows.state() for rows in self.evaluation_sets],
+            "announcer": self.announcer.state(),
         }
         if self.scouts is not None:  # they change no more
             self._scouts_state = self._scouts_state or self._state_of_scouts()
-            state.update(self._scouts_state)
+            state["scouts"] = self._scouts_state["scouts"]
         elif self.measurement is not None:
             state["leader"] = self.measurement.solver.state()
         return state
 
     def _state_of_scouts(self) -> State:
-        return {"scouts": [scouts.state() for scouts in self._grown]}
+        grown = [scouts.state() for scouts in self._grown]
+        return {"scouts": grown, "announcer": self.announcer.state()}
 
     def restore(self, state: State) -> None:
         """Take over a state of the fit of the model itself."""

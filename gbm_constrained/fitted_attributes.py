@@ -38,5 +38,6 @@ class ConstrainedFitAttributes:
     multipliers_: Any = FittedAttribute()
     unseen_accuracy_: Any = FittedAttribute()
     feasibility_: Any = FittedAttribute()
+    stopping_message_: Any = FittedAttribute()
     shift_: Any = FittedAttribute()
     prefixes_: Any = FittedAttribute()

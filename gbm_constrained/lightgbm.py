@@ -81,6 +81,7 @@ from gbm_constrained.options import (
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.tables import foreign_categories, take_rows
+from gbm_constrained.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.unseen import MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -279,6 +280,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
+        time_limit: float | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
@@ -314,6 +316,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             would have given. It is removed when the fit is done. With bagging, column samples or
             `extra_trees` the random streams are begun anew in each round, which makes another
             model than without a checkpoint.
+        time_limit : float, default=None
+            Seconds after which measuring and training end, at the next outer iteration. Part of
+            them is kept for training the model for as many rounds as were measured, and for the
+            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
+            fit has the whole limit again.
 
         Raises
         ------
@@ -341,10 +348,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight, **given)
             forget(self)
             return self
         self._check_supported(options, callbacks)
+        limit = TimeLimit(time_limit)
         n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
         if checkpoint is not None:
@@ -363,6 +372,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             objective_factor=self._label_factor,
             progress=self._progress(callbacks),
             constraint_callbacks=constraint_callbacks,
+            limit=limit,
             groups=groups,
             random_state=self.random_state,
             softmax_hessian=lambda k: k / (k - 1),
@@ -460,17 +470,19 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         ]
         resuming = Resuming(fit)
         given.update(resuming.starts(own))
-        observer = Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
-        stopping: list[Any] = []
-        if (on := options.early_stopping_on) != "metric":
-            stopping = [c for c in callbacks or () if stops_early(c)]
-            callbacks = [c for c in callbacks or () if not stops_early(c)]
+        stopping = [c for c in callbacks or () if stops_early(c)]
+        callbacks = [c for c in callbacks or () if not stops_early(c)]
+        on = options.early_stopping_on
+        if on != "metric" or constraint_callbacks or time_limit is not None:
             stopping += self._own_early_stopping()
             native_params["early_stopping_round"] = 0
-        rules = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        if on != "metric":
+            stopping = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        watches = measure_on == "watch"
+        observer = Observer(fit, early if dart else None, sets, watches, resuming, stopping)
         given["callbacks"] = [
-            *(callbacks or []), *resuming.callbacks(), *observer.callbacks(), *rules,
+            *callbacks, *resuming.callbacks(), *observer.callbacks(), *stopping,
         ]  # fmt: skip
         with saving.unchanged_on_error(self):
             with self._driven_by(fit, native_params):
@@ -493,6 +505,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
                 self.prefixes_ = prefixes.assign(
                     rounds=prefixes["rounds"].map(observer.grown_after)
                 )
+        fit.announcer.warn()
         conclusion.complain()
         return self
 

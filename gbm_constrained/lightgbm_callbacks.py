@@ -46,6 +46,8 @@ class Observer:
         Whether the multipliers move by the last evaluation set.
     resuming : Resuming
         Of a checkpoint, if there is one.
+    stopping : sequence of callable
+        Early stopping, which says what is the best round where training ends before it is met.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Observer:
         sets: Sequence[tuple[UnseenRows, Any] | None],
         watches: bool,
         resuming: Resuming,
+        stopping: Sequence[Callable[[Any], None]],
     ) -> None:
         self.fit = fit
+        self.stopping = stopping
         self.resuming = resuming
         self.sets = sets
         self.watches = watches
@@ -104,7 +108,11 @@ class Observer:
             self.resuming.save(env)
 
         def end(env: Any) -> None:
-            if self.fit.announcer.is_over(env.iteration + 1 - env.begin_iteration):
+            announcer, rounds = self.fit.announcer, env.iteration + 1 - env.begin_iteration
+            passes = self.resuming.passes(env.iteration)  # in no time
+            if announcer.is_over(rounds) if passes else announcer.is_training_over(rounds):
+                for stop in self.stopping:  # which has a round to go back to
+                    stop(replace(env, end_iteration=env.iteration + 1))
                 raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
         before.before_iteration = True  # type: ignore[attr-defined]

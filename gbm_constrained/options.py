@@ -129,6 +129,9 @@ FITTED_ATTRIBUTES_DOC = """
     feasibility_ : Feasibility or None
         Whether the rules can be met, which of them conflict, and what was reached instead; None
         where no decision was chosen on unseen rows.
+    stopping_message_ : str or None
+        What ended the fit before all rounds (a constraint callback, ``time_limit``), after how
+        many, and what was given up for the time limit; None if nothing did.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

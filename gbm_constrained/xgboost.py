@@ -62,6 +62,7 @@ from gbm_constrained.options import (
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.tables import categories_beyond_ascii
+from gbm_constrained.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.unseen import MeasureOn
 from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
 from gbm_constrained.xgboost_model import first_rounds, scale_trees, shift_intercept
@@ -191,6 +192,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
+        time_limit: float | None = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
@@ -224,6 +226,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
             would have given. It is removed when the fit is done. With samples of rows or columns
             (`subsample`, `colsample_bytree`...) their random streams are begun anew in each round,
             which makes another model than without a checkpoint.
+        time_limit : float, default=None
+            Seconds after which measuring and training end, at the next outer iteration. Part of
+            them is kept for training the model for as many rounds as were measured, and for the
+            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
+            fit has the whole limit again.
 
         Raises
         ------
@@ -248,10 +255,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             native(X, y, sample_weight=sample_weight, base_margin=base_margin, xgb_model=xgb_model)
             self._forget()
             return self
         self._check_supported(options)
+        limit = TimeLimit(time_limit)
         check_features(X)
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
@@ -274,6 +283,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
             objective_factor=self._label_factor,
             progress=self._progress(verbose, eval_set),
             constraint_callbacks=constraint_callbacks,
+            limit=limit,
             dtype=np.float32,
             groups=groups,
             random_state=self.random_state,
@@ -363,6 +373,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
                 report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
         if with_margin:
             _warn_of_base_margin()
+        fit.announcer.warn()
         conclusion.complain()
         return self
 

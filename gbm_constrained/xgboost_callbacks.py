@@ -43,11 +43,13 @@ class Observer(xgb.callback.TrainingCallback):
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Whether training is over, as a callback of the user has said."""
+        """Whether training is over, as a callback of the user or the time limit says."""
         # Not after the last one, where the callbacks that follow would not see it.
-        if self.fit.announcer.is_over(epoch):
+        if self.resuming.passes(epoch):
+            return False
+        if self.fit.announcer.is_training_over(epoch):
             return True
-        if self.fit.is_unweighed and not self.resuming.passes(epoch):
+        if self.fit.is_unweighed:
             self.fit.solver.look(lambda: self._training_margin(model))
         return False
 

@@ -517,7 +517,7 @@ ALL = {
 EVERY = pytest.mark.parametrize("kind", list(ALL))
 REPORTS = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "unseen_accuracy_",
-    "feasibility_", "shift_", "prefixes_",
+    "feasibility_", "shift_", "stopping_message_", "prefixes_",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pickle
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, quiet
@@ -140,6 +141,47 @@ def test_early_stopping(library, kind, on, measure_on, tmp_path):
     assert rounds_of(booster_of(model)) <= trained
     assert_attributes_of_the_model(library, model, stopped=True)
     assert_equal_decisions(library, model, tmp_path)
+
+
+VARIANTS = [
+    {"num_parallel_tree": 2, "subsample": 0.7},
+    {"multi_strategy": "multi_output_tree"},
+    {"tree_method": "exact"},
+]
+
+
+@KINDS
+@pytest.mark.parametrize("options", VARIANTS, ids=lambda options: next(iter(options)))
+def test_early_stopping_of_other_trees(kind, options, tmp_path):
+    """A round of XGBoost has several trees, or trees of several classes."""
+    stopping = {"early_stopping_rounds": PATIENCE, "measure_on": "crossfit"}
+    model = fit("xgboost", kind, {**stopping, **options})
+    trained = len(model.evals_result()["validation_0"].popitem()[1])
+    assert rounds_of(model.get_booster()) == model.best_iteration + 1 < trained
+    assert_equal_decisions("xgboost", model, tmp_path)
+
+
+def test_categories_of_a_booster_that_is_cut(tmp_path):
+    """Tables may list them in another order."""
+    y, g = LABELS["binary"], np.digitize(X[:, 5], [-0.5, 0.5])
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(
+        g=pd.Categorical(np.array(list("yzx"))[g])
+    )
+    options = {"n_estimators": 40, "learning_rate": 0.5, "enable_categorical": True}
+    model = CLASSIFIERS["xgboost"](
+        constraints=RULES["binary"],
+        early_stopping_rounds=PATIENCE,
+        **OPTIONS["xgboost"],
+        **options,
+    )
+    held = (frame[HELD], y[HELD])
+    model.fit(frame[TRAIN], y[TRAIN], eval_set=[held], verbose=False)
+    model.save_model(tmp_path / "model.json")
+    booster = xgb.Booster(model_file=tmp_path / "model.json")
+    other = frame.assign(g=frame["g"].cat.set_categories(["z", "y", "x"]))
+    found = decided(booster.predict(xgb.DMatrix(other, enable_categorical=True)))
+    np.testing.assert_array_equal(found, model.predict(frame))
+    assert booster.num_boosted_rounds() == model.best_iteration + 1 < 40
 
 
 @BOTH

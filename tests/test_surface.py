@@ -519,7 +519,7 @@ FIT = {
 }  # fmt: skip
 OUR_ARGUMENTS = {
     "sensitive_features", "datasets", "sensitive_features_eval_set", "groups",
-    "constraint_callbacks", "checkpoint",
+    "constraint_callbacks", "checkpoint", "time_limit",
 }  # fmt: skip
 
 
@@ -610,7 +610,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 OUR_ATTRIBUTES = {
     "constraint_report_", "feasibility_", "group_report_", "history_", "multipliers_", "shift_",
-    "unseen_accuracy_",
+    "stopping_message_", "unseen_accuracy_",
 }  # fmt: skip
 
 
