@@ -218,6 +218,8 @@ class Announcer:
         Boosting rounds of an outer iteration.
     limit : TimeLimit, default=None
         The time that the fit may take.
+    unit : {"rounds", "iterations"}, default="rounds"
+        What messages count: boosting rounds, or iterations of a linear learner.
 
     Attributes
     ----------
@@ -240,11 +242,13 @@ class Announcer:
         n_rounds: int,
         rounds_per_iteration: int,
         limit: TimeLimit | None = None,
+        unit: str = "rounds",
     ) -> None:
         self.callbacks = callbacks
         self.n_rounds = self._asked = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
         self.limit = TimeLimit(None) if limit is None else limit
+        self.unit = unit
         self.n_scouts = self.n_grown = 0
         self.is_stopped = False
         self.stops: list[list[Any]] = []
@@ -319,7 +323,7 @@ class Announcer:
     def message(self) -> str | None:
         """What ended the fit before all rounds that were asked for, and what was given up."""
         told = [
-            f"{cause} ended {phase} after {rounds} of {self._asked} rounds."
+            f"{cause} ended {phase} after {rounds} of {self._asked} {self.unit}."
             for cause, phase, rounds in self.stops
             if rounds < self._asked
         ]
@@ -340,9 +344,11 @@ class Announcer:
     def warn(self) -> None:
         """Warn where the time limit ended something; callbacks did as they were told."""
         if self.is_out_of_time or self.limit.has_no_multipliers:
+            faster = "fewer rounds at a larger learning rate"
+            if self.unit == "iterations":
+                faster = "a larger tol"
             warnings.warn(
-                f"{self.message} Give more time, or ask for fewer rounds at a larger learning "
-                f"rate.",
+                f"{self.message} Give more time, or ask for {faster}.",
                 TimeLimitWarning,
                 stacklevel=level_of_the_user(),
             )

@@ -130,6 +130,8 @@ class ConstrainedFit:
         Told of each outer iteration.
     limit : TimeLimit, default=None
         The time after which measuring and training end.
+    unit : {"rounds", "iterations"}, default="rounds"
+        What messages count.
     lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
     groups : array-like of shape (n_samples,), default=None
@@ -194,6 +196,7 @@ class ConstrainedFit:
         progress: Progress | None = None,
         constraint_callbacks: Any = None,
         limit: TimeLimit | None = None,
+        unit: str = "rounds",
         lazy: bool = True,
         groups: Any = None,
         random_state: Any = None,
@@ -207,6 +210,7 @@ class ConstrainedFit:
             n_rounds,
             options.rounds_per_iteration,
             limit,
+            unit,
         )
         check_features(X)
         check_consistent_length(X, y)

@@ -273,6 +273,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
+            unit="iterations",
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
@@ -338,14 +339,18 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Iterate from a start until the solution has converged, or a callback stops."""
         adaptive = self.sigma is None and self.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
-        fit.announcer.is_training_over(0)  # which begins to count the time
+        announcer = fit.announcer
+        announcer.is_training_over(0)  # which begins to count the time
+
+        def is_over(n_iterations: int) -> bool:
+            return announcer.is_training_over(n_iterations) or announcer.is_stopped
+
         try:
             for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+                self.n_iterations, self.tol, start, fit.solver, adaptive, is_over
             ):
                 ends.add(solution)
-                out_of_time = fit.announcer.is_training_over(len(solution.history))
-                if ends.converged or out_of_time or fit.announcer.is_stopped:
+                if ends.converged:
                     break
         finally:
             fit.hide_progress()
@@ -367,11 +372,17 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         solver = learner.solver(CBPR)
         g = learner.violations(uniform)
         solver.bounds = solver.bounds + np.maximum(g, 0.0)
-        for solution in learner.path(self.n_iterations, self.tol, uniform, solver):
+
+        def is_over(n_iterations: int) -> bool:
+            return not limit.has_time_for(0.0)
+
+        for solution in learner.path(
+            self.n_iterations, self.tol, uniform, solver, is_over=is_over
+        ):
             g = learner.violations(solution.weights)
             if g.max() <= FEASIBLE:
                 return solution.weights
-            if solution.converged or not limit.has_time_for(0.0):
+            if solution.converged:
                 break
         if self.constraint_solver == "auto":
             return None

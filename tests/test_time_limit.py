@@ -11,10 +11,12 @@ import pytest
 import xgboost as xgb
 from boosters import BOTH, CLASSIFIERS, margins_of, quiet
 from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
 
 from gbm_constrained import (
     Checkpoint,
     ConstrainedLogisticRegression,
+    InfeasibleConstraintsWarning,
     TimeLimitWarning,
     fnr,
     fpr,
@@ -251,17 +253,45 @@ def test_files_keep_the_message(library, clock, tmp_path):
 
 
 def test_logistic_regression(clock):
-    """The best iterate so far is returned; also on the way of CBPR to a start."""
+    """The best iterate so far is returned."""
     now = clock(training=1.0)
     model = ConstrainedLogisticRegression(constraints=[log_loss(on={"sex": 1}) <= 0.3])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         fit(model, time_limit=10, constraint_callbacks=[now])
     (said,) = (w for w in told if w.category is TimeLimitWarning)
-    assert str(said.message).startswith("time_limit=10 ended training after 9 of 500 rounds.")
+    assert str(said.message) == (
+        "time_limit=10 ended training after 9 of 500 iterations. Give more time, or ask for a "
+        "larger tol."
+    )
     assert model.n_iter_[0] == 9
     assert not any("n_iterations=" in str(w.message) for w in told)
     assert np.isfinite(model.coef_).all()
+
+
+def test_logistic_regression_that_breaks_its_rules_in_time(clock):
+    """Which is said as well, of the iterations that there was time for."""
+    now = clock(training=1.0)
+    model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.001, fpr() <= 0.001])
+    with (
+        pytest.warns(
+            InfeasibleConstraintsWarning, match="The solver stopped at time_limit=5, and"
+        ),
+        says("ended training after 4 of 500 iterations"),
+    ):
+        fit(model, time_limit=5, constraint_callbacks=[now])
+
+
+def test_a_difference_of_losses(clock):
+    """CBPR ends in time, and before it the search for a model that it can start from."""
+    now = clock(training=1.0)
+    rules = [gap(log_loss(), by="sex") <= 1e-4]
+    model = ConstrainedLogisticRegression(constraints=rules, tol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with says("time_limit=5 ended training after"):
+            fit(model, time_limit=5, constraint_callbacks=[now])
+    assert now.now <= 6.0
 
 
 # --- callbacks, and what is refused -------------------------------------------------------------
