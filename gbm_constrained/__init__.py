@@ -38,6 +38,7 @@ from gbm_constrained.rates import (
     tpr,
     wins,
 )
+from gbm_constrained.time_limit import TimeLimitWarning
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
     "MissedConstraintsWarning",
+    "TimeLimitWarning",
     "accuracy",
     "audit",
     "churn",
