@@ -2,6 +2,7 @@
 
 from gbm_constrained.audit import audit
 from gbm_constrained.checkpointing import Checkpoint, CheckpointWarning
+from gbm_constrained.costs import CostlyConstraintsWarning
 from gbm_constrained.feasibility import (
     Feasibility,
     FragileConstraintsWarning,
@@ -50,6 +51,7 @@ __all__ = [
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",
+    "CostlyConstraintsWarning",
     "Feasibility",
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",

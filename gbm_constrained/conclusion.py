@@ -26,9 +26,9 @@ from gbm_constrained.decision import (
     UnseenRows,
     certify,
     choose,
+    choose_with_room,
     expected,
     hold_in_the_mean,
-    honest_decisions,
     shifted,
     standard_errors,
     told_elsewhere,
@@ -290,7 +290,7 @@ class Conclusion:
                 unseen, after, rounds, R, among_prefixes=among, stray=stray, found=unseen.choices
             )
             margin = after(choice.rounds)
-            decisions = honest_decisions(unseen, margin, choice)
+            choice, decisions = choose_with_room(unseen, margin, choice)
         scores, bounds = self._scores(margin, choice.shift), None
         if self.fit.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fit.fresh))
@@ -306,7 +306,17 @@ class Conclusion:
         moved = choice.shift.any() or choice.rounds != rounds
         untouched = self.is_idle and not moved
         self.feasibility = judge(
-            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds, untouched
+            unseen,
+            after,
+            rounds,
+            R,
+            choice,
+            reported,
+            decisions,
+            outcome,
+            bounds,
+            untouched,
+            self.fit.plain_error,
         )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals

@@ -174,6 +174,8 @@ class ConstrainedFit:
         The rows that multipliers are driven by, where the trees have not seen them.
     fresh : UnseenRows or None
         Rows kept for certificates.
+    plain_error : float
+        Error of boosters of the folds without multipliers; NaN if there are none.
     evaluation_sets : list of UnseenRows
         Rows that the user gave to look at.
     alignment : RowAlignment
@@ -317,6 +319,7 @@ class ConstrainedFit:
             **kernel,
         }
         self._log_odds = 0.0
+        self.plain_error = np.nan
         self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
         self._solver_options: dict[str, Any] = {
@@ -638,6 +641,8 @@ class ConstrainedFit:
         unseen = UnseenRows(lagrangian.cells, reported, source, scouts.positions)
         if self.options.error_form == "rate":
             unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+        if not weighed:
+            self.plain_error = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
         return scouts, unseen
 
     def _no_multipliers(self) -> dict[str, Any]:
