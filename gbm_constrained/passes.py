@@ -148,7 +148,7 @@ class PassSearch:
         for found in self._passes(best):
             if found.grown[0].rounds < scouts.rounds:  # ended before its time
                 break
-            least = float(np.nanmin([least, found.needed]))
+            least = float(np.fmin(least, found.needed))
             best = min(best, found, key=lambda p: p.cost)
             if not best.cost - least > max(AFFORDABLE, best.noise):
                 break
