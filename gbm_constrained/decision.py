@@ -568,6 +568,9 @@ def _aimed_shift(
 ) -> tuple[Shift, Float]:
     """Aim inside the bounds if that is possible and costs little, and at them otherwise.
 
+    Comparisons of groups have their price, unless a standard error of the errors is enough for a
+    shift that meets them.
+
     Returns
     -------
     shift : Shift
@@ -578,11 +581,20 @@ def _aimed_shift(
     asked = compiled.b
     priced = compares_groups(compiled) if margin.ndim == 1 else None
     found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells), priced=priced)
+    if priced is not None and priced.any() and not found.feasible:
+        firm = best_shift(margin, cells, compiled, bounds=asked)
+        if firm.feasible and firm.error <= found.error + _standard_error(found.error, margin):
+            found = firm
     if (aimed < asked).any():
         inside = best_shift(margin, cells, compiled, bounds=aimed)
         if inside.feasible and inside.error <= found.error + COSTLY:
             return inside, aimed
     return found, asked
+
+
+def _standard_error(error: float, margin: Array) -> float:
+    """Standard error of an error on as many rows as have scores."""
+    return float(np.sqrt(error * (1.0 - error) / len(margin)))
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
@@ -632,7 +644,7 @@ def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[C
     if margin.ndim > 1 or choice.excess > 0.0:
         return choice, decisions
     compiled, aimed = rows.compiled, rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + np.sqrt(choice.error * (1.0 - choice.error) / len(margin))
+    affordable = choice.error + _standard_error(choice.error, margin)
     for _ in range(ROOM_STEPS):
         functionals = rows.functionals(shifted(margin, choice.shift), rows.counts(decisions))
         left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
