@@ -51,6 +51,7 @@ from gbm_constrained.rates import (
 from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
+FEW_NAMED = 5  # Small groups that a warning names.
 MOST_GROUPS = 500  # Each is compared with every other one.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
@@ -90,6 +91,28 @@ class Group:
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.selectors))
+
+
+@dataclass(frozen=True)
+class SmallGroup:
+    """A group in which a rate is taken over fewer rows than `min_group_size`.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint that compares groups.
+    group : Group
+        The group.
+    rows : int
+        Rows that the rate is taken over in the group.
+    treatment : {"kept", "merged", "left out"}
+        What became of the group.
+    """
+
+    constraint: Constraint
+    group: Group
+    rows: int
+    treatment: str
 
 
 def told_apart(groups: Sequence[Group]) -> list[Group]:
@@ -247,6 +270,8 @@ class CompiledConstraints:
     terms : tuple
         The fractions and mean losses that each functional adds up, next to its constant; None
         where it is undefined.
+    small : tuple of SmallGroup, default=()
+        Groups of few rows.
     """
 
     constraints: tuple[Constraint, ...]
@@ -265,6 +290,7 @@ class CompiledConstraints:
     rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
     splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
     terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
+    small: tuple[SmallGroup, ...] = ()
 
     def __len__(self) -> int:
         return self.b.size
@@ -399,6 +425,42 @@ class CompiledConstraints:
         sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
+
+    def further_groups(self, training: CompiledConstraints) -> list[Group]:
+        """List the groups that the same constraints on training rows do not have."""
+        return [
+            group
+            for own, known in zip(self.groups, training.groups, strict=True)
+            for group in own
+            if group.name not in {other.name for other in known}
+        ]
+
+    def with_groups_of(self, other: CompiledConstraints) -> CompiledConstraints:
+        """Lay out functionals as other rows do, which may have further groups.
+
+        Parameters
+        ----------
+        other : CompiledConstraints
+            The same constraints on an evaluation set.
+
+        Returns
+        -------
+        CompiledConstraints
+            Constraints whose values and groups can be taken from functionals of `other`.
+        """
+        return replace(self, spans=other.spans, groups=other.groups)
+
+    def positions_in(self, other: CompiledConstraints) -> Codes:
+        """Find the functionals among those of the same constraints on an evaluation set."""
+        found = [np.zeros(0, dtype=np.intp)]
+        for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
+            at = theirs.start + np.arange(own.stop - own.start)
+            if isinstance(constraint.expression, Gap) and (
+                constraint.expression.reference is not None
+            ):
+                at[-1] = theirs.stop - 1  # the reference comes last
+            found.append(at)
+        return np.concatenate(found)
 
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
@@ -544,6 +606,7 @@ class _Compiler:
         self.entries: list[dict[int, float]] = []
         self.right: list[float] = []
         self.names: list[str] = []
+        self.small: list[SmallGroup] = []
 
     def functional(
         self, rate: Rate, view: View, group: Group | None, undefined: Callable[[str], float]
@@ -665,13 +728,42 @@ def _group_rows(
             compiler.add_row(name, {at[i]: 1.0, at[j]: -1.0}, b)
 
 
-def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list[Group]:
-    """Find the groups of a comparison, those that are small treated as asked."""
+def find_groups(
+    constraint: Constraint, view: View, compiler: _Compiler, known: Sequence[Group] | None = None
+) -> list[Group]:
+    """Find the groups of a comparison, and treat small groups as the constraint asks.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        A comparison of groups.
+    view : View
+        The partition that the constraint lives in.
+    compiler : _Compiler
+        The rows, and the small groups found so far.
+    known : sequence of Group, default=None
+        Groups of the training rows, where these are other rows. The known groups are kept as
+        they are, and groups that the training rows do not have follow with a size of zero.
+
+    Returns
+    -------
+    list of Group
+        The groups; the reference is the last one where it is a group.
+
+    Raises
+    ------
+    ValueError
+        If values are missing and `missing` is ``"raise"``, if the reference is no group, or if
+        there are too few or too many groups.
+    """
     cells, e = compiler.cells, constraint.expression
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
     count, weighted = cells.count[view.cells], cells.weighted_count[view.cells]
+    covered = frozenset[int]().union(*(group.levels for group in known or ()))
+    if known is not None and e.small_groups == "drop" and cells.rows.like is not None:
+        covered |= frozenset(range(len(cells.rows.like.attribute(by).levels)))
 
     def rows_in_rate(group: Group) -> int:
         taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
@@ -679,6 +771,8 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
 
     groups, sizes = [], []
     for i, level in enumerate(levels):
+        if i in covered:
+            continue
         group = Group(by, frozenset([i]), level)
         in_rate = rows_in_rate(group)
         in_group = view.levels[by] == i
@@ -691,29 +785,38 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             )
         sizes.append(in_rate)
         groups.append(replace(group, size=sizes[-1]))
-    groups = told_apart(groups)
+    together = told_apart([*(known or ()), *groups])
+    taken_over, groups = together[: len(known or ())], together[len(known or ()) :]
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
-        named = some_of([f"{groups[i]} ({sizes[i]})" for i in small])
-        done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
         merged: list[Group] = []
         if e.small_groups == "merge":
             levels_of_all = frozenset[int]().union(*(groups[i].levels for i in small))
-            together = Group(by, levels_of_all, (SMALL,) * len(by))
-            if size := rows_in_rate(together):
-                merged = [replace(together, size=size)]
-        empty = " Groups without any such row are left out." if nothing and not merged else ""
-        warnings.warn(
-            f"{constraint}: some groups have fewer than min_group_size={e.min_group_size} rows "
-            f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
-            f"(small_groups={e.small_groups!r}).{empty}",
-            UserWarning,
-            stacklevel=level_of_the_user(),
-        )
+            name = (SMALL,) * len(by)
+            before = [group for group in taken_over if group.name == name and group.size]
+            if before:
+                at = taken_over.index(before[0])
+                taken_over[at] = replace(before[0], levels=before[0].levels | levels_of_all)
+            else:
+                joined = Group(by, levels_of_all, name)
+                if size := rows_in_rate(joined):
+                    merged = [replace(joined, size=size)]
+        done = {"keep": "kept", "merge": "merged", "drop": "left out"}[e.small_groups]
+        compiler.small += [
+            SmallGroup(constraint, groups[i], sizes[i], done if sizes[i] or merged else "left out")
+            for i in small
+        ]
         if e.small_groups == "keep":
             small = nothing
         groups = [g for i, g in enumerate(groups) if i not in small] + merged
+    if known is not None:
+        further = [replace(group, size=0) for group in groups]
+        has_reference = isinstance(e, Gap) and not isinstance(e.reference, Overall | None)
+        at = len(taken_over) - has_reference
+        groups = [*taken_over[:at], *further, *taken_over[at:]]
+        _check_few(constraint, by, len(groups), MOST_GROUPS)
+        return groups
     if isinstance(e, Gap) and e.reference is not None and not isinstance(e.reference, Overall):
         wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
         reference = [g for g in groups if g.name == wanted]
@@ -742,6 +845,8 @@ def compile_constraints(
     reduce_sum: ReduceSum = local_sum,
     like: CompiledConstraints | None = None,
     idle: Collection[int] = (),
+    where: str = "",
+    listed_in: str = "",
 ) -> tuple[Cells, CompiledConstraints]:
     """Partition rows into cells and compile constraints against them.
 
@@ -754,12 +859,16 @@ def compile_constraints(
     reduce_sum : callable, default=identity
         Sums a table over machines.
     like : CompiledConstraints, default=None
-        The same constraints on training rows, whose groups are taken over. What these rows do not
-        have (a mask, a data set, a column, a group) then has the value NaN; without it, that is
-        an error.
+        The same constraints on training rows. Their groups are kept, and groups that these rows
+        have besides follow them. What these rows do not have (a mask, a data set, a column, a
+        group) then has the value NaN; without `like`, that is an error.
     idle : collection of int, default=()
         Positions of constraints that are only reported, as they are met whatever is decided: they
         have no rows, and the others are compiled as without them.
+    where : str, default=""
+        What the rows are called in a warning of small groups.
+    listed_in : str, default=""
+        What lists all small groups, for the warning.
 
     Raises
     ------
@@ -778,24 +887,27 @@ def compile_constraints(
     cells = Cells(rows, [keys or [] for keys in needs], reduce_sum, idle)
     compiler = _Compiler(cells)
     spans, owner, all_groups = [], [], []
-    for j, constraint in enumerate(constraints):
-        start, first_row = len(compiler.constants), len(compiler.names)
-        view = cells.views[cells.view_of[j]]
-        groups: Sequence[Group] = like.groups[j] if like is not None else ()
-        if like is not None and needs[j] is None:
-            for _ in like.constant[like.spans[j]]:
-                compiler.functional(Rate((), np.nan), view, None, lambda what: np.nan)
-        else:
-            try:
-                groups = _compile_one(constraint, compiler, view, groups, like is not None)
-            except ValueError as error:
-                message = str(error)
-                if str(constraint) not in message:
-                    message = f"{constraint}: {message}"
-                raise type(error)(message) from None
-        spans.append(slice(start, len(compiler.constants)))
-        owner += [j] * (len(compiler.names) - first_row)
-        all_groups.append(tuple(groups))
+    try:
+        for j, constraint in enumerate(constraints):
+            start, first_row = len(compiler.constants), len(compiler.names)
+            view = cells.views[cells.view_of[j]]
+            groups: Sequence[Group] = like.groups[j] if like is not None else ()
+            if like is not None and needs[j] is None:
+                for _ in like.constant[like.spans[j]]:
+                    compiler.functional(Rate((), np.nan), view, None, lambda what: np.nan)
+            else:
+                try:
+                    groups = _compile_one(constraint, compiler, view, groups, like is not None)
+                except ValueError as error:
+                    message = str(error)
+                    if str(constraint) not in message:
+                        message = f"{constraint}: {message}"
+                    raise type(error)(message) from None
+            spans.append(slice(start, len(compiler.constants)))
+            owner += [j] * (len(compiler.names) - first_row)
+            all_groups.append(tuple(groups))
+    finally:  # an error may be about what small groups leave
+        _warn_of_small_groups(compiler.small, where, listed_in)
     compiled = _assemble(constraints, compiler, spans, owner, all_groups)
     return cells, compiled.without_rows_of(idle)
 
@@ -821,8 +933,7 @@ def _compile_one(
         )
 
     if isinstance(expression, Grouped):
-        if not lenient:
-            groups = find_groups(constraint, view, compiler)
+        groups = find_groups(constraint, view, compiler, groups if lenient else None)
         at = [compiler.functional(expression.rate, view, g, undefined) for g in groups]
         if isinstance(expression, Gap) and isinstance(expression.reference, Overall):
             at.append(compiler.functional(expression.rate, view, None, undefined))
@@ -907,7 +1018,41 @@ def _assemble(
         np.array(rewards_all, dtype=bool),
         np.array(splits, dtype=bool),
         tuple(compiler.terms),
+        tuple(compiler.small),
     )
+
+
+def _warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: str) -> None:
+    """Warn once of all groups of few rows, and name the first of them."""
+    alike: dict[tuple[Columns, int, str], list[SmallGroup]] = {}
+    for found in small:
+        e = found.constraint.expression
+        assert isinstance(e, Grouped)
+        alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
+    lines = []
+    for (_, size, treatment), members in alike.items():
+        fewest: dict[str, int] = {}
+        for found in members:
+            name = str(found.group)
+            fewest[name] = min(found.rows, fewest.get(name, found.rows))
+        named = [f"{name} ({rows})" for name, rows in fewest.items()]
+        rules = list(dict.fromkeys(str(found.constraint) for found in members))
+        others = f" and {len(rules) - 1} more" if len(rules) > 1 else ""
+        done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}[treatment]
+        has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
+        empty = " Groups without any such row are left out." if has_empty else ""
+        several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
+        lines.append(
+            f"{where}{rules[0]}{others}: some groups have fewer than min_group_size={size} rows "
+            f"that the rate is taken over: {some_of(named, FEW_NAMED)}{several}. They are {done} "
+            f"(small_groups={treatment!r}).{empty}"
+        )
+    if lines:
+        has_more = any("groups in all" in line for line in lines)
+        listed = f" {listed_in} lists all of them." if has_more and listed_in else ""
+        warnings.warn(
+            "\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user()
+        )
 
 
 def _n_labels(view: View) -> int:

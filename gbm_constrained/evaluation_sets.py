@@ -151,6 +151,7 @@ def take_evaluation_sets(
     for i in held_out:
         sensitive = None if sensitive_features is None else sensitive_features[i]
         fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive)
+    fit.warn_of_further_groups()
     if on != "metric":
         fit.check_stopping_set()
     return held_out

@@ -277,7 +277,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 if feasible is not None:
                     start = feasible
                 else:
-                    fit = make_fit(replace(options, solver="abpp"))
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # the first fit has given them
+                        fit = make_fit(replace(options, solver="abpp"))
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
