@@ -1050,9 +1050,7 @@ def _warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: st
     if lines:
         has_more = any("groups in all" in line for line in lines)
         listed = f" {listed_in} lists all of them." if has_more and listed_in else ""
-        warnings.warn(
-            "\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user()
-        )
+        warnings.warn("\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user())
 
 
 def _n_labels(view: View) -> int:

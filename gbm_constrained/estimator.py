@@ -807,9 +807,9 @@ class ConstrainedFit:
         for rows in self.evaluation_sets[-1:]:
             if found := self.further_groups(rows):
                 warnings.warn(
-                    f"{rows.source} has groups that a constraint has no training rows of: {found}. "
-                    f"Values on {rows.source} compare these groups as well, as audit does, and "
-                    f"training cannot act on them. Put rows of these groups among the training "
+                    f"{rows.source} has groups that a constraint has no training rows of: "
+                    f"{found}. Values on {rows.source} compare these groups as well, as audit "
+                    f"does, and training cannot act on them. Put rows of these groups among the training "
                     f"rows, or leave them out of {rows.source}.",
                     UserWarning,
                     stacklevel=level_of_the_user(),

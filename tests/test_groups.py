@@ -481,7 +481,7 @@ def fitted_beside(rule, held, booster, n=200, **options):
 )
 def test_new_groups_of_an_evaluation_set_are_reported_as_audit_does(booster, measure_on, rule):
     """The report said "satisfied" of the known groups alone."""
-    X, y, sex, held = with_new_groups(("X", None))
+    X, y, _, held = with_new_groups(("X", None))
     with pytest.warns(UserWarning, match=NEW_GROUPS) as told:
         model = fitted_beside(rule, held, booster, measure_on=measure_on)
     assert len([w for w in told if re.match(NEW_GROUPS, str(w.message))]) == 1
@@ -510,7 +510,11 @@ def test_new_groups_of_an_evaluation_set_are_reported_as_audit_does(booster, mea
 @pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
 def test_rules_of_known_groups_stay_beside_rules_with_new_ones(booster):
     X, y, _, held = with_new_groups()
-    rules = [gap(fpr(), by="sex", min_group_size=1) <= 0.1, fpr(on={"sex": "F"}) <= 0.5, fnr() <= 0.5]
+    rules = [
+        gap(fpr(), by="sex", min_group_size=1) <= 0.1,
+        fpr(on={"sex": "F"}) <= 0.5,
+        fnr() <= 0.5,
+    ]
     model = fitted_beside(rules, held, booster)
     found = audit(model, X[:200], y[:200], rules, sensitive_features={"sex": held})
     np.testing.assert_allclose(model.constraint_report_.held_out, found.frame.value, atol=1e-12)
@@ -530,7 +534,7 @@ def test_a_mean_of_prefixes_is_reported_on_new_groups(booster):
 
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
 def test_small_new_groups_are_left_out_where_that_is_asked_for(booster):
-    X, y, sex, held = with_new_groups(())
+    *_, held = with_new_groups(())
     held[:5] = "X"
     rule = gap(selection_rate(), by="sex", small_groups="drop") <= 0.05
     with pytest.warns(UserWarning, match=r"eval_set\[0\], gap.*sex=X \(5\)\. They are left out"):
@@ -592,8 +596,8 @@ def test_early_stopping_looks_at_new_groups(booster):
     model = fitted_beside(rule, held, booster, measure_on="train", **stop)
     found = audit(model, X[:200], y[:200], rule, sensitive_features={"sex": held})
     assert model.constraint_report_.held_out[0] == pytest.approx(found.frame.value[0], abs=1e-12)
+    sex = problem()[2]
     with pytest.raises(ValueError, match="cannot be measured"):
-        X, y, sex = problem()
         fitted(
             [rule], X[200:], y[200:], booster, sensitive_features={"sex": sex[200:]},
             eval_set=[(X[:200], y[:200])], **stop,
@@ -614,6 +618,23 @@ def test_a_guarantee_is_refused_where_all_rows_of_a_group_are_set_aside(guarante
     rule = each(selection_rate(), by="sex") <= 0.9
     with pytest.raises(ValueError, match=r"sets aside all rows of sex=X: .* Give more rows"):
         fitted([rule], X, y, sensitive_features={"sex": sex}, guarantee=guarantee)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_new_groups_of_further_data_sets_take_part(booster):
+    X, y, sex = problem()
+    frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(float))
+    further = frame[:120].assign(sex=np.repeat([0.0, 2.0, np.nan], 40))
+    rule = gap(selection_rate(on=dataset("mon")), by="sex", small_groups="drop") <= 0.1
+    with pytest.warns(UserWarning, match=r"sex=1\.0 \(0\)\. They are left out"):
+        model = fitted([rule], frame, y, booster, datasets={"mon": further})
+    chosen = model.predict(further).reshape(3, 40).mean(axis=1)
+    groups = model.group_report_
+    assert groups.group.tolist() == ["sex=0.0", "sex=2.0", "sex=missing"]
+    np.testing.assert_allclose(groups.train, chosen, atol=1e-12)
+    rule = gap(selection_rate(on=dataset("mon")), by="sex", missing="raise") <= 0.1
+    with pytest.raises(ValueError, match="sex has missing values"):
+        fitted([rule], frame, y, booster, datasets={"mon": further})
 
 
 def test_numbers_and_texts_that_print_alike_are_quoted_in_the_report():
@@ -701,7 +722,7 @@ def test_numbers_that_are_no_groups_are_refused():
         clf.set_params(constraints=rule <= 0.1)
         with (
             pytest.raises(ValueError, match=r"800 groups by income, more than 500.*pandas\.cut"),
-            pytest.warns(UserWarning, match=r"\(1\) and 795 more, 800 groups in all\. They are kept"),
+            pytest.warns(UserWarning, match=r"and 795 more, 800 groups in all\. They are kept"),
         ):
             clf.fit(np.zeros((800, 1)), y, sensitive_features={"income": income})
 
