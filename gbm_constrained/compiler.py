@@ -51,7 +51,7 @@ from gbm_constrained.rates import (
 from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, UnavailableError, key_of
 
 SMALL = "small groups"
-FEW_NAMED = 5  # Small groups that a warning names.
+FEW_NAMED = 5  # Small groups, and constraints that compare them, that a warning names.
 MOST_GROUPS = 500  # Each is compared with every other one.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
@@ -1037,14 +1037,14 @@ def _warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: st
             fewest[name] = min(found.rows, fewest.get(name, found.rows))
         named = [f"{name} ({rows})" for name, rows in fewest.items()]
         rules = list(dict.fromkeys(str(found.constraint) for found in members))
-        others = f" and {len(rules) - 1} more" if len(rules) > 1 else ""
         done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}[treatment]
         has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
         empty = " Groups without any such row are left out." if has_empty else ""
         several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
         lines.append(
-            f"{where}{rules[0]}{others}: some groups have fewer than min_group_size={size} rows "
-            f"that the rate is taken over: {some_of(named, FEW_NAMED)}{several}. They are {done} "
+            f"{where}{some_of(rules, FEW_NAMED)}: some groups have fewer than "
+            f"min_group_size={size} rows that the rate is taken over: "
+            f"{some_of(named, FEW_NAMED)}{several}. They are {done} "
             f"(small_groups={treatment!r}).{empty}"
         )
     if lines:

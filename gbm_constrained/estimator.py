@@ -809,8 +809,8 @@ class ConstrainedFit:
                 warnings.warn(
                     f"{rows.source} has groups that a constraint has no training rows of: "
                     f"{found}. Values on {rows.source} compare these groups as well, as audit "
-                    f"does, and training cannot act on them. Put rows of these groups among the training "
-                    f"rows, or leave them out of {rows.source}.",
+                    f"does, and training cannot act on them. Put rows of these groups among the "
+                    f"training rows, or leave them out of {rows.source}.",
                     UserWarning,
                     stacklevel=level_of_the_user(),
                 )
