@@ -609,7 +609,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 OUR_ATTRIBUTES = {
     "constraint_report_", "feasibility_", "group_report_", "history_", "multipliers_", "shift_",
-    "unseen_accuracy_",
+    "small_groups_", "unseen_accuracy_",
 }  # fmt: skip
 
 
