@@ -53,6 +53,9 @@ from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, Unavail
 SMALL = "small groups"
 FEW_NAMED = 5  # Small groups, and constraints that compare them, that a warning names.
 MOST_GROUPS = 500  # Each is compared with every other one.
+SMALL_MATRIX = (
+    10_000  # Entries up to which scipy's checks of a product cost more than the product.
+)
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -333,26 +336,33 @@ class CompiledConstraints:
         first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         return first, second
 
-    @cached_property
-    def _transposed(self) -> tuple[Any, Any]:
-        return self.A.T, self.B.T
-
     def costs(self, multipliers: Float) -> Float:
         """Rows of A weighed by multipliers and added up, (n_cells * n_classes,)."""
-        return np.asarray(self._transposed[0] @ multipliers)
+        return self._products["A.T"](multipliers)
 
     def loss_costs(self, multipliers: Float) -> Float:
         """Rows of B weighed by multipliers and added up, (n_cells,)."""
-        return np.asarray(self._transposed[1] @ multipliers)
+        return self._products["B.T"](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Value of each functional."""
-        hard = self.U @ statistics.predicted.ravel()
-        return np.asarray(hard + self.V @ statistics.clipped_loss + self.constant)
+        hard = self._products["U"](statistics.predicted.ravel())
+        return hard + self._products["V"](statistics.clipped_loss) + self.constant
 
     def rows_of(self, functionals: Float) -> Float:
         """Left-hand side of each row, shape (m,), from the functionals."""
-        return np.asarray(self.R @ (functionals - self._finite_constant))
+        return self._products["R"](functionals - self._finite_constant)
+
+    @cached_property
+    def _products(self) -> dict[str, Callable[[Float], Float]]:
+        """Products of the matrices with vectors, of which each boosting round takes several."""
+        return {
+            "U": _product_with(self.U),
+            "V": _product_with(self.V),
+            "R": _product_with(self.R),
+            "A.T": _product_with(self.A, transposed=True),
+            "B.T": _product_with(self.B, transposed=True),
+        }
 
     @cached_property
     def _finite_constant(self) -> Float:
@@ -542,6 +552,24 @@ class CompiledConstraints:
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
+    """Make the product of a sparse matrix, or of its transpose, with vectors.
+
+    The checks of scipy take ten times as long as the product of a small matrix. The additions are
+    the same in the same order.
+    """
+    if matrix.nnz > SMALL_MATRIX:
+        large = matrix.T if transposed else matrix
+        return lambda vector: np.asarray(large @ vector)
+    n_rows = matrix.shape[transposed]
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    # Copies, for scipy may sort the entries of a matrix in place.
+    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
+    if transposed:
+        rows, columns = columns, rows
+    return lambda vector: np.bincount(rows, values * vector[columns], n_rows)
 
 
 def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:

@@ -724,7 +724,8 @@ class Point:
         kernel = lag.kernel.gradient
         if isinstance(lag.kernel, BinaryKernel):
             kernel = partial(lag.kernel.gradient, learning_rate=learning_rate)
-        proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
+        proximal = np.empty(len(lag.cells), dtype=lag.dtype)
+        proximal[...] = inverse_tau
         is_proximal = bool(proximal.any())
         if not lag._several_views:
             proximal = proximal[lag.cells.views[0].cells]

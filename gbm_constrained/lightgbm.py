@@ -247,7 +247,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
 
         A text is read as a value of the kind that `default` is of.
         """
-        given = self.get_params()
+        given = {**vars(self), **self._other_params}  # which get_params takes long to collect
         names = (name, *ALIASES.get(name, ()))
         found = [given[name] for name in names if given.get(name) is not None]
         return _as_read(name, found[0], default) if found else default

@@ -279,7 +279,7 @@ class ABPP:
         m = len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
         self._observes = self.lazy and self.lipschitz is None
-        if self.lipschitz is None:
+        if self.lipschitz is None and self.schedule is None:  # which takes no steps of its own
             # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
             slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
             self.lipschitz, coupling = self.lagrangian.lipschitz(slope)
@@ -300,6 +300,7 @@ class ABPP:
         self._stride = np.ones(m)
         self._previous_excess = np.zeros(m)
         self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
+        self._held_with: float | Float | None = None  # the proximal weight of this iteration
         self._started = time.perf_counter()
         self._restart()
 
@@ -351,7 +352,7 @@ class ABPP:
         fritz_john: float = np.nan,
     ) -> None:
         """Move step sizes, multipliers and proximal centre; `offset` is added to g."""
-        sigma_before = self._sigma
+        sigma_before, self._held_with = self._sigma, None
         if self._previous_values is not None:
             gamma_before = self._gamma
             self._gamma *= 1.0 + self.mu * self._tau
@@ -507,6 +508,7 @@ class ABPP:
         """
         for name in self.CHANGING:
             setattr(self, name, state[name])
+        self._held_with = None
         self.history[:] = _records_of(state["history"])
         self._started = time.perf_counter() - state["elapsed"]
         self.lagrangian.restore(state["lagrangian"])
@@ -559,7 +561,7 @@ class ABPP:
         left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
         begins, is_whole = COMES_BACK_SOON if self.schedule is None else COMES_BACK
         path = len(self.history) * self.progress
-        back = np.clip((path - begins) / (is_whole - begins), 0.0, 1.0)
+        back = min(max((path - begins) / (is_whole - begins), 0.0), 1.0)
         at_rest, weighed_on = np.maximum(left, held * back)
         return np.asarray(np.where(self._weighed_on[1], weighed_on, at_rest))
 
@@ -582,7 +584,9 @@ class ABPP:
     @property
     def proximal(self) -> tuple[Array | None, float | Float]:
         """Centre and weight of the proximal term of the current subproblem."""
-        return self._anchor, self.proximal_weight
+        if self._held_with is None:
+            self._held_with = self.proximal_weight
+        return self._anchor, self._held_with
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W.
