@@ -569,7 +569,9 @@ def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float],
     columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
     if transposed:
         rows, columns = columns, rows
-    return lambda vector: np.bincount(rows, values * vector[columns], n_rows)
+    return lambda vector: np.asarray(
+        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
+    )
 
 
 def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:

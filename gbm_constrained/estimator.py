@@ -549,8 +549,12 @@ class ConstrainedFit:
         def follower(rows: Codes) -> ABPP | None:
             if not weighed:
                 return None
-            schedule = measurement.schedule
-            return self._make_solver(self._make_lagrangian(rows), schedule=schedule)
+            lagrangian = self._make_lagrangian(rows)
+            # Only optimism asks for the rates on the rows that the boosters are grown on.
+            has_rates = bool(self.driven.rewards_all_errors.any())
+            return self._make_solver(
+                lagrangian, schedule=measurement.schedule, has_rates=has_rates
+            )
 
         members = [make(fold, follower(fold.training)) for fold in folds]
         scouts = Scouts(measurement, folds, members)

@@ -127,8 +127,8 @@ class Scout(Protocol):
     Parameters
     ----------
     solver : ABPP or None
-        What it is trained for. Its history has the rates on the rows that it is grown on. None for
-        the library's own objective.
+        What it is trained for. Its history has the rates on the rows that it is grown on, where
+        something asks for them. None for the library's own objective.
     """
 
     solver: ABPP | None

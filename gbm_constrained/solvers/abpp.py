@@ -235,6 +235,9 @@ class ABPP:
         Those rows.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
+    has_rates : bool, default=True
+        Whether the history has the rates at the scores given. Without them, which takes a
+        `schedule`, records hold NaN in their place.
 
     Attributes
     ----------
@@ -263,6 +266,7 @@ class ABPP:
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
     callback: Callable[[Record], object] | None = None
+    has_rates: bool = True
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
     history: list[Record] = field(default_factory=list, init=False)
@@ -342,7 +346,44 @@ class ABPP:
         point : Point
             The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
         """
-        self._dual_step(point, point.statistics())
+        if self.has_rates:
+            self._dual_step(point, point.statistics())
+        else:
+            self._follow(point)
+
+    def _follow(self, point: Point) -> None:
+        """Take the multipliers of the schedule, and measure nothing."""
+        scheduled = self._scheduled()
+        assert scheduled is not None
+        self._held_with = None
+        if self.history:
+            self._change_step_sizes()
+        if self.lazy and (scheduled.any() or self.multipliers.any()):
+            self._observe_slopes()
+        self.multipliers, k = scheduled, len(self.history)
+        self._move_anchor(point.margin)
+        self.ergodic_weights.append(self._sigma / self._sigma_0)
+        self.history.append(
+            Record(
+                iteration=k,
+                rounds=k * self.rounds_per_iteration,
+                objective=np.nan,
+                error=np.nan,
+                rates=np.full(scheduled.size, np.nan),
+                functionals=np.full(self.lagrangian.constraints.constant.size, np.nan),
+                bounds=self.bounds,
+                multipliers=scheduled,
+                bregman=np.nan,
+                seconds=self.elapsed,
+            )
+        )
+
+    def _change_step_sizes(self) -> None:
+        """Accelerate, where the objective is strongly convex."""
+        gamma_before = self._gamma
+        self._gamma *= 1.0 + self.mu * self._tau
+        self._tau *= float(np.sqrt(gamma_before / self._gamma))
+        self._sigma = self._gamma * self._tau
 
     def _dual_step(
         self,
@@ -354,10 +395,7 @@ class ABPP:
         """Move step sizes, multipliers and proximal centre; `offset` is added to g."""
         sigma_before, self._held_with = self._sigma, None
         if self._previous_values is not None:
-            gamma_before = self._gamma
-            self._gamma *= 1.0 + self.mu * self._tau
-            self._tau *= float(np.sqrt(gamma_before / self._gamma))
-            self._sigma = self._gamma * self._tau
+            self._change_step_sizes()
         theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
         k = len(self.history)
         rounds = k * self.rounds_per_iteration
@@ -389,7 +427,7 @@ class ABPP:
             functionals=functionals,
             bounds=self.bounds,
             multipliers=self.multipliers,
-            bregman=self._move_anchor(point.margin),
+            bregman=self._distance_moved(point.margin),
             seconds=self.elapsed,
             fritz_john=fritz_john,
         )
@@ -472,17 +510,18 @@ class ABPP:
         rates, losses = self.lagrangian.reactions
         return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
 
-    def _move_anchor(self, margin: Array) -> float:
+    def _distance_moved(self, margin: Array) -> float:
         """Make x_k the proximal centre; return its distance to the centre before."""
-        if self._anchor is None:
-            self._anchor = margin.copy()
-            return 0.0
-        distance = self.lagrangian.bregman(margin, self._anchor)
-        if self._anchor.dtype == margin.dtype:
+        before = 0.0 if self._anchor is None else self.lagrangian.bregman(margin, self._anchor)
+        self._move_anchor(margin)
+        return before
+
+    def _move_anchor(self, margin: Array) -> None:
+        """Make x_k the proximal centre."""
+        if self._anchor is not None and self._anchor.dtype == margin.dtype:
             self._anchor[...] = margin
         else:
             self._anchor = margin.copy()
-        return distance
 
     def state(self) -> dict[str, Any]:
         """Give all that :meth:`restore` needs to go on from here, to the last bit.
