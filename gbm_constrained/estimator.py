@@ -36,6 +36,7 @@ from gbm_constrained.compiler import (
 )
 from gbm_constrained.counts import functionals_of
 from gbm_constrained.decision import (
+    FEW_PREFIXES,
     Choice,
     UnseenRows,
     aims,
@@ -557,7 +558,7 @@ class ConstrainedFit:
             )
 
         members = [make(fold, follower(fold.training)) for fold in folds]
-        scouts = Scouts(measurement, folds, members)
+        scouts = Scouts(measurement, folds, members, self._prefixes_to_score())
         self.announcer.begin(len(members))
         save: Callable[[], None] | None = None
         if self.checkpoint is not None:
@@ -577,6 +578,11 @@ class ConstrainedFit:
         if self.options.error_form == "rate":
             unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
         return scouts, unseen
+
+    def _prefixes_to_score(self) -> list[int]:
+        """List the rounds of the prefixes that a choice may look at."""
+        found = prefixes(self.n_rounds, self.options.rounds_per_iteration)
+        return found if self.classes.size == 2 else found[-FEW_PREFIXES - 1 :]
 
     def _no_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose boosters are the library's own."""

@@ -18,7 +18,7 @@ moved by rates of other rows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -201,6 +201,8 @@ class Scouts:
         The rows of each booster.
     members : sequence of Scout
         The boosters.
+    kept_rounds : collection of int, default=()
+        Rounds whose scores of the unseen rows are kept: those of prefixes to choose from.
 
     Attributes
     ----------
@@ -213,9 +215,10 @@ class Scouts:
     measurement: Measurement
     folds: Sequence[Fold]
     members: Sequence[Scout]
+    kept_rounds: Collection[int] = ()
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
-    _held: dict[int | None, Array] = field(default_factory=dict, init=False, repr=False)
+    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Find the rows of each booster, once."""
@@ -238,11 +241,13 @@ class Scouts:
             if self.rounds % rounds_per_iteration == 0:
                 if is_over(self.rounds):
                     break
-                self.measurement.observe(self.held_margin())
+                margin = self.held_margin()
+                self.measurement.observe(margin)
+                if self.rounds in self.kept_rounds:  # to score them again takes much longer
+                    self._held[self.rounds] = margin
             for member in self.members:
                 member.grow(self.rounds)
             self.rounds += 1
-            self._held.clear()
             if save is not None:
                 save()
 
@@ -290,7 +295,7 @@ class Scouts:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""
-        if rounds in self._held:
+        if rounds is not None and rounds in self._held:
             return self._held[rounds]
         parts = [member.held_margin(rounds) for member in self.members]
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
