@@ -623,7 +623,7 @@ class ConstrainedFit:
             self.reported,
             self.cells,
             [fold.training for fold in scouts.folds],
-            [decisions(member.own_margin(choice.rounds)) for member in scouts.members],
+            [decisions(margin) for margin in scouts.own_margins(choice.rounds)],
             functionals_of(unseen.compiled, held),
         )
 

@@ -219,6 +219,7 @@ class Scouts:
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
     _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
+    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Find the rows of each booster, once."""
@@ -305,6 +306,15 @@ class Scouts:
         if rounds is not None:  # choices look at the same prefixes
             self._held[rounds] = pooled
         return pooled
+
+    def own_margins(self, rounds: int) -> list[Array]:
+        """Scores of the rows that each booster is grown on, by that booster after some rounds.
+
+        The last ones are kept: a choice that is made is looked at several times.
+        """
+        if self._own is None or self._own[0] != rounds:
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        return self._own[1]
 
 
 MakeScout: TypeAlias = Callable[[Fold, ABPP | None], Scout]

@@ -283,7 +283,7 @@ class ABPP:
         m = len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
         self._observes = self.lazy and self.lipschitz is None
-        if self.lipschitz is None and self.schedule is None:  # which takes no steps of its own
+        if self.lipschitz is None and self.has_rates:  # without rates there are no dual steps
             # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
             slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
             self.lipschitz, coupling = self.lagrangian.lipschitz(slope)
