@@ -183,7 +183,7 @@ def fitted(guarantee: str) -> Experiment:
             except ValueError:  # too few rows
                 outcomes.append(NONE)
                 continue
-            if asked == "high_probability" and not model.constraint_report_["satisfied"][0]:
+            if asked == "high_probability" and model.feasibility_.status != "met":
                 outcomes.append(NONE)
                 continue
             chosen = model.predict(AXIS[:-1, None] + np.diff(AXIS)[:, None] / 2) == 1

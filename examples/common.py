@@ -19,6 +19,7 @@ from gbm_constrained import (
     ConstrainedXGBClassifier,
     FragileConstraintsWarning,
     InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
 )
 from gbm_constrained.cli import at_least
 
@@ -32,6 +33,7 @@ CATEGORIES: dict[str, dict[str, Any]] = {"XGBoost": {"enable_categorical": True}
 # Rules that cannot be met, or only by a model that knows little: see `print_notes`.
 warnings.filterwarnings("ignore", category=InfeasibleConstraintsWarning)
 warnings.filterwarnings("ignore", category=FragileConstraintsWarning)
+warnings.filterwarnings("ignore", category=MissedConstraintsWarning)
 # The groups, and which of them are small, are printed too.
 warnings.filterwarnings("ignore", message=".*fewer than min_group_size")
 # The new names, eval_X and eval_y, are unknown to LightGBM 4.6.
@@ -110,13 +112,14 @@ def measured(model: Any) -> dict[str, Any]:
 
 
 def print_notes(models: Mapping[str, Any]) -> None:
-    """Print what the fits warned of: which models, and in full about the first of a kind."""
-    by_status: dict[str, list[str]] = {}
+    """Print what the fits found: which models, and in full about the first of a kind."""
+    by_finding: dict[str, list[str]] = {}
     for name, model in models.items():
-        by_status.setdefault(model.feasibility_.status, []).append(name)
-    for status in ("infeasible", "fragile", "undecided"):
-        if names := by_status.get(status):
-            print(f"\nRules found {status}: {'; '.join(names)}. Of the first it is said:")
+        found = model.feasibility_
+        by_finding.setdefault("fragile" if found.is_fragile else found.status, []).append(name)
+    for finding, names in by_finding.items():
+        if finding != "met":
+            print(f"\nRules found {finding}: {'; '.join(names)}. Of the first it is said:")
             print(models[names[0]].feasibility_)
 
 

@@ -179,7 +179,7 @@ def print_what_it_is_worth(table: pd.DataFrame, guaranteed: dict[str, Any]) -> N
     costs = table.set_index(["library", "model", "bound"])["false alarms"]
     for library, model in guaranteed.items():
         sure, usual = (costs[library, name, MISS_RATE] for name in (GUARANTEE, CONSTRAINT))
-        found = model.feasibility_.status
+        found = "fragile" if model.feasibility_.is_fragile else model.feasibility_.status
         print(f"  {library}: {sure:.1f}% false alarms instead of {usual:.1f}%; rules {found}")
     print(
         "The fifth of the frauds that is set aside for it certifies 5% only if not one of them is "

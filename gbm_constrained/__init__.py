@@ -7,6 +7,7 @@ from gbm_constrained.feasibility import (
     FragileConstraintsWarning,
     InfeasibleConstraintsError,
     InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
 )
 from gbm_constrained.frontier import tradeoff_curve
 from gbm_constrained.language import format_constraint, parse_constraint, parse_constraints
@@ -52,6 +53,7 @@ __all__ = [
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
+    "MissedConstraintsWarning",
     "accuracy",
     "audit",
     "churn",

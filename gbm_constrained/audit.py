@@ -1,8 +1,9 @@
 """What a classifier does on rows it has not seen: values of rules, intervals, verdicts.
 
 Any fitted classifier will do, constrained or not, from any library: it is asked for its decisions
-and nothing else. A rule *holds* when its whole interval is on the right side of the bound, is
-*violated* when it is wholly on the wrong side, and is *undecided* in between.
+and nothing else. The verdicts are those of fits (:mod:`gbm_constrained.verdicts`): a rule is *met*
+when its value is on the right side of the bound, *missed within sampling error* when its interval
+still reaches the bound, and *missed* when it does not.
 
 >>> from sklearn.datasets import make_classification
 >>> from sklearn.linear_model import LogisticRegression
@@ -11,7 +12,7 @@ and nothing else. A rule *holds* when its whole interval is on the right side of
 >>> model = LogisticRegression().fit(X[:1000], y[:1000])
 >>> report = audit(model, X[1000:], y[1000:], [fnr() <= 0.2])
 >>> report.frame["verdict"].tolist()
-['holds']
+['met']
 """
 
 from __future__ import annotations
@@ -24,56 +25,53 @@ import reprlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn.utils import check_random_state
 
+from gbm_constrained.alignment import check_alignment, row_labels_of
 from gbm_constrained.cells import Cells, CellStatistics
 from gbm_constrained.checks import as_labels, check_no_scores, check_share, check_weight
-from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints, value_of
+from gbm_constrained.compiler import ROUNDING, CompiledConstraints, compile_constraints
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import Estimate
-from gbm_constrained.intervals import (
-    constraint_intervals,
-    functional_intervals,
-    level_of_all,
-    worst_interval,
-)
+from gbm_constrained.intervals import constraint_intervals, functional_intervals
+from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import (
     Constraint,
     DataSet,
     Differs,
-    Each,
-    Gap,
     Judged,
     Mask,
-    Overall,
-    Term,
     accuracy,
+    resolve_positive_class,
 )
 from gbm_constrained.rows import Codes, Float, Rows, columns_of
 from gbm_constrained.tables import as_column
+from gbm_constrained.verdicts import (
+    KINDS,
+    TooFewRows,
+    Verdict,
+    find_too_few_rows,
+    rows_of_constraint,
+)
 
 __all__ = ["Audit", "audit"]
 
-Verdict: TypeAlias = Literal["holds", "violated", "undecided"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "violated", "undecided")
-FORMAT = "gbm_constrained.audit/1"
+# An audit knows the decisions of a model, and not those that the model might have made.
+VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
+FORMAT = "gbm_constrained.audit/2"
 INTEGERS = ("iteration", "rounds")  # columns of a history
-DRAWS = 2000  # of the values of a rule about losses that is not a single mean
 
 FRAME_COLUMNS = (
-    "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict"
+    "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
+    "detail",
 )  # fmt: skip
 GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
-MODEL_COLUMNS = (
-    "model", "accuracy", "low", "high", "violation", "holds", "violated", "undecided"
-)  # fmt: skip
+MODEL_COLUMNS = ("model", "accuracy", "low", "high", "violation", *VERDICTS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,13 +89,14 @@ class Audit:
     weighted : bool
         Whether rows had weights.
     classes : tuple
-        The labels; of two, the last one is positive.
+        The labels, sorted. Rates that name no class take the last of two as positive.
     accuracy : Estimate
         Accuracy and its interval.
     frame : DataFrame
         One row per constraint: ``constraint``, ``sense``, ``bound``, ``value``, the interval
-        ``low`` to ``high``, the ``rows`` that it is taken over, whether the value itself is on
-        the right side (``satisfied``, missing where there is no value), and the ``verdict``.
+        ``low`` to ``high``, the ``rows`` that it is taken over, whether the value is on the right
+        side (``satisfied``, missing where there is no value), the ``verdict`` and the verdict as
+        a sentence (``detail``).
     groups : DataFrame
         One row per group of each constraint that compares groups: ``constraint``, ``group``,
         the ``rows`` that the rate is taken over (of a sum of rates, those of the one that has
@@ -123,7 +122,7 @@ class Audit:
 
     @property
     def headline(self) -> str:
-        """The verdicts in words: ``2 of 3 rules hold on 9,769 unseen rows; 1 undecided.``"""  # noqa: D400
+        """The verdicts in words: ``2 of 3 rules are met on 9,769 unseen rows; 1 missed.``"""  # noqa: D400
         on = f"on {self.n_rows:,} unseen rows"
         counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
         total = len(self.frame)
@@ -131,12 +130,14 @@ class Audit:
             return f"No rule was given; accuracy is {self.accuracy.value:.4f} {on}."
         if total == 1:
             (verdict,) = self.frame["verdict"]
-            return f"The rule {'' if verdict == 'holds' else 'is '}{verdict} {on}."
-        if counts["holds"] == total:
-            return f"{'Both' if total == 2 else f'All {total}'} rules hold {on}."
-        rest = ", ".join(f"{counts[v]} {v}" for v in ("violated", "undecided") if counts[v])
-        verb = "holds" if counts["holds"] == 1 else "hold"
-        return f"{counts['holds']} of {total} rules {verb} {on}; {rest}."
+            if verdict == "cannot be told":
+                return f"Whether the rule is met cannot be told {on}."
+            return f"The rule is {verdict} {on}."
+        if counts["met"] == total:
+            return f"{'Both' if total == 2 else f'All {total}'} rules are met {on}."
+        rest = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v != "met" and counts[v])
+        verb = "is" if counts["met"] == 1 else "are"
+        return f"{counts['met']} of {total} rules {verb} met {on}; {rest}."
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Write everything as JSON; missing values become null, infinite ones strings.
@@ -177,8 +178,12 @@ class Audit:
             If it is something else.
         """
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"text must be what Audit.to_json wrote, of format {FORMAT!r}.")
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise ValueError(
+                f"text must be what Audit.to_json wrote, of format {FORMAT!r}, and its format is "
+                f"{found!r}: audit the model again with this version of the package."
+            )
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
         history = content["history"]
         return cls(
@@ -247,6 +252,7 @@ def audit(
     y: Any,
     constraints: Any,
     *,
+    positive: Hashable | None = None,
     sensitive_features: Any = None,
     sample_weight: Any = None,
     level: float = 0.95,
@@ -269,6 +275,9 @@ def audit(
     constraints : Constraint or sequence of them
         The rules (see :mod:`gbm_constrained.rates`), presets or fairlearn's objects. Masks and
         decisions in them are those of these rows.
+    positive : label, default=None
+        The positive class of all rates that name none. By default the one that `model` was
+        trained with (its parameter ``positive``), else the last of two sorted labels.
     sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
         Columns that rules look at, next to those of `X` when it is a DataFrame.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -315,10 +324,15 @@ def audit(
     weight = check_weight(sample_weight, n)
     columns = columns_of(sensitive_features, n)
     _check_rows(rules, n)
+    given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
+    check_alignment({"X": X, "y": y, **given, **row_labels_of(rules)})
     models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
     answers = {name: _decisions(each, name, X, n) for name, each in models.items()}
     classes = _classes(model, labels, answers)
     known = "the classes of the model" if _has_classes(model) else "the classes of y"
+    if positive is None:
+        positive = positive_of(model)
+    rules = resolve_positive_class(rules, classes, positive)
     codes = _encode(labels, classes, "y holds", f"{known}: drop those rows, or rename the labels")
     rows = Rows(codes, classes, weight, columns, [X])
     # Accuracy is one more rule, so that its interval is made as theirs are.
@@ -343,7 +357,7 @@ def audit(
         accuracy=accuracies[0],
         frame=frame,
         groups=groups,
-        models=_model_frame(compiled, list(models), measured, accuracies),
+        models=_model_frame(cells, compiled, list(models), measured, accuracies),
         history=_history(model),
     )
 
@@ -497,12 +511,13 @@ def _losses(
 
 @dataclass(frozen=True)
 class _Measured:
-    """One model's functionals and values (the last is accuracy), and their intervals."""
+    """One model's functionals and values (the last is accuracy), their intervals, few rows."""
 
     functionals: Float
     functional_intervals: Float
     values: Float
     intervals: Float
+    too_few_rows: list[TooFewRows]
 
 
 def _measure(
@@ -518,117 +533,34 @@ def _measure(
     functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
     intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
-    for j, constraint in enumerate(compiled.constraints):
-        if loss is None or not any(t.event == "log_loss" for t in constraint.terms):
-            continue
-        span, expression = compiled.spans[j], constraint.expression
-        f, deviation = functionals[span], _deviations(cells, compiled, j, decided, loss)
-        spread = deviation.T @ deviation
-        at[span] = _normal_of_rates(constraint, f, spread, level)
-        # The gap of two groups is one difference, with an interval of its own.
-        is_difference = type(expression) is Gap and f.size == 2
-        if isinstance(expression, (Each, Gap)) and not is_difference:
-            of_all = level_of_all(constraint, f.size, level)
-            strict = _normal_of_rates(constraint, f, spread, of_all)
-            intervals[j] = worst_interval(constraint, f, at[span], strict)
-        else:
-            intervals[j] = _loss_interval(constraint, f, spread, level)
-    return _Measured(functionals, at, compiled.values(functionals), intervals)
-
-
-def _deviations(
-    cells: Cells, compiled: CompiledConstraints, j: int, decided: Codes, loss: Float
-) -> Float:
-    """Each row's part in the random error of a constraint's functionals, shape (n, functionals).
-
-    A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
-    """
-    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
-    weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
-    rates: list[Any] = list(constraint.rates)
-    members: list[Any] = [None] * len(rates)
-    if compiled.groups[j]:
-        members = list(compiled.groups[j])
-        span = compiled.spans[j]
-        members += [None] * (span.stop - span.start - len(members))  # all rows, as reference
-        rates = rates * len(members)
-    result = np.zeros((len(cells.rows), len(rates)))
-    for k, (rate, group) in enumerate(zip(rates, members, strict=True)):
-        for a, term in rate.terms:
-            inside = _inside(cells, j, term)
-            if group is not None:
-                inside &= np.isin(view.levels[group.by], list(group.levels))
-            w = weight * inside[view.small_codes]
-            counted = cells.select(view, term.where)[view.small_codes]
-            if term.event == "log_loss":
-                event = loss * counted
-            else:
-                event = _happens(cells, j, term)[view.small_codes, decided] * counted
-            mean = w @ event / w.sum()
-            result[:, k] += a * w * (event - mean) / w.sum()
-    return result
-
-
-def _inside(cells: Cells, j: int, term: Term) -> NDArray[np.bool_]:
-    """Cells of a constraint's view that one of its terms is taken over."""
-    return cells.select(cells.views[cells.view_of[j]], (*term.rows, *term.on))
-
-
-def _happens(cells: Cells, j: int, term: Term) -> NDArray[np.bool_]:
-    """Whether a term's event happens in each cell of the view, by predicted class."""
-    view, classes = cells.views[cells.view_of[j]], np.arange(cells.classes.size)
-    if isinstance(term.event, Differs):
-        return np.asarray(classes != view.levels[term.event.deployed][:, None])
-    wrong = np.asarray(classes != cells.labels[view.cells][:, None])
-    if term.event in ("error", "correct"):
-        return wrong if term.event == "error" else ~wrong
-    assert not isinstance(term.event, str)
-    return np.broadcast_to(cells.is_class(term.event.target), wrong.shape)
-
-
-def _normal(values: Float, spread: Float, level: float) -> Float:
-    half = stats.norm.isf((1.0 - level) / 2) * np.sqrt(np.diag(spread))
-    return np.column_stack([values - half, values + half])
-
-
-def _normal_of_rates(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
-    """Intervals of rates, none of which goes beyond what they can be: mean losses are positive."""
-    ranges = np.resize([rate.range for rate in constraint.rates], (f.size, 2))
-    return np.clip(_normal(f, spread, level), ranges[:, :1], ranges[:, 1:])
-
-
-def _loss_interval(constraint: Constraint, f: Float, spread: Float, level: float) -> Float:
-    """Interval for a rule about mean losses, whose functionals are normal with many rows."""
-    if f.size == 1:
-        return np.asarray(_normal_of_rates(constraint, f, spread, level)[0])
-    if f.size == 2 and type(constraint.expression) is Gap:
-        contrast = np.array([[1.0], [-1.0]])
-        low, high = _normal(f @ contrast, contrast.T @ spread @ contrast, level)[0]
-        return np.array([max(low, -high, 0.0), max(high, -low)])
-    noise = check_random_state(0).multivariate_normal(np.zeros(f.size), spread, DRAWS)
-    draws = [value_of(constraint, f + shift) for shift in noise]
-    return np.nanquantile(draws, [(1.0 - level) / 2, (1.0 + level) / 2])
-
-
-def _verdicts(constraints: Sequence[Constraint], intervals: Float) -> list[Verdict]:
-    """Where intervals lie: wholly on the right side of the bound, on the wrong side, or neither.
-
-    An undefined interval is undecided.
-    """
-    found: list[Verdict] = []
-    for constraint, (low, high) in zip(constraints, intervals, strict=True):
-        sign = constraint.sign
-        near, far = sorted((sign * (low - constraint.bound), sign * (high - constraint.bound)))
-        found.append(
-            "holds" if far <= ROUNDING else "violated" if near > ROUNDING else "undecided"
+    if loss is not None:
+        intervals, at = add_loss_intervals(
+            cells, compiled, functionals, decided, loss, intervals, at, level
         )
-    return found
+    few = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
+    return _Measured(functionals, at, compiled.values(functionals), intervals, few)
+
+
+def _verdicts(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> list[Verdict]:
+    """Judge each rule by its value and the interval, but for the last one, the accuracy."""
+    few = {rate.constraint: rate.reason for rate in reversed(of.too_few_rows)}
+    return [
+        Verdict.of(
+            rule,
+            of.values[j],
+            of.intervals[j],
+            rows_of_constraint(cells, compiled, j),
+            doubt=few.get(rule, ""),
+        )
+        for j, rule in enumerate(compiled.constraints[:-1])
+    ]
 
 
 def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
     rules = compiled.constraints[:-1]
     satisfied = pd.array(compiled.satisfied(of.values)[:-1], dtype="boolean")
     satisfied[np.isnan(of.values[:-1])] = pd.NA
+    verdicts = _verdicts(cells, compiled, of)
     table = pd.DataFrame(
         {
             "constraint": compiled.names[:-1],
@@ -637,27 +569,14 @@ def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.Dat
             "value": of.values[:-1],
             "low": of.intervals[:-1, 0],
             "high": of.intervals[:-1, 1],
-            "rows": [_rows_of(cells, compiled, j) for j in range(len(rules))],
+            "rows": [verdict.rows for verdict in verdicts],
             "satisfied": satisfied,
-            "verdict": _verdicts(rules, of.intervals[:-1]),
+            "verdict": [verdict.kind for verdict in verdicts],
+            "detail": [str(verdict) for verdict in verdicts],
         },
         columns=list(FRAME_COLUMNS),
     )
     return _typed(table)
-
-
-def _rows_of(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
-    """Rows with weight that any term of a constraint is taken over, in any of its groups."""
-    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
-    inside = np.zeros(len(view), dtype=bool)
-    for term in constraint.terms:
-        inside |= _inside(cells, j, term)
-    groups = compiled.groups[j]
-    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
-    if groups and not everyone:
-        levels = frozenset[int]().union(*(group.levels for group in groups))
-        inside &= np.isin(view.levels[groups[0].by], list(levels))
-    return int(cells.weighted_count[view.cells][inside].sum())
 
 
 def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
@@ -670,6 +589,7 @@ def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
 
 
 def _model_frame(
+    cells: Cells,
     compiled: CompiledConstraints,
     names: Sequence[str],
     measured: Sequence[_Measured],
@@ -682,8 +602,8 @@ def _model_frame(
         excess = np.maximum(sign * (of.values[:-1] - compiled.bounds[:-1]), 0.0)
         excess[excess <= ROUNDING] = 0.0
         worst = np.nan if np.isnan(excess).all() else np.nanmax(excess)
-        verdicts = _verdicts(rules, of.intervals[:-1])
-        counts = [verdicts.count(v) for v in VERDICTS]
+        kinds = [verdict.kind for verdict in _verdicts(cells, compiled, of)]
+        counts = [kinds.count(kind) for kind in VERDICTS]
         records.append((name, value, low, high, worst, *counts, *of.values[:-1]))
     columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return pd.DataFrame(records, columns=columns)
@@ -710,6 +630,12 @@ def repeatable_decisions(model: Any, X: Any) -> Any:
         return repeatable_decisions(model.best_estimator_, X)
     before = model[:-1]
     return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
+
+
+def positive_of(model: Any) -> Any:
+    """Find the positive class that a classifier under constraints was told, if it was."""
+    inner = _innermost(model)
+    return getattr(inner, "positive", None) if hasattr(inner, "constraints") else None
 
 
 def _innermost(model: Any) -> Any:
@@ -754,7 +680,7 @@ def _number(value: Any) -> float:
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Give the columns of a table the types that they have whatever its rows hold, or without."""
-    texts = ("constraint", "sense", "verdict", "group", "model")
+    texts = ("constraint", "sense", "verdict", "detail", "group", "model")
     for name in frame.columns:
         if name == "satisfied":
             frame[name] = frame[name].astype("boolean")

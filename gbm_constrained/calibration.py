@@ -131,14 +131,17 @@ def best_shift(
     *,
     bounds: NDArray[Any] | None = None,
     price: float | None = None,
+    priced: Bool | None = None,
 ) -> Shift:
     """Shift of smallest error under which all constraints hold on these rows.
 
     Where none is found that meets them all, the largest violation is made smallest, and then the
     error; or the error plus a price of violations: of the largest for two classes, and of all for
-    several. No shift is preferred to others as good. The search is exact for two classes, where
-    among equals the shift nearest to zero is taken; several classes are searched from several
-    starts, and the outcome is never worse than no shift.
+    several. Rows of constraints may be `priced` in any case, two classes only: a shift that
+    violates them is taken if meeting them costs more errors than the price of the violation. No
+    shift is preferred to others as good. The search is exact for two classes, where among equals
+    the shift nearest to zero is taken; several classes are searched from several starts, and the
+    outcome is never worse than no shift.
 
     Of several classes, those that no constraint tells apart keep their scores relative to each
     other, as long as that costs no errors beyond chance. The best decisions under constraints on
@@ -166,6 +169,9 @@ def best_shift(
     price : float, default=None
         Errors that a violation is worth where not all constraints can be met. By default any
         number, to the last digit of the largest violation.
+    priced : ndarray of shape (m,), bool, default=None
+        Rows of constraints whose violation has its price also where they can be met; none by
+        default. Only with two classes, and with a price.
 
     Raises
     ------
@@ -182,7 +188,10 @@ def best_shift(
     decisions = _Decisions(cells, weight)
     merits = _Merits(decisions, compiled, right)
     if margin.ndim == 1:
-        value = np.array([_best_threshold(margin, merits, price)])
+        firm = None
+        if priced is not None and priced.any():
+            firm = _Merits(decisions, compiled, np.where(priced, np.inf, right))
+        value = np.array([_best_threshold(margin, merits, price, firm)])
         decided = (margin + value > 0).astype(np.intp)
     else:
         value = _BiasSearch(margin, merits, price).run()
@@ -641,11 +650,20 @@ def _best(error: Float, excess: Float, shift: Float, price: float | None = None)
     return int(np.where(good, np.abs(shift), np.inf).argmin())
 
 
-def _best_threshold(margin: Float, merits: _Merits, price: float | None) -> float:
+def _best_threshold(
+    margin: Float, merits: _Merits, price: float | None, firm: _Merits | None
+) -> float:
+    """Best shift of two classes; `firm` are the constraints that no price is put on, if any is."""
     if merits.stays:
         return 0.0
     line = _threshold_line(margin)
-    error, excess = merits.along(line, merits.worst)
+    if firm is not None:
+        assert price is not None
+        error, excess, broken = merits.along(line, merits.worst, firm.worst)
+        if (broken == 0.0).any():
+            return float(line.shift[_best(error + price * excess, broken, line.shift)])
+    else:
+        error, excess = merits.along(line, merits.worst)
     return float(line.shift[_best(error, excess, line.shift, price)])
 
 

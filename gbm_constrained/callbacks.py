@@ -94,7 +94,7 @@ class ConstraintState:
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """The constraints, in the order they were given in."""
+        """The constraints in their order, whose rates name their class as the report does."""
         return self.compiled.constraints
 
     @cached_property

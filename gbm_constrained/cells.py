@@ -367,8 +367,9 @@ class Cells:
             if self.classes.size != 2:
                 raise ValueError(
                     f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
-                    f"name one of them as label= of the rate, as in tpr(label=k), or use "
-                    f"class_error(k). Only binary classification is supported otherwise."
+                    f"name one of them as label= of the rate, as in tpr(label=k), or as "
+                    f"positive= of all rates, or use class_error(k). Only binary classification "
+                    f"is supported otherwise."
                 )
             return selector.index
         match = [i for i, known in enumerate(map(plain, self.classes)) if known == selector.value]

@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rates import is_finite
-from gbm_constrained.rows import Float
 from gbm_constrained.tables import as_array, as_column, is_masked, never_equal, unmasked
 
 MOST_NAMED = 20  # Things of one kind that a message names.
@@ -160,7 +159,9 @@ def refuse_strange(
         )
 
 
-def check_weight(weight: Any, n_samples: int, name: str = "sample_weight") -> Float | None:
+def check_weight(
+    weight: Any, n_samples: int, name: str = "sample_weight"
+) -> NDArray[np.float64] | None:
     """Sample weights as a float64 array, or None.
 
     Raises

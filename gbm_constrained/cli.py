@@ -5,8 +5,8 @@ It has two commands::
     gbm-constrained fit data.parquet --target y --constraint "fpr <= 0.05" --out model.json
     gbm-constrained audit model.json new.parquet --target y --constraint "fpr <= 0.05"
 
-Exit codes: 0 if all rules hold by the report's own verdict, 1 if one does not, 2 if something
-that was given does not fit; the standard error stream then says what.
+Exit codes: 0 if the verdict on every rule is "met", 1 if one is not, 2 if something that was given
+does not fit; the standard error stream then says what.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,6 +54,7 @@ from gbm_constrained.model_files import (
     with_categories,
 )
 from gbm_constrained.options import check_integer
+from gbm_constrained.progress import Progress
 from gbm_constrained.rates import (
     Column,
     Constraint,
@@ -63,13 +65,14 @@ from gbm_constrained.rates import (
     Judged,
     Overall,
     Rate,
+    find_positive_class,
 )
 from gbm_constrained.rows import Rows, columns_of
 from gbm_constrained.unseen import MEASURE_ON
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 PROGRAM = "gbm-constrained"
-HOLDS, BROKEN, BAD_INPUT = 0, 1, 2
+ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
 
 LIBRARIES = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
 NAMES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
@@ -184,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Train XGBoost and LightGBM classifiers that obey rules, and audit models.",
-        epilog="exit codes: 0 all rules hold, 1 a rule does not hold, 2 bad usage or input",
+        epilog="exit codes: 0 all rules are met, 1 a rule is not met, 2 bad usage or input",
     )
     parser.add_argument(
         "--version", action="version", version=f"{PROGRAM} {gbm_constrained.__version__}"
@@ -615,15 +618,15 @@ def _rules(
 ) -> tuple[Constraint, ...]:
     """Read the rules; given labels, as they are to be in the constraints."""
     positive = None
-    if labels is not None and options.positive is not None:
-        found = [label for label in labels if str(label) == options.positive]
-        if not found:
-            raise ValueError(
-                f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
-            )
-        # Of two, the last is the positive one anyway, and presets then know it as well.
-        is_last = len(labels) == 2 and found == [*labels][-1:]
-        positive = None if is_last else found[0]
+    if labels is not None:
+        if options.positive is not None:
+            positive = next((name for name in labels if str(name) == options.positive), None)
+            if positive is None:
+                raise ValueError(
+                    f"--positive {options.positive}: the labels are "
+                    f"{', '.join(map(repr, labels))}."
+                )
+        positive = find_positive_class([*labels], positive)
     rules: list[Constraint] = []
     for text in options.constraint:
         try:
@@ -818,19 +821,31 @@ def _fit(options: argparse.Namespace) -> int:
     # Only the fit speaks of codes: the same text after it is about labels, maybe others.
     spelling = _spelling(asked, rules, decisions if is_coded else [], codes)
     options.spelling.update(spelling)
-    classifier.fit(
-        X.iloc[rows],
-        y,
-        sample_weight=trained.weight,
-        sensitive_features=sensitive if len(sensitive.columns) else None,
-        **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
-    )
+    shown: dict[str, Any] = {}
+    progress = None
+    if options.library == "xgboost":
+        shown["verbose"] = not options.quiet
+        if is_coded and not options.quiet and classifier.verbosity != 0:
+            # That of the fit would name labels by their codes.
+            progress = Progress("round", rename=partial(_spelt, spelling=spelling))
+            shown = {"verbose": False, "constraint_callbacks": [progress]}
+    try:
+        classifier.fit(
+            X.iloc[rows],
+            y,
+            sample_weight=trained.weight,
+            sensitive_features=sensitive if len(sensitive.columns) else None,
+            **shown,
+        )
+    finally:
+        if progress is not None:
+            progress.close()
     options.spelling.clear()
     save_classifier(classifier, options.out, labels, X)
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     _say(options, f"wrote {options.out}: a plain {NAMES[options.library]} model{known}")
     if not held_out.size:
-        return _report(options, classifier, rules)
+        return _report(options, classifier, rules, spelling)
     model = open_model(options.out).named(labels)
     if rules:
         model.history_ = classifier.history_.rename(columns=lambda name: _spelt(name, spelling))
@@ -1022,17 +1037,23 @@ def _measured(
         report.to_html(options.html)
     if options.json is not None:
         options.json.write_text(report.to_json(), encoding="utf-8")
-    return HOLDS if (report.frame["verdict"] == "holds").all() else BROKEN
+    return ALL_MET if (report.frame["verdict"] == "met").all() else NOT_MET
 
 
-def _report(options: argparse.Namespace, classifier: Any, rules: Sequence[Constraint]) -> int:
-    """Print what the fit itself says of its rules, on rows that its trees had not seen."""
+def _report(
+    options: argparse.Namespace,
+    classifier: Any,
+    rules: Sequence[Constraint],
+    spelling: dict[str, str],
+) -> int:
+    """Print what the fit itself says of its rules, and by which rows."""
     if not rules:
-        return HOLDS
+        return ALL_MET
     report = classifier.constraint_report_.assign(constraint=[str(rule) for rule in rules])
-    shown = report[["constraint", "held_out", "low", "high", "rows", "satisfied"]]
+    shown = report[["constraint", "held_out", "low", "high", "rows", "verdict"]]
     _say(options, f"\n{shown.to_string(index=False, float_format='{:.4f}'.format)}")
-    return HOLDS if report["satisfied"].fillna(False).all() else BROKEN
+    _say(options, f"\n{_spelt(str(classifier.feasibility_), spelling)}")
+    return ALL_MET if classifier.feasibility_.status == "met" else NOT_MET
 
 
 def _say(options: argparse.Namespace, text: str) -> None:

@@ -9,6 +9,7 @@ bounded by k to ``numerator - k denominator`` (multiplying through). The solver 
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -48,7 +49,17 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
-from gbm_constrained.rows import Bool, Codes, Columns, Float, Key, Rows, UnavailableError, key_of
+from gbm_constrained.rows import (
+    Bool,
+    Codes,
+    Columns,
+    Float,
+    Key,
+    Rows,
+    UnavailableError,
+    key_of,
+    normalize_text,
+)
 
 SMALL = "small groups"
 FEW_NAMED = 5  # Small groups, and constraints that compare them, that a warning names.
@@ -74,21 +85,22 @@ class Group:
     size : int
         Rows that the rate is taken over, without those of weight zero; of a sum of rates, those
         of the one that has fewest.
-    quoted : bool, default=False
-        Whether its texts print in quotes: another group has the number 0 where it has "0".
+    quote : callable, default=None
+        Writes its texts where another group prints alike: ``repr``, or ``ascii`` where their
+        quoted forms look alike as well.
     """
 
     by: Columns
     levels: frozenset[int]
     name: tuple[Any, ...]
     size: int = 0
-    quoted: bool = False
+    quote: Callable[[object], str] | None = None
 
     @property
     def selectors(self) -> tuple[Column, ...]:
         """How the group prints in a rate."""
         return tuple(
-            Column(c, repr(v) if self.quoted and isinstance(v, str) else v)
+            Column(c, self.quote(v) if self.quote is not None and isinstance(v, str) else v)
             for c, v in zip(self.by, self.name, strict=True)
         )
 
@@ -119,9 +131,21 @@ class SmallGroup:
 
 
 def told_apart(groups: Sequence[Group]) -> list[Group]:
-    """Quote the texts of groups that print alike, such as the number 0 and the text "0"."""
-    times = Counter(map(str, groups))
-    return [replace(group, quoted=times[str(group)] > 1) for group in groups]
+    """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
+    looks = [normalize_text(str(group)) for group in groups]
+    times = Counter(looks)
+    quoted = [
+        replace(group, quote=repr) if times[look] > 1 else group
+        for group, look in zip(groups, looks, strict=True)
+    ]
+    # Two forms of one letter look alike in quotes, too.
+    again = Counter(unicodedata.normalize("NFC", str(group)) for group in quoted)
+    return [
+        replace(group, quote=ascii)
+        if again[unicodedata.normalize("NFC", str(group))] > 1
+        else group
+        for group in quoted
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -1149,7 +1173,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
     for constraint in compiled.constraints:
         terms = constraint.rates[0].terms
         single = isinstance(constraint.expression, Rate) and constraint.sense == "<="
-        single &= len(terms) == 1 and terms[0][0] > 0.0 and is_error(terms[0][1])
+        single &= len(terms) == 1 and terms[0][0] > 0.0 and is_error(terms[0][1], n_classes)
         if not constraint.is_loss and not single:
             raise ValueError(
                 f"error_form='log_loss' is for upper bounds of error rates, and {constraint} is "
@@ -1174,8 +1198,8 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
     return losses, factors
 
 
-def is_error(term: Term) -> bool:
+def is_error(term: Term, n_classes: int) -> bool:
     """Whether a term counts misclassified rows and nothing else."""
     if isinstance(term.event, Predicted):  # a false positive rate of two classes
-        return term.name == "fpr" and not term.where
+        return n_classes == 2 and term.name.partition("(")[0] == "fpr" and not term.where
     return term.event == "error" and not term.where

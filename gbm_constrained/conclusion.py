@@ -40,19 +40,33 @@ from gbm_constrained.disagreement import (
     values_by_training,
 )
 from gbm_constrained.estimator import ConstrainedFit
-from gbm_constrained.feasibility import Feasibility, InfeasibleConstraintsWarning, judge
+from gbm_constrained.feasibility import (
+    Feasibility,
+    InfeasibleConstraintsWarning,
+    RuleReached,
+    judge,
+)
+from gbm_constrained.intervals import constraint_intervals, functional_intervals
+from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.losses import Array
-from gbm_constrained.rates import Constraint
 from gbm_constrained.reports import (
     groups_frame,
     history_frame,
     rules_frame,
     small_groups_frame,
 )
-from gbm_constrained.rows import Bool, Float
+from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET, best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
+from gbm_constrained.verdicts import (
+    TRAINING_ROWS,
+    TooFewRows,
+    Verdict,
+    find_too_few_rows,
+    rows_of_constraint,
+    rows_of_smallest_group,
+)
 
 MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
 
@@ -114,6 +128,9 @@ class Conclusion:
         self.outcome: Outcome | None = None
         self.feasibility: Feasibility | None = None
         self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
+        self._too_few_rows: list[TooFewRows] = []  # of an evaluation set, or the training rows
+        self._mean_counts: Callable[[UnseenRows | None], CellCounts]  # of a randomised classifier
+        self._training_intervals = np.full((len(fit.reported.constraints), 2), np.nan)
         self._final: Record
         self._functionals: Float
         self.multipliers: Float
@@ -172,7 +189,12 @@ class Conclusion:
             if reports or kept not in held.functionals_in or shift.any():
                 self.look_at(held, kept, self._scores(held_margin(held, kept), shift), prefixes)
         # Scoring all rows again takes as long as a fifth of a fit.
-        unknown = shift.any() or prefixes is not None or self._may_be_refuted
+        unknown = (
+            shift.any()
+            or prefixes is not None
+            or self._may_be_refuted
+            or self._is_judged_by_training
+        )
         seen = None if unknown else self._seen(kept)
         final = None if seen is not None else own_margin(kept)
         if kept != rounds:
@@ -186,6 +208,10 @@ class Conclusion:
             self._take(seen, seen.functionals)
         else:
             assert final is not None
+            if prefixes is not None:
+                self._mean_counts = functools.partial(
+                    self._count_mean_decisions, prefixes, own_margin, held_margin
+                )
             self.finish(self._scores(final, shift), kept, prefixes)
         self.describe(estimator)
         if self.fit.checkpoint is not None:
@@ -206,12 +232,22 @@ class Conclusion:
         if self.feasibility is not None:
             self.feasibility.complain(raises=self.fit.options.on_infeasible == "raise")
 
-    def describe(self, estimator: Any) -> None:
-        """Set the fitted attributes that tell of the constraints."""
+    def describe(self, estimator: Any, rounds: int | None = None) -> None:
+        """Set the fitted attributes that tell of the constraints.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Which is given them.
+        rounds : int, default=None
+            Boosting rounds that were trained; those of the solver by default.
+        """
+        self.feasibility = self._as_reported(self.fit.solver.rounds if rounds is None else rounds)
         outcome = None if self.outcome is None else self._laid_out(self.outcome)
         functionals = self._spread(self._functionals)
+        verdicts = [rule.verdict for rule in self.feasibility.rules]
         estimator.constraint_report_ = rules_frame(
-            self._layout, functionals, self.multipliers, outcome, self._doubted()
+            self._layout, functionals, self.multipliers, outcome, verdicts
         )
         estimator.group_report_ = groups_frame(self._layout, functionals, outcome)
         estimator.small_groups_ = small_groups_frame(self.fit.reported)
@@ -299,6 +335,8 @@ class Conclusion:
         self._take(self._record(statistics, rounds), self.fit.reported.functionals(in_full))
         if prefixes is None:
             self._hold_against_training(statistics)
+            if self._is_judged_by_training:
+                self._measure_training_rows(scores, statistics)
             return
         records = {r.rounds: r for r in self._prefixes(statistics, rounds)}
         self._functionals = _expected({t: r.functionals for t, r in records.items()}, prefixes)
@@ -308,9 +346,14 @@ class Conclusion:
         # Each once, also one that is watched: the mean takes the place of a value it is made of.
         for held in {*self.fit.evaluation_sets, *([self.fit.unseen] if self.fit.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
-        outcomes = [self._laid_out(Outcome.of_mean(held, rounds)) for held in self.reporting]
+        outcomes = [
+            self._laid_out(Outcome.of_mean(held, rounds, self._mean_counts(held)))
+            for held in self.reporting
+        ]
         if outcomes:
             self.outcome = outcomes[0].completed_by(outcomes[-1], self._layout)
+        if self._is_judged_by_training:
+            self._judge_training_rows(self._mean_counts(None))
 
     def mixture(
         self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
@@ -363,6 +406,14 @@ class Conclusion:
         untouched = self.fit.fresh is None and (held is not self.fit.unseen or self.choice is None)
         if untouched and prefixes is None and held is self.fit.evaluation_sets[-1]:
             outcome, driving = Outcome.of(held, scores), self.outcome
+            self._too_few_rows = find_too_few_rows(
+                held.cells,
+                held.compiled,
+                held.counts(held.decisions(scores.deciding)),
+                outcome.functionals,
+                outcome.sampled.rules,
+                outcome.sampled.rates,
+            )
             held.functionals_in[rounds] = outcome.functionals
             if driving is not None:
                 outcome = outcome.completed_by(self._laid_out(driving), self._layout)
@@ -463,7 +514,7 @@ class Conclusion:
         assert self.fit.unseen is not None
         assert self.feasibility is not None
         found = self.fit.unseen.values(self._final.rounds)
-        if self.feasibility.status != "infeasible":
+        if not self.feasibility.conflict:
             return np.isfinite(found)
         return np.asarray(self.fit.reported.satisfied(found), dtype=bool)
 
@@ -475,23 +526,106 @@ class Conclusion:
         # At the shift of the model returned: reported are decisions at one for each fold.
         return self.fit.lost_by(self.fit.scouts, self.fit.unseen, self.choice)
 
-    def _doubted(self) -> Bool:
-        """Rules that are not called satisfied, whatever their value on the unseen rows.
+    @property
+    def _is_judged_by_training(self) -> bool:
+        """Whether constraints without a value on unseen rows are judged by the training rows."""
+        if self.feasibility is not None:
+            return False
+        return self.outcome is None or bool(np.isnan(self._values_on(self.outcome)).any())
 
-        Those that a guarantee was asked for in vain, and those that the training rows refute.
+    def _values_on(self, outcome: Outcome) -> Float:
+        return self._layout.values(self._spread(outcome.functionals))
+
+    def _measure_training_rows(self, scores: Scores, statistics: CellStatistics) -> None:
+        """Find the intervals of values on training rows, and those of too few rows."""
+        counts = CellCounts.of_shares(self.fit.cells, statistics.predicted)
+        if not self.fit.reported.V.nnz:
+            self._judge_training_rows(counts)
+            return
+        lagrangian = self.fit.solver.lagrangian
+        decided = lagrangian.kernel.predicted(scores.deciding).astype(np.intp)
+        self._judge_training_rows(counts, decided, lagrangian.at(scores.telling).losses())
+
+    def _judge_training_rows(
+        self, counts: CellCounts, decided: Codes | None = None, loss: Float | None = None
+    ) -> None:
+        compiled = self.fit.reported
+        intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
+        if decided is not None and loss is not None:
+            given = self.fit.cells, compiled, self._functionals, decided, loss
+            intervals = add_loss_intervals(*given, *intervals)
+        self._training_intervals = intervals[0]
+        self._too_few_rows += find_too_few_rows(
+            self.fit.cells, compiled, counts, self._functionals, *intervals
+        )
+
+    def _count_mean_decisions(
+        self,
+        prefixes: pd.DataFrame,
+        own_margin: Callable[[int], Array],
+        held_margin: Callable[[UnseenRows, int], Array],
+        rows: UnseenRows | None,
+    ) -> CellCounts:
+        """Average the decisions of prefixes on unseen rows, or on the training rows for None."""
+        tables = []
+        for rounds in prefixes["rounds"]:
+            if rows is not None:
+                tables.append(rows.counts(rows.decisions(held_margin(rows, rounds))))
+            else:
+                predicted = self._statistics(own_margin(rounds)).predicted
+                tables.append(CellCounts.of_shares(self.fit.cells, predicted))
+        share = prefixes["probability"].to_numpy()
+        means = (
+            np.tensordot(share, np.stack([getattr(table, name) for table in tables]), axes=1)
+            for name in ("weight", "square", "count")
+        )
+        return CellCounts(*means)
+
+    def _as_reported(self, rounds: int) -> Feasibility:
+        """Judge each constraint by the rows that are reported.
+
+        These are the rows that the model was judged by, an evaluation set that the user gave, or
+        the training rows where no others were measured.
         """
-        found, choice = self.feasibility, self.choice
-        rules = self.fit.reported.constraints
-        doubted: Sequence[Constraint] = ()
-        if self.fit.fresh is not None and choice is not None:
-            not_given = self.fit.options.guarantee == "expected" and choice.excess > 0.0
-            doubted = rules if choice.uncertified or not_given else ()
-        elif found is not None and self.outcome is not None and self.fit.unseen is not None:
-            refuted = [rule.constraint for rule in found.refuted]
-            told_by = zip(rules, self.outcome.sources, strict=True)
-            own = self.fit.unseen.source
-            doubted = [rule for rule, source in told_by if source == own and rule in refuted]
-        return np.array([rule in doubted for rule in rules], dtype=bool)
+        found, compiled = self.feasibility, self.fit.reported
+        if found is None:
+            n_rows, error = len(self.fit.cells.rows), self._final.error
+            unknown = (None, np.nan, np.nan)
+            few = tuple(self._too_few_rows)
+            found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
+        rules = tuple(self._rule(found, j) for j in range(len(compiled.constraints)))
+        return replace(found, rules=rules, rounds_trained=rounds, rounds_asked=self.fit.n_rounds)
+
+    def _rule(self, found: Feasibility, j: int) -> RuleReached:
+        """Judge one constraint by the rows that are reported."""
+        compiled, outcome = self.fit.reported, self.outcome
+        constraint, source, cells = compiled.constraints[j], TRAINING_ROWS, self.fit.cells
+        value = float(compiled.values(self._functionals)[j])
+        interval = self._training_intervals[j]
+        if outcome is not None and (
+            self.feasibility is not None or not np.isnan(self._values_on(outcome)[j])
+        ):
+            source, interval = outcome.sources[j], outcome.intervals[j]
+            if found.rules and source == found.source:
+                return found.rules[j]
+            value = float(self._values_on(outcome)[j])
+            rows = next(rows for rows in self.reporting if rows.source == source)
+            cells, compiled = rows.cells, rows.compiled
+        few = [rate.reason for rate in self._too_few_rows if rate.constraint == constraint]
+        verdict = Verdict.of(
+            constraint,
+            value,
+            interval,
+            rows_of_constraint(cells, compiled, j),
+            source,
+            doubt=few[0] if few else "",
+            conflict=found.conflict,
+        )
+        low, high = map(float, interval)
+        if found.rules:
+            return replace(found.rules[j], value=value, low=low, high=high, verdict=verdict)
+        n_rows = rows_of_smallest_group(cells, compiled, j, None)
+        return RuleReached(constraint, value, low, high, n_rows, verdict)
 
     def _take(self, final: Record, functionals: Float) -> None:
         """Take the record of the model that is returned, and the rates to report."""

@@ -49,8 +49,9 @@ from gbm_constrained.counts import Block, CellCounts, blocks_of_rows, functional
 from gbm_constrained.disagreement import disagreement, of_one_booster
 from gbm_constrained.intervals import clopper_pearson, constraint_intervals, functional_intervals
 from gbm_constrained.lagrangian import Lagrangian
+from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.losses import Array
-from gbm_constrained.p_values import p_value_of_blocks, rows_beyond, rule_p_value
+from gbm_constrained.p_values import p_value_of_blocks, rule_p_value
 from gbm_constrained.rates import Gap
 from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
@@ -123,6 +124,10 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+    def __float__(self) -> float:
+        """The value alone, as ``float(estimator.unseen_accuracy_)`` asks for."""  # noqa: D401
+        return float(self.value)
 
 
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
@@ -270,8 +275,8 @@ class Outcome:
     functionals : ndarray of shape (n_functionals,)
         Rates.
     intervals : ndarray of shape (n_constraints, 2)
-        Of what the constraints bound; NaN where there is none (mean losses). Of cross-fitted rows
-        those of one more booster; see :mod:`gbm_constrained.disagreement`.
+        Of what the constraints bound; NaN where there is none. Of cross-fitted rows those of one
+        more booster, but for mean losses; see :mod:`gbm_constrained.disagreement`.
     of_functionals : ndarray of shape (n_functionals, 2)
         Of the rates.
     sources : ndarray of str, shape (n_constraints,)
@@ -318,6 +323,10 @@ class Outcome:
         sampled = Sampled(
             constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
+        if compiled.V.nnz:
+            loss = rows.lagrangian.at(scores.telling).losses()
+            given = rows.cells, compiled, functionals, decisions, loss
+            sampled = Sampled(*add_loss_intervals(*given, *sampled))
         differ = disagreement(compiled, rows.cells, folds, alike, decisions)
         values, n = compiled.values(functionals), len(folds)
         return cls(
@@ -331,18 +340,24 @@ class Outcome:
         )
 
     @classmethod
-    def of_mean(cls, rows: UnseenRows, rounds: int) -> Outcome:
-        """Take the rates of a mean over models, of which there are no intervals here."""
-        functionals = rows.functionals_in[rounds]
-        nothing = np.full((len(rows.compiled.constraints), 2), np.nan)
-        of_functionals = np.full((functionals.size, 2), np.nan)
-        return cls(
-            functionals,
-            nothing,
-            of_functionals,
-            _sources(rows),
-            Sampled(nothing, of_functionals),
+    def of_mean(cls, rows: UnseenRows, rounds: int, counts: CellCounts) -> Outcome:
+        """Take the rates of a mean over models.
+
+        Parameters
+        ----------
+        rows : UnseenRows
+            The rows, whose mean rates are known.
+        rounds : int
+            The rounds that these are known for.
+        counts : CellCounts
+            The mean of the models' decisions. The rate of a mean varies no more than a binomial
+            one, so that the intervals of rates are conservative.
+        """
+        compiled = rows.compiled
+        sampled = Sampled(
+            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
+        return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
 
     def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
         """Tell of the constraints that other rows tell better by those.
@@ -421,8 +436,10 @@ class Choice:
     bounds : ndarray of shape (m,), default=None
         Right-hand sides that the shift was chosen by; those of the constraints by default.
     loss : float, default=nan
-        What it is ranked by where nothing is feasible; see
-        :class:`gbm_constrained.calibration.Shift`.
+        Error plus the price of the largest violation, if there is one; see :func:`price`.
+    breaks_rates : bool, default=False
+        Whether a constraint is violated that compares no groups: its violation is accepted only
+        where no decision meets all such constraints.
     stray : float, default=0
         Largest violation beyond sampling error by the model that would be returned, which may be
         elsewhere than those that scored the rows.
@@ -436,6 +453,7 @@ class Choice:
     level: float = np.nan
     bounds: Float | None = None
     loss: float = np.nan
+    breaks_rates: bool = False
     stray: float = 0.0
 
     @property
@@ -471,6 +489,10 @@ def choose(
 ) -> Choice:
     """Prefix and shift of smallest error under which the rules hold on unseen rows.
 
+    A comparison of groups that only a costly shift would meet is violated: a shift is common to
+    all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
+    has its :func:`price`.
+
     Parameters
     ----------
     rows : UnseenRows
@@ -497,9 +519,7 @@ def choose(
             start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
             aimed = aims(rows.compiled, rows.cells, start)
             best, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
-            found[prefix] = Choice(
-                prefix, best.value, best.error, best.excess, bounds=used, loss=best.loss
-            )
+            found[prefix] = _choice_of(rows, prefix, best, used)
         return found[prefix]
 
     def told(choice: Choice) -> Choice:
@@ -507,14 +527,10 @@ def choose(
 
     def rank(choice: Choice) -> tuple[bool, float, float]:
         # The later of equals, for that is what was asked for.
-        met = choice.excess == 0.0
-        loss = choice.error if met else choice.loss
-        return (not met, loss + PRICE * choice.stray, -choice.rounds)
+        return (choice.breaks_rates, choice.loss + PRICE * choice.stray, -choice.rounds)
 
     whole = at(rounds)
-    unshifted = rows.decisions(margins(rounds))
-    free_error = rows.error(unshifted)
-    cost = whole.error - free_error
+    cost = whole.error - rows.error(rows.decisions(margins(rounds)))
     if whole.excess == 0.0 and cost <= COSTLY and not among_prefixes:
         return whole
     others = prefixes(rounds, rounds_per_iteration)[:-1]
@@ -525,15 +541,25 @@ def choose(
         if rank(other) > rank(best):
             break  # nor are those that follow better, whether they stray or not
         best = min(best, told(other), key=rank)
-    if rows.cells.classes.size == 2:
-        violations = _violations_by_chance(rows, unshifted)
-        if best.error - free_error > max(COSTLY, DEAR * violations.sum()):
-            excess = float(violations.max())
-            loss = free_error + DEAR * excess
-            free = told(Choice(rounds, np.zeros(1), free_error, excess, loss=loss))
-            if free.error + PRICE * free.stray <= best.error + PRICE * best.stray:
-                return free
     return best
+
+
+def compares_groups(compiled: CompiledConstraints) -> Bool:
+    """Whether each row of constraints is of a gap or a ratio of groups, shape (m,)."""
+    kinds = [isinstance(c.expression, Gap) for c in compiled.constraints]  # ratios are gaps
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def _choice_of(rows: UnseenRows, prefix: int, best: Shift, bounds: Float) -> Choice:
+    """Give a prefix at its best shift, and what that is worth."""
+    compiled = rows.compiled
+    loss = best.loss if best.excess > 0.0 else best.error
+    left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
+    left[list(best.uncalibrated)] = 0.0
+    broken = bool((left[~compares_groups(compiled)] > MET).any())
+    return Choice(
+        prefix, best.value, best.error, best.excess, bounds=bounds, loss=loss, breaks_rates=broken
+    )
 
 
 def _aimed_shift(
@@ -549,27 +575,13 @@ def _aimed_shift(
         The right-hand sides that it was chosen by.
     """
     asked = compiled.b
-    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells))
+    priced = compares_groups(compiled) if margin.ndim == 1 else None
+    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells), priced=priced)
     if (aimed < asked).any():
         inside = best_shift(margin, cells, compiled, bounds=aimed)
         if inside.feasible and inside.error <= found.error + COSTLY:
             return inside, aimed
     return found, asked
-
-
-def _violations_by_chance(rows: UnseenRows, decisions: Codes) -> Float:
-    """How far decisions violate each row of constraints, if only gaps, and none beyond chance.
-
-    Infinitely otherwise. A common threshold is no tool for gaps between groups: it closes them in
-    the end, by deciding nearly all rows alike.
-    """
-    compiled, counts = rows.compiled, rows.counts(decisions)
-    values = compiled.rows_of(functionals_of(compiled, counts))
-    violations = np.maximum(np.nan_to_num(values) - compiled.b, 0.0)
-    violated = compiled.owner[violations > MET]
-    if not all(isinstance(compiled.constraints[i].expression, Gap) for i in violated):
-        return np.array([np.inf])
-    return np.array([np.inf]) if rows_beyond(compiled, counts, CHANCE).any() else violations
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:

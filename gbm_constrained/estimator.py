@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from gbm_constrained.alignment import RowAlignment, row_labels_of
 from gbm_constrained.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.cells import Cells
 from gbm_constrained.checkpointing import Checkpoint, CheckpointFile, State
@@ -53,8 +54,9 @@ from gbm_constrained.fingerprint import fingerprint_of, machine
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import Array
 from gbm_constrained.options import SolverOptions
+from gbm_constrained.passes import PassSearch
 from gbm_constrained.progress import Progress
-from gbm_constrained.rows import Codes, Float, Rows, columns_of
+from gbm_constrained.rows import Bool, Codes, Float, Rows, columns_of
 from gbm_constrained.selection import MET
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
@@ -170,6 +172,8 @@ class ConstrainedFit:
         Rows kept for certificates.
     evaluation_sets : list of UnseenRows
         Rows that the user gave to look at.
+    alignment : RowAlignment
+        Compares the row labels of everything that was given.
 
     Raises
     ------
@@ -198,7 +202,6 @@ class ConstrainedFit:
         random_state: Any = None,
         **kernel: Any,
     ) -> None:
-        self.options = options
         callbacks = check_callbacks(constraint_callbacks)
         self.progress = progress
         self.announcer = Announcer(
@@ -209,6 +212,8 @@ class ConstrainedFit:
         check_features(X)
         check_consistent_length(X, y)
         self.classes, labels = check_labels(y)
+        options = options.with_classes(self.classes)
+        self.options = options
         weight = check_weight(sample_weight, labels.size)
         self._random = own_random_state(random_state)
         stack = Stack.of(X, y, sample_weight, labels, self.classes, datasets)
@@ -220,6 +225,17 @@ class ConstrainedFit:
             stack.features,
             stack.names,
             stack.sizes,
+        )
+        self.alignment = RowAlignment()
+        self._check_alignment(
+            {
+                "X": X,
+                "y": y,
+                "sample_weight": sample_weight,
+                "sensitive_features": sensitive_features,
+                "groups": groups,
+            },
+            datasets,
         )
         # What no decision can break is reported, and left out of all that makes the model. Mean
         # losses in its place may bind.
@@ -292,6 +308,7 @@ class ConstrainedFit:
             "majoriser_factor": softmax_hessian(self.classes.size),
             **kernel,
         }
+        self._log_odds = 0.0
         self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
         self._solver_options: dict[str, Any] = {
@@ -336,6 +353,14 @@ class ConstrainedFit:
         )
         found[0].class_weight = self._class_weight
         return found
+
+    def _check_alignment(self, arguments: Mapping[str, Any], datasets: Any) -> None:
+        """Compare the row labels of the training rows, and those of each further data set."""
+        self.alignment.check({**arguments, **row_labels_of(self.options.constraints)})
+        for name, given in (datasets or {}).items():
+            if isinstance(given, tuple):
+                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
+                self.alignment.check(dict(zip(parts, given, strict=True)))
 
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
@@ -415,13 +440,21 @@ class ConstrainedFit:
 
     def _make_lagrangian(self, index: Codes | None = None, *, told: bool = False) -> Lagrangian:
         """Build the Lagrangian of all rows, or of some: if rates are `told` of these alone."""
-        weight = self._row_weight
+        weight = self._objective_weight()
         if index is None:
             return Lagrangian(self.rows.y, self.cells, self.driven, weight=weight, **self._kernel)
         part = None if weight is None else weight[index]
         cells, y = self.cells.take(index), self.rows.y[index]
         driven = self.driven.on(cells) if told else self.driven
         return Lagrangian(y, cells, driven, weight=part, **self._kernel)
+
+    def _objective_weight(self) -> Float | None:
+        """Weight of each row in the objective, with the log-odds that boosters are grown at."""
+        if not self._log_odds:
+            return self._row_weight
+        weight = np.ones(len(self.rows)) if self._row_weight is None else self._row_weight
+        leaning = weight * np.exp(np.where(self.rows.y == 1, 0.5, -0.5) * self._log_odds)
+        return np.asarray(leaning * (weight.sum() / leaning.sum()))
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""
@@ -484,6 +517,15 @@ class ConstrainedFit:
                 f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
                 f"evaluation set, or another solver."
             )
+        if asked == "auto":
+            warnings.warn(
+                "measure_on='auto' measures the constraints on the training rows here, since dart "
+                "and continued training cannot grow boosters on part of the rows. Training rows "
+                "are optimistic: give an evaluation set with measure_on='holdout', or ask for "
+                "measure_on='train'.",
+                UserWarning,
+                stacklevel=level_of_the_user(),
+            )
         return "train"
 
     @property
@@ -526,22 +568,41 @@ class ConstrainedFit:
         grown = grow(weighed=not unweighed)
         if unweighed and self.options.solver == "auto":
             grown = self._better_with_multipliers(*grown, grow)
+        if not grown[0].is_unweighed:
+            grown = self._with_better_multipliers(*grown, grow)
         self.scouts, self.unseen = grown
         if self.checkpoint is None:
             self._grown.clear()
         leader = self.scouts.measurement.solver
+        self._log_odds = self.scouts.log_odds
+        self.solver = self._make_solver(self._make_lagrangian(), initial_multipliers=leader.start)
+        self.solver.callback = self._teller("training", "training rows", self.solver)
         self._follow(self.scouts.measurement)
-        if self.is_unweighed:
-            self.solver.multipliers = np.zeros(len(self.driven))  # and none to start from
-        else:
+        if not self.is_unweighed:
             self._correct(leader)
 
     def _grow_scouts(
-        self, make: MakeScout, folds: Sequence[Fold], rows: Codes, source: str, *, weighed: bool
+        self,
+        make: MakeScout,
+        folds: Sequence[Fold],
+        rows: Codes,
+        source: str,
+        *,
+        weighed: bool,
+        start: Float | None = None,
+        fixed: Bool | None = None,
+        log_odds: float = 0.0,
     ) -> tuple[Scouts, UnseenRows]:
-        """Grow boosters, `weighed` by multipliers that they share, or as the library's own."""
+        """Grow boosters, `weighed` by multipliers that they share, or as the library's own.
+
+        Multipliers may `start` elsewhere than was asked for, some of them `fixed`, and the
+        objective may add to the `log_odds` of the second class.
+        """
+        self._log_odds = log_odds
         lagrangian = self._make_lagrangian(rows, told=True)
         others = {} if weighed else self._no_multipliers()
+        if start is not None:
+            others = {"initial_multipliers": start, "fixed": fixed}
         leader = self._make_solver(lagrangian, **others)
         told = source if weighed else f"{source}, without multipliers"
         leader.callback = self._teller("measuring", told, leader)
@@ -558,7 +619,7 @@ class ConstrainedFit:
             )
 
         members = [make(fold, follower(fold.training)) for fold in folds]
-        scouts = Scouts(measurement, folds, members, self._prefixes_to_score())
+        scouts = Scouts(measurement, folds, members, self._prefixes_to_score(), log_odds)
         self.announcer.begin(len(members))
         save: Callable[[], None] | None = None
         if self.checkpoint is not None:
@@ -611,6 +672,16 @@ class ConstrainedFit:
         if cost_of(other, other_scouts, certified) < cost_of(choice, scouts, certified):
             return other_scouts, other_unseen
         return scouts, unseen
+
+    def _with_better_multipliers(
+        self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
+    ) -> tuple[Scouts, UnseenRows]:
+        """Give these boosters, or those of a further pass if constraints cost too much."""
+        if self.options.iterate not in ("last", "best") or self.options.error_form != "rate":
+            return scouts, unseen
+        path = self.n_rounds / self.options.rounds_per_iteration * self.solver.progress
+        search = PassSearch(grow, path, self.options, self.fresh)
+        return search.run(scouts, unseen)
 
     def lost_by(self, scouts: Scouts, unseen: UnseenRows, choice: Choice) -> Float:
         """How much higher rows of constraints are on unseen rows than on own ones, at a shift."""
@@ -847,7 +918,7 @@ class ConstrainedFit:
         """Whether the model is trained without multipliers, whatever its rows say."""
         if self.scouts is None:
             return self.options.solver == "threshold"
-        return self.scouts.measurement.solver.schedule is not None
+        return self.scouts.is_unweighed
 
     def is_iteration_end(self, rounds: int) -> bool:
         """Whether `rounds` boosting rounds complete an outer iteration."""

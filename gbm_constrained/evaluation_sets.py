@@ -114,6 +114,7 @@ def take_evaluation_sets(
     X: Any,
     y: Any,
     weights: Sequence[Any],
+    initial_scores: Sequence[Any],
     sensitive_features: Any,
     **stopping: Any,
 ) -> list[int]:
@@ -129,6 +130,8 @@ def take_evaluation_sets(
         The training rows.
     weights : sequence
         Sample weights of each evaluation set, or None.
+    initial_scores : sequence
+        Scores that the booster starts from in each evaluation set, or None.
     sensitive_features : list or None
         As it was given.
     **stopping
@@ -145,12 +148,23 @@ def take_evaluation_sets(
         If labels, weights or sensitive features do not fit, or early stopping lacks something.
     """
     check_sensitive_sets(sensitive_features, len(pairs))
+    sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
+    for i, (X_i, y_i) in enumerate(pairs):
+        name = f"eval_set[{i}]"
+        fit.alignment.check(
+            {
+                f"X of {name}": X_i,
+                f"y of {name}": y_i,
+                f"sample weight of {name}": weights[i],
+                f"initial scores of {name}": initial_scores[i],
+                f"sensitive features of {name}": sensitive[i],
+            }
+        )
     held_out = fit.held_out(pairs, X, y)
     on = fit.options.early_stopping_on
     refuse_early_stopping(on, evaluation_set=bool(held_out), **stopping)
     for i in held_out:
-        sensitive = None if sensitive_features is None else sensitive_features[i]
-        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive)
+        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive[i])
     fit.warn_of_further_groups()
     if on != "metric":
         fit.check_stopping_set()

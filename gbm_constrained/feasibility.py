@@ -1,33 +1,31 @@
 """Rules that cannot be met, that cannot be judged, or that are met by knowing nothing.
 
-After training, the decisions that a model can make (its prefixes, each with all its thresholds, or
-with the class biases that a search finds) are held against the rules on rows that the trees have
-not seen. What is said of them rests on sampling error:
+After training, each rule has a verdict on the rows that are reported (:mod:`.verdicts`). The
+gravest of them is the status of the fit. Three findings enter the verdicts:
 
-- **infeasible**: each decision violates some rule *beyond doubt*: that it holds is rejected at 95%
-  on these rows (:func:`~.p_values.rows_beyond`). Named are the fewest rules that no decision
-  brings to within sampling error together, so that each of them can be met if one of the others is
-  dropped. It is also infeasible to certify rules that the rows kept for it do not certify.
-- **fragile**: the rules hold, but by decisions hardly better than a constant one. Their error is
-  above 0.8 times that of the best "always class k" that meets the rules, while without rules the
-  model would gain twice as much over that constant, and more.
-- **undecided**: a rate is taken over too few unseen rows to tell whether its rule holds. The 95%
-  interval of the rule's value, by the sampling of rows alone, has the bound inside it, and there
-  are fewer than 20 rows; or the interval of the rate reaches further than 0.15 to either side; or,
-  for the bound of one rate, not even rows without a single event would confirm it
-  (:func:`~.certificates.minimum_rows`).
-  It is also undecided if the boosters of the folds disagree on a rule, whether they meet it
-  together or miss it (:mod:`.disagreement`): what one of them does is then less certain by far
-  than the sample is. And if the model returned breaks a rule beyond chance on its own training
-  rows: a rate of errors is at its lowest there, and a share of predictions asks for no label. And
-  if the shift by which other rules are met breaks one on a mean loss. And if the model returned
-  breaks a rule beyond doubt although others of its decisions do not: a violation that costs more
-  errors to mend than it is worth (:func:`~.decision.price`) is left.
-- **feasible**: none of these.
+- **cannot be met**: each decision that the model can make (its prefixes, each with all its
+  thresholds, or with the class biases that a search finds) violates some rule *beyond doubt*: that
+  it holds is rejected at 95% on the unseen rows (:func:`~.p_values.rows_beyond`). Named are the
+  fewest rules that no decision brings to within sampling error together, so that each of them can
+  be met if one of the others is dropped.
+- **too few rows**: a rate is taken over too few rows to judge its rule
+  (:func:`~.verdicts.find_too_few_rows`).
+- **other evidence**: the boosters of the folds disagree on a rule (:mod:`.disagreement`), what one
+  of them does is then less certain by far than the sample is. Or the model returned breaks a rule
+  beyond chance on its own training rows: a rate of errors is at its lowest there, and a share of
+  predictions asks for no label. Or a guarantee was asked for and is not given.
 
-Nothing is said where constraints are measured on training rows, and nothing else of mean losses,
-which have no bounded range. That no decision *of this model* meets the rules does not prove that
-no model does.
+Rules that are met may still be **fragile**: the decisions are hardly better than a constant one.
+Their error is above 0.8 times that of the best "always class k" that meets the rules, while
+without rules the model would gain twice as much over that constant, and more. This is a statement
+about the cost of the rules and no verdict.
+
+A miss beyond sampling error is explained where a reason is known: the shift by which other rules
+are met breaks one on a mean loss, or the violation costs more errors to mend than it is worth
+(:func:`~.decision.price`).
+
+Where constraints are measured on training rows, the verdicts speak of these, which are optimistic.
+That no decision *of this model* meets the rules does not prove that no model does.
 """
 
 from __future__ import annotations
@@ -35,15 +33,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import minimum_rows
 from gbm_constrained.checks import MOST_NAMED, level_of_the_user
 from gbm_constrained.compiler import CompiledConstraints, value_of
-from gbm_constrained.counts import CellCounts, blocks_of, functionals_of
+from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
     Choice,
     Margins,
@@ -54,22 +51,32 @@ from gbm_constrained.decision import (
 )
 from gbm_constrained.losses import Array
 from gbm_constrained.p_values import constraint_p_values, rows_beyond
-from gbm_constrained.rates import Constraint, Each, Quotient, Rate
+from gbm_constrained.rates import Constraint, Quotient
 from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET
+from gbm_constrained.verdicts import (
+    DOUBT,
+    FEWEST,
+    TRAINING_ROWS,
+    Kind,
+    TooFewRows,
+    Verdict,
+    find_too_few_rows,
+    gravest,
+    reaches_beyond,
+    rows_of_constraint,
+    rows_of_quotient,
+    rows_of_smallest_group,
+)
 
 __all__ = [
     "Feasibility",
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
+    "MissedConstraintsWarning",
 ]
 
-Status: TypeAlias = Literal["feasible", "undecided", "fragile", "infeasible"]
-
-DOUBT = 0.025  # Each side of a 95% interval.
-FEWEST = 20  # Rows below which a rate says nothing: it moves by 0.05 with each of them.
-WIDE = 0.15  # Half of an interval that tells nothing.
 HARDLY = 0.8  # Of the error of a constant decision.
 GAIN_KEPT = 0.5  # Of what the model knows.
 QUANTILES = 120  # Thresholds looked at of each prefix, for each class of labels.
@@ -81,6 +88,10 @@ SEARCHES = 16  # For the biases of several classes, which take longer.
 
 class InfeasibleConstraintsWarning(UserWarning):
     """No decision that the model can make meets the rules, or none was found."""
+
+
+class MissedConstraintsWarning(UserWarning):
+    """The model returned misses a rule beyond sampling error, on the rows that are reported."""
 
 
 class FragileConstraintsWarning(UserWarning):
@@ -114,10 +125,12 @@ class RuleReached:
     constraint : Constraint
         The rule.
     value, low, high : float
-        Its value under the model returned, on unseen rows, and the 95% interval.
+        Its value under the model returned, on the rows that are reported, and the 95% interval.
     rows : int
-        Unseen rows that it is taken over, those of the smallest group; of precision and other
-        quotients, the rows that the model's decisions put into numerator or denominator.
+        Rows that it is taken over, those of the smallest group; of precision and other quotients,
+        the rows that the model's decisions put into numerator or denominator.
+    verdict : Verdict
+        The verdict on these figures; its text is ``str(verdict)``.
     alone : float, default=NaN
         The best value that any decision of the model has; of rules in conflict.
     with_others : float, default=NaN
@@ -133,6 +146,7 @@ class RuleReached:
     low: float
     high: float
     rows: int
+    verdict: Verdict
     alone: float = np.nan
     with_others: float = np.nan
     trained: float = np.nan
@@ -141,17 +155,8 @@ class RuleReached:
     @property
     def is_met(self) -> bool:
         """Whether its value is within the bound."""
-        return self._is_within(self.value)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether part of the interval is beyond the bound."""
-        far = self.high if self.constraint.sign > 0 else self.low
-        return bool(np.isfinite(far)) and not self._is_within(far)
-
-    def _is_within(self, value: float) -> bool:
         sign, bound = self.constraint.sign, self.constraint.bound
-        return sign * value <= sign * bound + MET
+        return bool(sign * self.value <= sign * bound + MET)
 
     @property
     def is_vacuous(self) -> bool:
@@ -163,37 +168,6 @@ class RuleReached:
         interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
         few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < FEWEST else ""
         return f"{known}{interval}{few}"
-
-
-@dataclass(frozen=True)
-class TooFewRows:
-    """A rate that is taken over too few unseen rows to judge its rule.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The rule.
-    group : str
-        The group whose rate it is; empty where the rule has none.
-    rows : int
-        Unseen rows that the rate is taken over.
-    value, low, high : float
-        The rate, and its 95% interval by the sampling of these rows alone.
-    """
-
-    constraint: Constraint
-    group: str
-    rows: int
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        where = f" on {self.group}" if self.group else ""
-        text = f"{self.constraint}{where}: {self.rows:,} unseen row{'s' * (self.rows != 1)}"
-        if np.isfinite(self.low):
-            text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
-        return text
 
 
 def _met_and_missed(
@@ -217,21 +191,20 @@ class Feasibility:
 
     Parameters
     ----------
-    status : {"feasible", "undecided", "fragile", "infeasible"}
-        The gravest finding; see :mod:`gbm_constrained.feasibility`.
     conflict : tuple of Constraint
         The fewest rules that cannot be met together; one if it cannot be met by itself; empty if
-        all can.
+        all can. With ``guarantee="high_probability"`` the rules that are not certified.
     rules : tuple of RuleReached
-        What the model returned does for each rule; those in conflict with their best values.
+        What the model returned does for each rule, with its verdict; those in conflict with their
+        best values.
     too_few_rows : tuple of TooFewRows
         Rates that cannot be judged.
     unsteady : tuple of RuleReached
         Rules that the boosters of the folds disagree on, whether they meet them together or not,
         and that part of the interval breaks.
     error : float
-        0-1 error of the model returned, on unseen rows; as in all errors here, classes count by
-        ``class_weight`` and ``scale_pos_weight``, as they do in the objective.
+        0-1 error of the model returned, on the rows of `source`; as in all errors here, classes
+        count by ``class_weight`` and ``scale_pos_weight``, as they do in the objective.
     constant_class : object
         Class of the best constant decision that meets the rules; None if none does.
     constant_error : float
@@ -239,9 +212,10 @@ class Feasibility:
     free_error : float
         Error of the best decision of the model without rules; NaN if it was not needed.
     source : str
-        What the unseen rows are called in reports.
+        Name, in reports, of the rows that the model was judged by: unseen ones such as "out of
+        fold", or "training rows".
     n_rows : int
-        Their number.
+        Number of these rows.
     p_value, level : float, default=NaN
         With ``guarantee="high_probability"``: the p-value of the rules, and what it had to be at
         most.
@@ -251,9 +225,14 @@ class Feasibility:
     left : tuple of RuleReached, default=()
         Rules that the model returned breaks beyond doubt, although it can make decisions that
         bring all rules to within sampling error, at more errors than that is worth.
+    is_fragile : bool, default=False
+        Whether the rules leave a model that is hardly better than a constant decision. This is a
+        statement about their cost, and no verdict.
+    rounds_trained, rounds_asked : int, default=0
+        Boosting rounds that were trained (iterations of a linear model), and that were asked for.
+        Fewer were trained where a callback or early stopping ended the fit.
     """
 
-    status: Status
     conflict: tuple[Constraint, ...]
     rules: tuple[RuleReached, ...]
     too_few_rows: tuple[TooFewRows, ...]
@@ -268,24 +247,84 @@ class Feasibility:
     level: float = np.nan
     refuted: tuple[RuleReached, ...] = ()
     left: tuple[RuleReached, ...] = ()
+    is_fragile: bool = False
+    rounds_trained: int = 0
+    rounds_asked: int = 0
+
+    @property
+    def status(self) -> Kind:
+        """The gravest verdict among the rules: "met" exactly if every rule is met."""
+        return gravest(rule.verdict.kind for rule in self.rules)
 
     @property
     def message(self) -> str:
-        """What was found, in plain words; one line for each rule."""
-        told = [self._conflict_message() or self._fragile_message(), *self._doubts()]
-        return "\n".join(filter(None, told)) or (
-            f"No doubt arises that the rules can be met, on {self._rows}."
-        )
+        """What was found, in plain words; one line for each rule that is not met."""
+        found = [
+            self._conflict_message() or self._fragile_message(),
+            *self._doubts(),
+            *self._misses(),
+            self._within_message(),
+        ]
+        text = "\n".join(filter(None, found)) or f"All rules are met, on {self._reported_rows}."
+        optimism = ""
+        if any(rule.verdict.source == TRAINING_ROWS for rule in self.rules):
+            optimism = "Training rows are optimistic: new rows may miss rules that are met there."
+        return "\n".join(filter(None, [text, optimism, self._rounds_message()]))
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def _rows(self) -> str:
+        if self.source == TRAINING_ROWS:
+            return f"{self.n_rows:,} {TRAINING_ROWS}"
         return f"{self.n_rows:,} unseen rows ({self.source})"
 
+    @property
+    def _reported_rows(self) -> str:
+        """The rows that the verdicts are about, which may be those of an evaluation set."""
+        sources = list(dict.fromkeys(rule.verdict.source for rule in self.rules))
+        if sources == [self.source]:
+            return self._rows
+        return " and ".join(s if s == TRAINING_ROWS else f"unseen rows ({s})" for s in sources)
+
+    def _missed(self, kind: Kind) -> list[RuleReached]:
+        return [rule for rule in self.rules if rule.verdict.kind == kind]
+
+    def _missed_message(self) -> str:
+        told = {rule.constraint for rule in (*self.left, *self.broken_by_shift)}
+        missed = [rule for rule in self._missed("missed") if rule.constraint not in told]
+        if not missed or self.conflict:  # which names all rules
+            return ""
+        return "\n".join(
+            [
+                f"The model returned misses rules beyond sampling error, on "
+                f"{self._reported_rows}:",
+                *(f"  {rule.constraint}: {rule}, {rule.verdict}" for rule in missed),
+                "Relax the bounds, or give more boosting rounds.",
+            ]
+        )
+
+    def _within_message(self) -> str:
+        missed = self._missed("missed within sampling error")
+        if not missed or self.conflict:
+            return ""
+        return "\n".join(
+            [
+                f"The model returned misses rules within sampling error, on "
+                f"{self._reported_rows}:",
+                *(f"  {rule.constraint}: {rule}, {rule.verdict}" for rule in missed),
+                "More rows would tell, and a tighter bound leaves room.",
+            ]
+        )
+
+    def _rounds_message(self) -> str:
+        if self.rounds_trained >= self.rounds_asked:
+            return ""
+        return f"Training ended after {self.rounds_trained} of {self.rounds_asked} rounds."
+
     def _conflict_message(self) -> str:
-        if self.status != "infeasible":
+        if not self.conflict:
             return ""
         named = " and ".join(map(str, self.conflict))
         together, bound, dropped = "", "this bound", "the rule"
@@ -302,8 +341,8 @@ class Feasibility:
             remedy = f"Relax {bound} or delta, or give more rows to certify on"
         else:
             lines.append(
-                f"Infeasible: no decision that this model can make meets {named}{together}, not "
-                f"even within sampling error, on {self._rows}."
+                f"Cannot be met: no decision that this model can make meets {named}{together}, "
+                f"not even within sampling error, on {self._rows}."
             )
             remedy = f"Relax {bound}, or drop {dropped}"
         others, s = ("the other", "s") if len(self.conflict) == 2 else ("the others", "")
@@ -315,7 +354,10 @@ class Feasibility:
                 best += f"{rule.with_others:.4f} while {others} hold{s}, "
             lines.append(f"  {constraint}: {best}{rule} in the model returned")
         bystanders = [rule for rule in self.rules if rule.constraint not in self.conflict]
-        lines += [f"  {rule.constraint}: {rule} in the model returned" for rule in bystanders]
+        lines += [
+            f"  {rule.constraint}: {rule} in the model returned, {rule.verdict}"
+            for rule in bystanders
+        ]
         least = "violates the rules least"
         if any(reached[c].is_vacuous for c in self.conflict):
             least = f"has fewer than {FEWEST} rows in a quotient, and meets a rule in name only"
@@ -327,7 +369,7 @@ class Feasibility:
         return "\n".join(lines)
 
     def _fragile_message(self) -> str:
-        if self.status != "fragile":
+        if not self.is_fragile:
             return ""
         met = all(rule.is_met for rule in self.rules)
         hold = "hold" if met else "are met to within sampling error"
@@ -356,22 +398,41 @@ class Feasibility:
         refuted = tuple(
             replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(broken)
         )
-        status = "undecided" if refuted and self.status == "feasible" else self.status
-        return replace(self, status=status, refuted=refuted)
+        doubts = {
+            rule.constraint: f"the model breaks the rule on its training rows, {rule.trained:.4f}"
+            for rule in refuted
+        }
+        rules = tuple(
+            replace(
+                rule,
+                verdict=Verdict.of(
+                    rule.constraint,
+                    rule.value,
+                    (rule.low, rule.high),
+                    rule.verdict.rows,
+                    rule.verdict.source,
+                    doubt=rule.verdict.reason or doubts.get(rule.constraint, ""),
+                    conflict=self.conflict,
+                ),
+            )
+            for rule in self.rules
+        )
+        return replace(self, rules=rules, refuted=refuted)
 
     @property
     def broken_by_shift(self) -> tuple[RuleReached, ...]:
-        """Rules on mean losses that the scores break, or break more, once they are shifted."""
-        return tuple(rule for rule in self.rules if np.isfinite(rule.unshifted))
+        """Rules on mean losses that the scores miss, or miss more, once they are shifted."""
+        return tuple(
+            rule
+            for rule in self.rules
+            if np.isfinite(rule.unshifted) and rule.verdict.kind == "missed"
+        )
 
     def _doubts(self) -> list[str]:
-        return [
-            self._few_message(),
-            self._unsteady_message(),
-            self._refuted_message(),
-            self._shift_message(),
-            self._left_message(),
-        ]
+        return [self._few_message(), self._unsteady_message(), self._refuted_message()]
+
+    def _misses(self) -> list[str]:
+        return [self._shift_message(), self._left_message(), self._missed_message()]
 
     def _left_message(self) -> str:
         if not self.left:
@@ -444,23 +505,25 @@ class Feasibility:
         return "\n".join([*lines, f"Give more rows, {merge}or relax the bounds."])
 
     def complain(self, raises: bool) -> None:
-        """Warn of what was found, or raise if rules are infeasible.
+        """Warn of what was found, or raise if rules cannot be met.
 
         Parameters
         ----------
         raises : bool
-            Whether infeasible rules are an error.
+            Whether rules that cannot be met are an error.
 
         Raises
         ------
         InfeasibleConstraintsError
             If they are.
         """
-        doubts = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
-        if doubts:
-            warnings.warn(doubts, FragileConstraintsWarning, stacklevel=level_of_the_user())
-        if self.status == "infeasible":
-            message = self._conflict_message()
+        fragile = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
+        if fragile:
+            warnings.warn(fragile, FragileConstraintsWarning, stacklevel=level_of_the_user())
+        missed = "\n".join(filter(None, self._misses()))
+        if missed:
+            warnings.warn(missed, MissedConstraintsWarning, stacklevel=level_of_the_user())
+        if message := self._conflict_message():
             if raises:
                 raise InfeasibleConstraintsError(message, self)
             warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=level_of_the_user())
@@ -507,13 +570,14 @@ def judge(
     compiled = rows.compiled
     reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
     conflict: tuple[int, ...] = ()
+    unmet: tuple[int, ...] = ()
     broken = np.zeros(len(compiled.constraints), dtype=bool)
     certified = choice.p_value <= choice.level
     counts = CellCounts.of(reported.cells, decisions)
     told = _told(reported.compiled, counts).all()
     if not certified and (choice.excess > 0.0 or choice.uncertified or not told):
         pool = _Pool(rows, margins, prefixes(rounds, rounds_per_iteration), choice)
-        conflict = pool.conflict()
+        conflict = unmet = pool.conflict()
         for j in conflict:
             reached[j] = pool.best(j, conflict)
         if not conflict:
@@ -533,38 +597,59 @@ def judge(
             free_error = _free_error(rows, margins, prefixes(rounds, rounds_per_iteration))
             is_fragile = _is_fragile(error, constant_error, free_error, len(decisions))
     if not np.isfinite(choice.p_value):
-        few = _too_few(reported, counts, outcome)
+        few = find_too_few_rows(
+            reported.cells,
+            reported.compiled,
+            counts,
+            outcome.functionals,
+            outcome.sampled.rules,
+            outcome.sampled.rates,
+        )
         # A rule in conflict is told of already.
         few = [rate for rate in few if rate.constraint not in named]
         if bounds is not None and choice.excess > 0.0 and not conflict:
             few += _out_of_reach(reported, counts, outcome, bounds, few)
     values = compiled.values(outcome.functionals)
     unshifted = _broken_by_shift(rows, margins, choice, values)
+    doubts = {rate.constraint: rate.reason for rate in reversed(few)}
+    unsteady: list[int] = []
+    if not conflict:  # what gives way to other rules is no promise
+        for j in np.flatnonzero(outcome.unsteady).tolist():
+            constraint = compiled.constraints[j]
+            if reaches_beyond(constraint, outcome.intervals[j]):
+                unsteady.append(j)
+                doubts.setdefault(constraint, "the boosters of the folds differ beyond chance")
+    if choice.uncertified or (bounds is not None and choice.excess > 0.0):
+        asked = "expected" if bounds is not None else "high_probability"
+        not_given = f"guarantee={asked!r} was asked for and is not given"
+        doubts = dict.fromkeys(compiled.constraints, not_given)
     rules = tuple(
         RuleReached(
             constraint,
             float(values[j]),
             float(outcome.intervals[j, 0]),
             float(outcome.intervals[j, 1]),
-            _rows_of(reported, j, counts),
+            rows_of_smallest_group(reported.cells, compiled, j, counts),
+            Verdict.of(
+                constraint,
+                values[j],
+                outcome.intervals[j],
+                rows_of_constraint(reported.cells, reported.compiled, j),
+                reported.source,
+                doubt=doubts.get(constraint, ""),
+                conflict=[compiled.constraints[k] for k in unmet],
+            ),
             *reached[j],
             unshifted=float(unshifted[j]),
         )
         for j, constraint in enumerate(compiled.constraints)
     )
-    unsteady = [rules[j] for j in np.flatnonzero(outcome.unsteady) if rules[j].is_open]
-    if conflict:
-        unsteady = []  # what gives way to other rules is no promise
-    left = tuple(rules[j] for j in np.flatnonzero(broken) if not rules[j].is_met)
-    doubtful = few or unsteady or left or np.isfinite(unshifted).any()
-    status: Status = "undecided" if doubtful else "feasible"
-    status = "infeasible" if conflict else "fragile" if is_fragile else status
+    left = [rules[j] for j in np.flatnonzero(broken) if rules[j].verdict.kind == "missed"]
     return Feasibility(
-        status,
         tuple(compiled.constraints[j] for j in conflict),
         rules,
         tuple(few),
-        tuple(unsteady),
+        tuple(rules[j] for j in unsteady),
         error,
         constant,
         constant_error,
@@ -573,7 +658,8 @@ def judge(
         len(decisions),
         choice.p_value,
         choice.level,
-        left=left,
+        left=tuple(left),
+        is_fragile=is_fragile,
     )
 
 
@@ -599,7 +685,7 @@ def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
     told = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
         if isinstance(constraint.expression, Quotient):
-            told[..., j] = _quotient_rows(compiled, j, counts) >= FEWEST
+            told[..., j] = rows_of_quotient(compiled, j, counts) >= FEWEST
     return told
 
 
@@ -777,22 +863,6 @@ def _smallest_cover(missed: Bool, most_steps: int = COVER_STEPS) -> tuple[int, .
     return tuple(kept)
 
 
-def _quotient_rows(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
-    """Rows that decisions put into a quotient: the selected ones of a precision, all changes.
-
-    Of wins over losses few losses are what is asked for: those of the numerator count as well. A
-    constant is a part of every row, which an error takes out of ``1 - error_rate``.
-    """
-    inside = np.zeros(counts.count.shape[-2:], dtype=bool)
-    span = compiled.spans[j]
-    for parts, constant in zip(compiled.parts[span], compiled.constant[span], strict=True):
-        blocks = blocks_of(parts or ())
-        for block in blocks:
-            nothing = round(-float(constant) / len(blocks), 12)
-            inside[block.cells] |= ~block.reaches(nothing)
-    return np.asarray((counts.count * inside).sum(axis=(-2, -1)))
-
-
 # --- fragile rules ----------------------------------------------------------------------------
 
 
@@ -834,74 +904,6 @@ def _is_fragile(error: float, constant_error: float, free_error: float, n: int) 
 # --- too few rows -----------------------------------------------------------------------------
 
 
-def _too_few(rows: UnseenRows, counts: CellCounts, outcome: Outcome) -> list[TooFewRows]:
-    """Rates that are taken over too few rows to judge their rules."""
-    compiled = rows.compiled
-    values = compiled.values(outcome.functionals)
-    found = []
-    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        if constraint.is_loss:
-            continue
-        expression, ends = constraint.expression, outcome.sampled.rules[j]
-        if isinstance(expression, Quotient):
-            n = _rows_of(rows, j, counts)
-            rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
-            if _cannot_judge(rate, ends, minimum=0):
-                found.append(rate)
-            continue
-        names = [str(group) for group in compiled.groups[j]]
-        for k in range(span.start, span.stop):
-            name = names[k - span.start] if k - span.start < len(names) else ""
-            n = _rows_of_rate(rows, k)
-            own = outcome.sampled.rates[k]
-            value = float(outcome.functionals[k])
-            rate = TooFewRows(constraint, name, n, value, *map(float, own))
-            each = isinstance(expression, (Rate, Each))
-            if _cannot_judge(rate, own if each else ends, minimum=_minimum(constraint)):
-                found.append(rate)
-    return found
-
-
-def _rows_of_rate(rows: UnseenRows, functional: int) -> int:
-    """Rows that a rate is taken over: the fewest of its parts."""
-    parts = rows.compiled.parts[functional]
-    if parts is None:  # a mean loss
-        return int(rows.cells.weighted_count[rows.compiled.V[[functional]].indices].sum())
-    return int(min((rows.cells.weighted_count[part.cells].sum() for part in parts), default=0))
-
-
-def _rows_of(rows: UnseenRows, j: int, counts: CellCounts) -> int:
-    """Rows that a rule is taken over: those of its smallest group."""
-    compiled = rows.compiled
-    if isinstance(compiled.constraints[j].expression, Quotient):
-        return int(_quotient_rows(compiled, j, counts))
-    span = compiled.spans[j]
-    return min(_rows_of_rate(rows, k) for k in range(span.start, span.stop))
-
-
-def _minimum(constraint: Constraint) -> int:
-    """Rows that could confirm the bound of one rate, none of them with an event."""
-    rates = constraint.rates
-    plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    if not isinstance(constraint.expression, (Rate, Each)) or not plain:
-        return 0
-    room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
-    if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
-        return 0
-    return minimum_rows(room, 2.0 * DOUBT)
-
-
-def _cannot_judge(rate: TooFewRows, of_rule: Float, minimum: int) -> bool:
-    """Whether a rate leaves its rule open, for want of rows."""
-    if not np.isnan(of_rule).any():
-        low, high = of_rule  # which may be infinite, of a quotient
-        if not low <= rate.constraint.bound <= high:
-            return False
-    if rate.rows < FEWEST or rate.rows < minimum:
-        return True
-    return bool((rate.high - rate.low) / 2.0 > WIDE)
-
-
 def _out_of_reach(
     rows: UnseenRows,
     counts: CellCounts,
@@ -919,7 +921,7 @@ def _out_of_reach(
         TooFewRows(
             compiled.constraints[j],
             "",
-            _rows_of(rows, j, counts),
+            rows_of_smallest_group(rows.cells, compiled, j, counts),
             float(values[j]),
             *map(float, outcome.intervals[j]),
         )

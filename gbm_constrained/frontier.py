@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -27,19 +27,20 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
+from gbm_constrained.alignment import check_alignment
 from gbm_constrained.audit import Audit, audit, rows_held_by
 from gbm_constrained.callbacks import ConstraintState
 from gbm_constrained.checks import as_labels, check_share, check_weight, some_of
 from gbm_constrained.decision import Estimate
 from gbm_constrained.options import check_constraints
-from gbm_constrained.rates import Constraint
+from gbm_constrained.rates import Constraint, find_positive_class
 
 __all__ = ["np_roc_band", "tradeoff_curve"]
 
 CURVE_COLUMNS = (
     "constraint", "bound", "value", "value_low", "value_high", "accuracy", "accuracy_low",
-    "accuracy_high", "rows", "satisfied", "train", "multiplier", "rounds", "shift", "feasible",
-    "seconds",
+    "accuracy_high", "rows", "satisfied", "verdict", "train", "multiplier", "rounds", "shift",
+    "all_met", "seconds",
 )  # fmt: skip
 
 
@@ -97,14 +98,12 @@ def tradeoff_curve(
         - ``value``, ``value_low``, ``value_high``: on the unseen rows, and the interval.
         - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
-        - ``satisfied``: whether the value is on the right side; missing where there is none. On a
-          fit's own rows as in ``constraint_report_``, which asks for more where a guarantee was
-          asked for: a certificate.
+        - ``satisfied``: whether the value is on the right side; missing where there is none.
+        - ``verdict``: the verdict on these rows, as in ``constraint_report_`` or an audit.
         - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
           several classes, the largest.
-        - ``feasible``: whether ``constraint_report_`` has all rules of the fit as satisfied on its
-          own unseen rows, or on the training rows where it has no others.
+        - ``all_met``: whether the fit's own verdict on each of its rules is "met".
         - ``seconds``: the fit's time.
 
     Raises
@@ -148,7 +147,8 @@ def tradeoff_curve(
             "rules for each, with other bounds."
         )
     if X_test is not None:
-        _check_auditable(X, y, X_test, y_test, made[0], of_test)
+        positive = getattr(estimator, "positive", None)
+        _check_auditable(X, y, X_test, y_test, made[0], positive, of_test)
     if _loosens(made[0], made[-1]):
         made.reverse()
     if getattr(estimator, "guarantee", None) is not None:
@@ -175,7 +175,7 @@ def tradeoff_curve(
             "multiplier": report["multiplier"],
             "rounds": int(model.history_["rounds"].iloc[-1]),
             "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
-            "feasible": bool(report["satisfied"].fillna(report["train_satisfied"]).all()),
+            "all_met": model.feasibility_.status == "met",
             "seconds": seconds,
         }
         rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
@@ -209,6 +209,7 @@ def _check_auditable(
     X_test: Any,
     y_test: Any,
     rules: Sequence[Constraint],
+    positive: Any,
     of_test: dict[str, Any],
 ) -> None:
     """Find before training what an audit would refuse, by auditing a classifier of no features."""
@@ -230,7 +231,7 @@ def _check_auditable(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            audit(constant, X_test, y_test, rules, **of_test)
+            audit(constant, X_test, y_test, rules, positive=positive, **of_test)
         except ValueError as error:
             raise ValueError(
                 f"The models cannot be measured on X_test, y_test and sensitive_features_test: "
@@ -305,6 +306,7 @@ def _measured_by_fit(report: pd.DataFrame, accuracy: Estimate) -> dict[str, Any]
         **_of_accuracy(accuracy),
         "rows": report["rows"],
         "satisfied": report["satisfied"],
+        "verdict": report["verdict"],
     }
 
 
@@ -317,6 +319,7 @@ def _measured_by_audit(found: Audit) -> dict[str, Any]:
         **_of_accuracy(found.accuracy),
         "rows": "test",
         "satisfied": found.frame["satisfied"],
+        "verdict": found.frame["verdict"],
     }
 
 
@@ -329,7 +332,12 @@ def _of_accuracy(accuracy: Estimate) -> dict[str, float]:
 
 
 def np_roc_band(
-    scores: ArrayLike, y: ArrayLike, delta: float = 0.05, *, alpha: ArrayLike | None = None
+    scores: ArrayLike,
+    y: ArrayLike,
+    delta: float = 0.05,
+    *,
+    alpha: ArrayLike | None = None,
+    positive: Hashable | None = None,
 ) -> pd.DataFrame:
     r"""Neyman-Pearson ROC band of a score: thresholds that hold a type I error, and their price.
 
@@ -354,12 +362,14 @@ def np_roc_band(
     scores : array-like of shape (n_samples,)
         Scores of rows that the model was not trained on; larger means positive.
     y : array-like of shape (n_samples,)
-        Labels of two classes, of which the last of the sorted ones is positive.
+        Labels of two classes.
     delta : float, default=0.05
         Probability with which each statement may fail.
     alpha : array-like, default=None
         Type I error bounds. By default, for every threshold among the negatives' scores the
         smallest that it serves, and 0, for which only an infinite threshold does.
+    positive : label, default=None
+        The positive class; by default the last of the sorted labels.
 
     Returns
     -------
@@ -370,9 +380,9 @@ def np_roc_band(
 
     Raises
     ------
-    ValueError
-        If scores or labels are not of equal length and finite, if there are not two classes, or
-        if `delta` or `alpha` are not probabilities.
+    TypeError, ValueError
+        If scores or labels are not of equal length and finite, if there are not two classes, if
+        `positive` is none of these, or if `delta` or `alpha` are not probabilities.
 
     Notes
     -----
@@ -387,8 +397,8 @@ def np_roc_band(
        characteristics", Science Advances, 2018, Proposition 1 and the section on NP-ROC bands.
     """
     check_share("delta", delta)
-    score, positive = _checked(scores, y)
-    negatives, positives = np.sort(score[~positive]), np.sort(score[positive])
+    score, is_positive = _checked(scores, y, positive)
+    negatives, positives = np.sort(score[~is_positive]), np.sort(score[is_positive])
     n, m = negatives.size, positives.size
     k = np.arange(n, 0, -1)  # from the largest threshold down
     serves = np.concatenate([[0.0], 1.0 - stats.beta.ppf(delta, k, n - k + 1)])
@@ -418,7 +428,9 @@ def np_roc_band(
     )
 
 
-def _checked(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _checked(
+    scores: ArrayLike, y: ArrayLike, positive: Hashable | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores, and whether each row is positive."""
     score, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
     if score.ndim != 1 or labels.ndim != 1 or score.size != labels.size:
@@ -438,4 +450,6 @@ def _checked(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
             f"[{some_of(list(map(repr, classes.tolist())))}]: with "
             f"several classes, give y == k and the score of class k."
         )
-    return score, labels == classes[1]
+    check_alignment({"scores": scores, "y": y})
+    label = find_positive_class(classes, positive)
+    return score, labels == (classes[1] if label is None else label)

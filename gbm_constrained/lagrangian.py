@@ -616,6 +616,15 @@ class Point:
             by_loss = np.broadcast_to(by_loss / lag.total_weight, (1, n_cells))
         return CellStatistics(predicted, by_loss[0], by_loss[-1])
 
+    def losses(self) -> Float:
+        """Cross-entropy of each row."""
+        lag = self.lagrangian
+        parts = [
+            lag.kernel.loss(lag._probability[rows], self.margin[rows], lag._labels[rows])
+            for rows in lag._blocks()
+        ]
+        return np.concatenate(parts, dtype=np.float64)
+
     def _sums(self) -> tuple[Float, Float]:
         """Weight predicted as each class but the first in each cell, and sums of losses.
 

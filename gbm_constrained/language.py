@@ -59,6 +59,7 @@ from gbm_constrained.rates import (
     Ratio,
     Selector,
     Term,
+    name_positive_class,
     overall,
 )
 
@@ -433,7 +434,10 @@ class _Parser:
                 self.fail(f"separate rules by `;`: expected it or the end, found {self.next}")
         if not found:
             self.fail("there is no rule: write one such as fpr <= 0.05")
-        return found
+        if self.positive is None:
+            return found
+        label = self.known_label(self.positive, self.tokens[0])
+        return [name_positive_class(constraint, label) for constraint in found]
 
     def rule(self) -> tuple[Constraint, ...]:
         start = self.next
@@ -528,9 +532,6 @@ class _Parser:
         missing = [p for p in function.required if p not in given]
         if missing:
             self.fail(f"{function.name} needs {', '.join(missing)}: {function}", name)
-        is_binary = "label" in function.parameters and given.get("label") is None
-        if is_binary and self.positive is not None:
-            given["label"] = self.known_label(self.positive, name)
         made = self.built(name, function.call, **given)
         if function.name not in PRESETS:
             value: Side = made
@@ -538,12 +539,6 @@ class _Parser:
         constraints = made if isinstance(made, tuple) else (made,)
         if not constraints:
             self.fail(f"{function.name} bounds nothing here", name)
-        if self.positive is not None and any(c.is_binary for c in constraints):
-            self.fail(
-                f"{function.name} takes the last of the sorted labels as positive, and "
-                f"{self.positive!r} is to be: write the rule in rates instead",
-                name,
-            )
         return constraints
 
     def unknown(self, name: str) -> str:

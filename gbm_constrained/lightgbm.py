@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -165,6 +166,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         n_jobs: int | None = None,
         importance_type: str = "split",
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
@@ -209,6 +211,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             **kwargs,
         )
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.rounds_per_iteration = rounds_per_iteration
         self.tau = tau
@@ -230,7 +233,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
     # evaluates some metrics on raw scores; the tests would notice.
@@ -346,6 +349,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         self._check_supported(options, callbacks)
         n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
+        saving.refuse_threshold(init_model, _note_of(init_model), "init_model")
         if checkpoint is not None:
             refuse_init_model(init_model)
         sample_weight = weight_of_rows(sample_weight, y)
@@ -375,6 +379,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             warnings.simplefilter("ignore")
             check_classification_targets(stack.y)
         stack.refuse_with(init_score=init_score)
+        fit.alignment.check({"X": X, "y": y, "init_score": init_score})
         init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
         pairs = check_pairs(_evaluation_pairs(eval_set, eval_X, eval_y), X, by_name=False)
         if eval_set is not None:
@@ -398,12 +403,14 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             X,
             y,
             weights,
+            starts,
             sensitive_features_eval_set,
             patience=self._stops_early(callbacks),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             evaluated=bool(pairs) and bool(native_metrics or functions),
             dart=dart,
         )
+        fit.alignment.warn()
         more = {
             "X": X,
             "y": y,
@@ -865,6 +872,13 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         name = objective.partition(" ")[0]
         native.params = {**params, "objective": name}
         self._Booster, self._objective = native, self._asked_objective or name
+
+
+def _note_of(model: Any) -> str | None:
+    """Read the note of a file that training continues from."""
+    if not isinstance(model, (str, os.PathLike)):
+        return None
+    return take_note(Path(model).read_text(encoding="utf-8"), saving.NAME)[1]
 
 
 def _as_read(name: str, value: Any, default: Any) -> Any:

@@ -80,6 +80,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
         "sigmoid" for rules that may ask for errors, such as gaps.
@@ -110,8 +115,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     Attributes
     ----------
     constraint_report_ : DataFrame
-        One row per constraint: its bound, its value on the training rows, its multiplier, and
-        whether it is met on the training rows, which prove nothing about others.
+        One row per constraint: its bound, its value on the training rows, its multiplier, and its
+        verdict by the training rows, which prove nothing about others.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object. Its ``status`` is the gravest verdict.
     history_ : DataFrame
         One row per iteration of ABPP up to the returned model, and a last one for that.
     group_report_ : DataFrame
@@ -162,6 +169,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         warm_start: bool = False,
         n_jobs: int | None = None,
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         n_iterations: int = 500,
         tau: float | None = None,
@@ -189,6 +197,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             n_jobs=n_jobs,
         )
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.n_iterations = n_iterations
         self.tau = tau
@@ -200,7 +209,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.constraint_solver = constraint_solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def fit(
         self,
@@ -269,6 +278,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
+        fit.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
             start = self._unconstrained(X, y, sample_weight)
@@ -286,14 +296,17 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
-            if not fit.announcer.is_stopped:
-                self._check_converged(ends, weights)
+            is_told = not fit.announcer.is_stopped and self._check_converged(ends, weights)
             margin = learner.margin(weights)
             conclusion = Conclusion(fit)
             conclusion.finish(Scores(margin, margin), n_iterations)
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            conclusion.describe(self)
+            is_stopped = fit.announcer.is_stopped
+            done = len(solution.history) if is_stopped else self.n_iterations
+            conclusion.describe(self, rounds=done)  # a solution that has converged is whole
+        if not is_told:
+            conclusion.complain()
         return self
 
     def _repr_html_inner(self) -> str:
@@ -407,7 +420,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
-    def _check_converged(self, ends: _Ends, weights: Float) -> None:
+    def _check_converged(self, ends: _Ends, weights: Float) -> bool:
+        """Warn where the solver has not converged; return whether a missed rule was named."""
         stopped = f"The solver stopped after n_iterations={self.n_iterations}"
         remedy = "increase n_iterations, scale the features, or relax constraints that cannot all"
         if not ends.has_rates and not ends.converged:
@@ -418,7 +432,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 stacklevel=3,
             )
         excess = ends.excess(weights)
-        if ends.has_rates and excess.any():
+        is_missed = bool(ends.has_rates and excess.any())
+        if is_missed:
             worst = int(excess.argmax())
             rule = ends.learner.lagrangian.constraints.rows[worst]
             if ends.ergodic:
@@ -431,6 +446,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 InfeasibleConstraintsWarning,
                 stacklevel=3,
             )
+        return is_missed
 
 
 class _Ends:

@@ -39,10 +39,34 @@ MINUS, NOT_EQUAL, IN = "\N{MINUS SIGN}", "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
 SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
 # Of the negative and the positive class, while their names are unknown.
 SIGNS = (MINUS, "+")
-NOTE = (
-    "\N{LATIN SMALL LETTER Y WITH CIRCUMFLEX} is the decision and y the label; + and "
-    "\N{MINUS SIGN} are the positive and the negative class, and g and h go over the groups."
-)
+
+
+def legend_of(formulas: Sequence[str]) -> str:
+    """Write what the signs of some formulas mean, as HTML that has the very same signs.
+
+    Parameters
+    ----------
+    formulas : sequence of str
+        Formulas as :func:`math_of` writes them.
+    """
+    meanings = {
+        DECISION: "the decision",
+        PROBABILITY: "the probability of a class",
+        LABEL: "the label",
+        _sign(1): "the positive class",
+        _sign(0): "the negative class",
+        "<mi>g</mi>": "a group",
+        "<mi>h</mi>": "another group",
+    }
+    # Each occurrence of a decision has the letter of the label in it.
+    found = [
+        sign
+        for sign in meanings
+        if any(sign in (f.replace(DECISION, "") if sign == LABEL else f) for f in formulas)
+    ]
+    parts = [f"<math>{sign}</math> is {meanings[sign]}" for sign in found]
+    *others, last = parts
+    return f"{', '.join(others)} and {last}." if others else f"{last}."
 
 
 def math_of(constraint: Constraint, classes: Classes = None) -> str:
@@ -164,7 +188,12 @@ def _class(target: Label | ClassPosition, classes: Classes) -> str:
         return _text(target.value)
     if classes is not None and len(classes) == 2:
         return _text(classes[target.index])
-    return f"<mo form='infix' lspace='0' rspace='0'>{SIGNS[target.index]}</mo>"
+    return _sign(target.index)
+
+
+def _sign(index: int) -> str:
+    """Write the negative or the positive class while its name is unknown."""
+    return f"<mo form='infix' lspace='0' rspace='0'>{SIGNS[index]}</mo>"
 
 
 def _decision_of(deployed: Deployed) -> str:

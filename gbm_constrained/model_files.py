@@ -22,8 +22,8 @@ from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.language import format_constraint, parse_constraint
 from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
 from gbm_constrained.lightgbm_model import classifier_of
-from gbm_constrained.options import check_constraints
 from gbm_constrained.rates import Constraint
+from gbm_constrained.saving import rules_of
 from gbm_constrained.xgboost import KEEPS_NAMES, ConstrainedXGBClassifier
 
 LABELS_ATTRIBUTE = "class_labels"
@@ -413,7 +413,7 @@ def stored_constraints(
     labels : mapping, default=None
         What the class positions that the rules speak of stand for.
     """
-    rules = check_constraints(classifier.constraints)
+    rules = rules_of(classifier)
     if labels is None:
         return rules
     return tuple(parse_constraint(format_constraint(rule), labels=labels) for rule in rules)

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import pandas as pd
 from sklearn import get_config
 from sklearn.utils import estimator_html_repr
 
-from gbm_constrained.mathematics import NOTE, math_of
+from gbm_constrained.mathematics import legend_of, math_of
 from gbm_constrained.options import check_constraints
 from gbm_constrained.page import badge, decimal, framed, interval, table
+from gbm_constrained.rates import name_positive_class
+from gbm_constrained.saving import rules_of
 
 
 def html_of(estimator: Any) -> str:
@@ -47,17 +48,23 @@ def mime_bundle(estimator: Any) -> dict[str, str]:
 
 
 def _constraints(estimator: Any) -> list[str]:
+    classes = getattr(estimator, "classes_", None)
     try:
         constraints = check_constraints(estimator.constraints)
+        if constraints and classes is not None:
+            constraints = rules_of(estimator)
     except (TypeError, ValueError) as error:  # as fit would say; a view must not fail
         return ["<h2>Constraints</h2>", f"<p>{escape(str(error))}</p>"]
     if not constraints:
         return []
-    classes = getattr(estimator, "classes_", None)
+    if classes is None and estimator.positive is not None:
+        constraints = tuple(name_positive_class(c, estimator.positive) for c in constraints)
     known: Sequence[Any] | None = None if classes is None else list(classes)
-    rows = [[f"<code>{escape(str(c))}</code>", math_of(c, known)] for c in constraints]
+    formulas = [math_of(c, known) for c in constraints]
+    names = [f"<code>{escape(str(c))}</code>" for c in constraints]
+    rows = [list(row) for row in zip(names, formulas, strict=True)]
     shown = table(["Rule", "In symbols"], rows, left=(0, 1))
-    return ["<h2>Constraints</h2>", shown, f'<p class="soft">{escape(NOTE)}</p>']
+    return ["<h2>Constraints</h2>", shown, f'<p class="soft">{legend_of(formulas)}</p>']
 
 
 def _report(estimator: Any) -> list[str]:
@@ -67,27 +74,28 @@ def _report(estimator: Any) -> list[str]:
     rows = [
         [
             f"<code>{escape(r['constraint'])}</code>",
+            badge(r["verdict"]),
             f"{r['bound']:g}",
             decimal(r["train"]),
             decimal(r["held_out"]),
             interval(r["low"], r["high"]),
-            escape(r["rows"]) if isinstance(r["rows"], str) else "\N{EN DASH}",
+            escape(r["rows"]),
             decimal(r["multiplier"]),
-            _verdict(r["satisfied"]),
         ]
         for r in report.to_dict("records")
     ]
-    head = ["Rule", "Bound", "Training rows", "Unseen rows", "95% interval", "Which rows",
-            "Multiplier", "On unseen rows"]  # fmt: skip
+    head = ["Rule", "Verdict", "Bound", "Training rows", "Unseen rows", "95% interval",
+            "Verdict by", "Multiplier"]  # fmt: skip
     note = (
-        "Values on training rows prove nothing about others. On unseen rows a rule is satisfied "
-        "when its value is on the right side of the bound; the interval says how sure that is."
+        "A rule is met when its value is on the right side of the bound, on the rows that the "
+        "verdict is by; the interval says how sure that is. Values on training rows prove nothing "
+        "about others."
     )
-    shown = table(head, rows, left=(0, 5, 7))
-    return ["<h2>Constraint report</h2>", shown, f'<p class="soft">{note}</p>']
-
-
-def _verdict(satisfied: Any) -> str:
-    if pd.isna(satisfied):
-        return "not measured"
-    return badge("holds", "satisfied") if satisfied else badge("violated", "violated")
+    shown = table(head, rows, left=(0, 1, 6))
+    found = "<br>".join(escape(str(estimator.feasibility_)).splitlines())
+    return [
+        "<h2>Constraint report</h2>",
+        shown,
+        f"<p>{found}</p>",
+        f'<p class="soft">{note}</p>',
+    ]

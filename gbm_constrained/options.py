@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained.checks import check_share, is_finite_number
 from gbm_constrained.decision import GUARANTEES, Guarantee
@@ -15,7 +17,7 @@ from gbm_constrained.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import PROXIES, Proxy
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.rates import Constraint
+from gbm_constrained.rates import Constraint, resolve_positive_class
 from gbm_constrained.rows import Float
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.unseen import MEASURE_ON, MeasureOn
@@ -34,6 +36,11 @@ SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
         The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
@@ -96,7 +103,7 @@ UNSEEN_PARAMETERS_DOC = """
         (``shift_``), where ``predict`` applies it and probabilities stay as trained.
     on_infeasible : {"warn", "raise"}, default="warn"
         What to do about rules that cannot be met, once the model is trained. "raise" is refused
-        where nothing judges them: on training rows, and of averages of models.
+        where no conflict is looked for: on training rows, and of averages of models.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
         parent's metric; the rules on the last evaluation set, of which the last round that met
@@ -105,13 +112,12 @@ UNSEEN_PARAMETERS_DOC = """
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value
-        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), what these rows are
-        (``rows``: those of a certificate, else the last evaluation set, else those that measured
-        the constraints; out of fold the interval is that of one more booster than those of the
-        folds), its multiplier, whether it is met on the training rows and whether it is
-        satisfied on the unseen ones (missing without any: training rows prove nothing).
-        Not satisfied are also rules that were refused a certificate, and those that boosters of
-        the folds meet and the model returned breaks on its own training rows.
+        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
+        verdict is by (``rows``: those of a certificate, else the last evaluation set, else those
+        that measured the constraints; out of fold the interval is that of one more booster than
+        those of the folds), its multiplier, whether the value is within the bound on the training
+        rows (``train_satisfied``) and on the unseen ones (``satisfied``, missing without any), and
+        the ``verdict``; see :class:`~gbm_constrained.verdicts.Verdict`.
     shift_ : ndarray of shape (1,) or (n_classes,)
         What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
@@ -131,9 +137,9 @@ FITTED_ATTRIBUTES_DOC = """
     unseen_accuracy_ : Estimate
         Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
         there are none, and of a randomised classifier.
-    feasibility_ : Feasibility or None
-        Whether the rules can be met, which of them conflict, and what was reached instead; None
-        where no decision was chosen on unseen rows.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object, the rules that conflict, and what was reached
+        instead. Its ``status`` is the gravest verdict.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 
@@ -149,6 +155,7 @@ class SolverOptions:
     """The constructor parameters that the drop-in classifiers add, checked."""
 
     constraints: tuple[Constraint, ...]
+    positive: Hashable | None = None
     proxy: Proxy = "auto"
     rounds_per_iteration: int = 2
     tau: float | None = None
@@ -240,6 +247,22 @@ class SolverOptions:
             )
         return replace(options, initial_multipliers=start)
 
+    def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
+        """Name the positive class of the constraints, now that the classes are known.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `positive` is not one of them.
+        """
+        named = resolve_positive_class(self.constraints, classes, self.positive)
+        return replace(self, constraints=named)
+
     def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
         """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
 
@@ -286,7 +309,7 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
             )
 
 
-def with_constraints(tags: Any, constraints: Any) -> Any:
+def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
     """Tags of a parent as a classifier under constraints has them.
 
     Constraints are about one label of a row, and some of them about two classes.
@@ -295,8 +318,8 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
     ----------
     tags : sklearn.utils.Tags
         The parent's, changed in place.
-    constraints : object
-        The constructor parameter, which nothing has checked yet.
+    constraints, positive : object
+        The constructor parameters, which nothing has checked yet.
     """
     try:
         checked = check_constraints(constraints)
@@ -304,7 +327,8 @@ def with_constraints(tags: Any, constraints: Any) -> Any:
         return tags
     if checked:
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
-        tags.classifier_tags.multi_class &= not any(rule.is_binary for rule in checked)
+        is_binary = positive is None and any(rule.is_binary for rule in checked)
+        tags.classifier_tags.multi_class &= not is_binary
     return tags
 
 
@@ -384,6 +408,10 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
 
 def _remedy(item: Any) -> str:
     """Say how what was meant as a rule is written."""
+    if inspect.isfunction(item):
+        return (
+            f" {item.__name__} is a function that makes a rate: write {item.__name__}() <= 0.05."
+        )
     if isinstance(item, str):
         return " parse_constraint reads a rule that is written as text."
     if isinstance(item, bool):

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from gbm_constrained.audit import Audit
 
 ROOT = "gbm-audit"
-SYMBOLS = {"holds": "\N{CHECK MARK}", "violated": "\N{BALLOT X}", "undecided": "?"}
+SYMBOLS: dict[str, str] = {
+    "met": "\N{CHECK MARK}",
+    "missed within sampling error": "\N{ALMOST EQUAL TO}",
+    "cannot be told": "?",
+    "missed": "\N{BALLOT X}",
+    "cannot be met": "\N{EMPTY SET}",
+}
 
 # Colours have a contrast of 4.5 at least with the background.
 _LIGHT = """--text:#1b1f24;--soft:#57606a;--back:#ffffff;--band:#f3f5f7;--rule:#d0d7de;
---holds:#00694d;--violated:#b03a00;--undecided:#6b5300;--allowed:#e3efe9;
+--met:#00694d;--missed:#b03a00;--open:#6b5300;--allowed:#e3efe9;
 --s0:#0060a0;--s1:#b34a00;--s2:#00734f;--s3:#9b3b76;--s4:#7d5a00;--s5:#3f5fae"""
 _DARK = """--text:#e6e9ec;--soft:#a2abb4;--back:#15181c;--band:#1f242a;--rule:#3a424b;
---holds:#4fd1a5;--violated:#ff9d6e;--undecided:#e3c45d;--allowed:#1d3129;
+--met:#4fd1a5;--missed:#ff9d6e;--open:#e3c45d;--allowed:#1d3129;
 --s0:#69b7f0;--s1:#ffa061;--s2:#4fd1a5;--s3:#eaa0cd;--s4:#e3c45d;--s5:#a5b8ff"""
 
 _RULES = (
@@ -48,9 +54,9 @@ _RULES = (
     ("td", "white-space:nowrap"),
     ("code", "font-family:ui-monospace,monospace;font-size:.95em;background:none;color:inherit"),
     (".badge", "font-weight:650;white-space:nowrap"),
-    (".holds", "--own:var(--holds)"),
-    (".violated", "--own:var(--violated)"),
-    (".undecided", "--own:var(--undecided)"),
+    (".met", "--own:var(--met)"),
+    (".missed, .cannot-be-met", "--own:var(--missed)"),
+    (".missed-within-sampling-error, .cannot-be-told", "--own:var(--open)"),
     (".badge", "color:var(--own)"),
     ("figure", "margin:.5rem 0 0"),
     ("figcaption", "color:var(--soft);font-size:.9rem"),
@@ -127,7 +133,7 @@ def section(audit: Audit, element: str = "div") -> str:
         f"{decimal(a.high)})"
         f"{', all rates weighted' if audit.weighted else ''}. Classes: "
         f"{', '.join(map(str, audit.classes))}"
-        f"{'; the last one is positive' if len(audit.classes) == 2 else ''}."
+        f"{'; rates without a class are about 1' if audit.classes == (0, 1) else ''}."
     )
     parts = [
         f"<h1>Audit of {escape(audit.model)}</h1>",
@@ -162,9 +168,9 @@ def interval(low: float, high: float) -> str:
     return decimal(low) if math.isnan(low) else f"{decimal(low)} to {decimal(high)}"
 
 
-def badge(verdict: str, word: str) -> str:
-    """Write a word in the colour and with the symbol of a verdict."""
-    return f'<span class="badge {verdict}">{SYMBOLS[verdict]} {word}</span>'
+def badge(verdict: str) -> str:
+    """Write a verdict in its colour and with its symbol."""
+    return f'<span class="badge {svg.class_of(verdict)}">{SYMBOLS[verdict]} {verdict}</span>'
 
 
 def table(
@@ -193,20 +199,22 @@ def _rules(audit: Audit, percent: str) -> list[str]:
     rows = [
         [
             f"<code>{escape(r['constraint'])}</code>",
+            badge(r["verdict"]),
             decimal(r["value"]),
             interval(r["low"], r["high"]),
             escape(f"{'≤' if r['sense'] == '<=' else '≥'} {r['bound']:g}"),
             f"{r['rows']:,}",
-            badge(r["verdict"], r["verdict"]),
+            escape(r["detail"]),
         ]
         for r in audit.frame.to_dict("records")
     ]
-    head = ["Rule", "Value", f"{percent} interval", "Bound", "Rows", "Verdict"]
+    head = ["Rule", "Verdict", "Value", f"{percent} interval", "Bound", "Rows", "In words"]
     note = (
-        "A rule holds when its whole interval is on the right side of the bound, is violated when "
-        "all of it is on the wrong side, and is undecided otherwise: more rows may decide it."
+        "A rule is met when its value is on the right side of the bound. A rule is missed within "
+        "sampling error when the value is on the wrong side and the interval reaches the bound, "
+        "and missed when the whole interval is on the wrong side."
     )
-    return ["<h2>Rules</h2>", table(head, rows, left=(0, 5)), f'<p class="soft">{note}</p>']
+    return ["<h2>Rules</h2>", table(head, rows, left=(0, 1, 6)), f'<p class="soft">{note}</p>']
 
 
 def _intervals(audit: Audit, percent: str) -> list[str]:
@@ -220,8 +228,8 @@ def _intervals(audit: Audit, percent: str) -> list[str]:
     chart = svg.interval_chart(rules, title=title, description=spoken)
     caption = (
         f"Each rule has an axis of its own. Vertical line: the bound; shaded: the side that is "
-        f"allowed; bar: the {percent} interval; point: the value (disc, holds; diamond, violated; "
-        f"triangle, undecided)."
+        f"allowed; bar: the {percent} interval; point: the value (disc, met; square, missed "
+        f"within sampling error; diamond, missed; triangle, cannot be told)."
     )
     return ["<h2>Intervals</h2>", _figure(chart, caption)]
 
@@ -266,18 +274,19 @@ def _trade_off(audit: Audit, percent: str) -> list[str]:
         )
         caption = f"Vertical bars: {percent} intervals of accuracy. A model that keeps all bounds "
         parts.append(_figure(chart, caption + "by value stands at zero, on the left."))
+    kinds = [kind for kind in SYMBOLS if kind in audit.models]
     rows = [
         [
             escape(r["model"]),
             decimal(r["accuracy"]),
             interval(r["low"], r["high"]),
             decimal(r["violation"]),
-            *(str(r[verdict]) for verdict in SYMBOLS),
+            *(str(r[kind]) for kind in kinds),
         ]
         for r in models
     ]
-    head = ["Model", "Accuracy", f"{percent} interval", "Violation", "Hold",
-            "Violated", "Undecided"]  # fmt: skip
+    head = ["Model", "Accuracy", f"{percent} interval", "Violation"]
+    head += [kind.capitalize() for kind in kinds]
     return [*parts, table(head, rows)]
 
 

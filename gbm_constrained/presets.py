@@ -12,8 +12,9 @@ first. The classes' names here and their parameters are fairlearn's, and so is t
 Every preset is a function that returns one constraint or a tuple of them; both can stand in
 ``constraints=[...]``.
 
-**Several classes.** The parities are about the positive class of two. Of several classes, give the
-rate of one: ``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_rate(label="a"))``.
+**Several classes.** The parities are about the positive class: that of the classifier's parameter
+``positive``, or the last one of two. Of several classes, give that, or the rate of one:
+``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_rate(label="a"))``.
 """
 
 from __future__ import annotations

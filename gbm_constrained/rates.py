@@ -25,7 +25,7 @@ import inspect
 import math
 import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from gbm_constrained.tables import as_array, as_column
+from gbm_constrained.tables import as_array, as_column, index_of
 
 __all__ = [
     "Constraint",
@@ -161,10 +161,21 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Mask:
-    """A fixed subset of the training rows, packed into bits so that it can be hashed."""
+    """A fixed subset of the training rows, packed into bits so that it can be hashed.
+
+    Parameters
+    ----------
+    packed : bytes
+        One bit for each row.
+    n_samples : int
+        Number of rows.
+    index : Index, default=None
+        Row labels of the Series that the mask was given as.
+    """
 
     packed: bytes
     n_samples: int
+    index: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.n_samples < 0 or len(self.packed) != -(-self.n_samples // 8):
@@ -183,7 +194,7 @@ class Mask:
                 f"a one-dimensional boolean mask of the training rows, or a tuple of these; got "
                 f"{given if rows.ndim else repr(mask)}."
             )
-        return cls(np.packbits(rows).tobytes(), rows.size)
+        return cls(np.packbits(rows).tobytes(), rows.size, index_of(mask))
 
     def to_array(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self.packed, dtype=np.uint8)
@@ -221,12 +232,15 @@ class Deployed:
     forgotten : str, default=None
         What a classifier was called that the file of this constraint does not hold. The
         constraint still prints, and cannot be fitted.
+    index : Index, default=None
+        Row labels of the Series that the decisions were given as.
     """
 
     model: Any = None
     column: Hashable = None
     decisions: tuple[Hashable, ...] | None = None
     forgotten: str | None = None
+    index: Any = None
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> Deployed:
@@ -252,7 +266,8 @@ class Deployed:
                 f"row {missing[0]}: the other model must decide on every training row. Drop these "
                 f"rows, or fill the decisions in."
             )
-        return cls(decisions=tuple(pd.Series(decisions).tolist()))  # dates stay dates
+        values = pd.Series(decisions).tolist()  # dates stay dates
+        return cls(decisions=tuple(values), index=index_of(model))
 
     @property
     def _but_the_model(self) -> tuple[Any, ...]:
@@ -284,7 +299,7 @@ class Deployed:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
         if self.column is not None:
@@ -417,6 +432,15 @@ def _shown(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def _refuse_uncalled(rate: Any, where: str) -> None:
+    """Refuse a function that makes a rate, or its name, in the place of the rate."""
+    is_function = inspect.isfunction(rate)
+    name = rate.__name__ if is_function else rate
+    if isinstance(name, str) and name in __all__:
+        given = "a function that makes one" if is_function else "a text"
+        raise TypeError(f"{where} takes a rate, and {name!r} is {given}: write {name}().")
+
+
 class Expression:
     """What can be bounded. Operations that do not compile to linear rows are refused."""
 
@@ -523,6 +547,7 @@ class Rate(Expression):
                     f"({self}) {sign} {_shown(other)}: only finite numbers are added to rates."
                 )
             return replace(self, constant=self.constant + factor * float(other))
+        _refuse_uncalled(other, f"A sum with {self}")
         if not isinstance(other, Rate):
             return other._refused(self) if isinstance(other, Expression) else NotImplemented
         coefficients: dict[Term, float] = {}
@@ -564,6 +589,7 @@ class Rate(Expression):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
+        _refuse_uncalled(other, f"A quotient of {self}")
         if isinstance(other, Rate):
             return Quotient(f"({self}) / ({other})", self, other)
         if not _number(other):
@@ -662,11 +688,11 @@ class Grouped(Expression):
     small_groups: SmallGroups = "keep"
 
     def __post_init__(self) -> None:
-        if inspect.isfunction(self.rate):
-            name = self.rate.__name__
+        _refuse_uncalled(self.rate, type(self).__name__.lower())
+        if not isinstance(self.rate, Expression):
             raise TypeError(
-                f"{type(self).__name__.lower()} compares a rate between groups, and {name} is a "
-                f"function that makes one: call it, as in {name}()."
+                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
+                f"fpr(), got {self.rate!r}."
             )
         if not isinstance(self.rate, Rate):
             raise TypeError(
@@ -798,9 +824,11 @@ class Constraint:
     bound: float
 
     def __post_init__(self) -> None:
+        _refuse_uncalled(self.expression, "A constraint")
         if not isinstance(self.expression, Expression):
             raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
         if not _number(self.bound):
+            _refuse_uncalled(self.bound, f"A bound of {self.expression}")
             name = str(self.expression).partition("(")[0].partition("[")[0]
             raise TypeError(
                 f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
@@ -910,6 +938,132 @@ class Constraint:
     __repr__ = __str__
 
 
+# --- the positive class -----------------------------------------------------------------------
+
+# Rates whose name tells the class that they are about; the parts of quotients do not print.
+_RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
+_QUOTIENTS_OF_A_CLASS = ("f1", "precision")
+
+
+def find_positive_class(
+    classes: Sequence[Any] | NDArray[Any], positive: Hashable | None = None
+) -> Hashable | None:
+    """Find the label that rates without a label are to name as their positive class.
+
+    Parameters
+    ----------
+    classes : sequence
+        The sorted labels.
+    positive : hashable, default=None
+        The label that the user calls positive; by default the last one of two.
+
+    Returns
+    -------
+    hashable or None
+        The label; None where 1 is positive among 0 and 1, or True among False and True, and where
+        more than two classes have no positive one.
+
+    Raises
+    ------
+    TypeError
+        If `positive` cannot be a label.
+    ValueError
+        If it is not among the classes.
+    """
+    known = [plain(label) for label in classes]
+    if positive is not None:
+        _check_hashable(positive, "positive= takes one label of y")
+        if plain(positive) not in known:
+            raise ValueError(
+                f"positive={plain(positive)!r} is not among the classes of y: give one of {known}."
+            )
+        positive = known[known.index(plain(positive))]
+    elif len(known) == 2:
+        positive = known[1]
+    return None if known == [0, 1] and positive == 1 else positive
+
+
+def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
+    """Name the positive class of the rates of a constraint that name none.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint, such as ``fnr() <= 0.05``.
+    label : hashable
+        The label of the positive class.
+
+    Returns
+    -------
+    Constraint
+        What the rates would be with the label, such as ``fnr(label) <= 0.05``.
+    """
+    if not constraint.is_binary:
+        return constraint
+    return replace(constraint, expression=_with_label(constraint.expression, plain(label)))
+
+
+def resolve_positive_class(
+    constraints: Sequence[Constraint],
+    classes: Sequence[Any] | NDArray[Any],
+    positive: Hashable | None = None,
+) -> tuple[Constraint, ...]:
+    """Name the positive class of rates that name none, where its name says more than ``1``.
+
+    Parameters
+    ----------
+    constraints : sequence of Constraint
+        The constraints.
+    classes, positive
+        As in :func:`find_positive_class`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`find_positive_class`.
+    """
+    label = find_positive_class(classes, positive)
+    if label is None:
+        return tuple(constraints)
+    return tuple(name_positive_class(constraint, label) for constraint in constraints)
+
+
+def _with_label(expression: Expression, label: Hashable) -> Expression:
+    """Name the positive class in an expression."""
+    if isinstance(expression, Quotient):
+        numerator = _rate_with_label(expression.numerator, label)
+        denominator = _rate_with_label(expression.denominator, label)
+        name, bracket, rows = expression.name.partition("[")
+        if name not in _QUOTIENTS_OF_A_CLASS:
+            quotient: Expression = numerator / denominator
+            return quotient
+        return Quotient(f"{_name(name, label)}{bracket}{rows}", numerator, denominator)
+    if isinstance(expression, Grouped):
+        return replace(expression, rate=_rate_with_label(expression.rate, label))
+    assert isinstance(expression, Rate)
+    return _rate_with_label(expression, label)
+
+
+def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
+    """Name the positive class in the terms of a rate, and add up those that become equal."""
+    found = Rate((), rate.constant)
+    for a, term in rate.terms:
+        found = found + Rate(((a, _term_with_label(term, label)),))
+    return found
+
+
+def _term_with_label(term: Term, label: Hashable) -> Term:
+    def named(part: Any) -> Any:
+        return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
+
+    event = term.event
+    event = Predicted(named(event.target)) if isinstance(event, Predicted) else event
+    rows, where = tuple(map(named, term.rows)), tuple(map(named, term.where))
+    is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
+    name = _name(term.name, label) if is_named else term.name
+    return Term(name, event, rows, term.on, where)
+
+
 # --- the rates --------------------------------------------------------------------------------
 
 _POSITIVE, _NEGATIVE = ClassPosition(1), ClassPosition(0)
@@ -922,8 +1076,8 @@ _SHARED_DOCS = {
     value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
     value on an evaluation set.""",
     "label": """label : hashable, default=None
-    The class taken as positive, against all others; by default the last of two sorted
-    labels (``classes_[1]``), and several classes need it.""",
+    The class taken as positive, against all others. By default that of the classifier's
+    parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
     "deployed": """classifier, str or array-like of shape (n_samples,)
     The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
     of a column of its decisions, in the sensitive features or X; or its decisions on the

@@ -10,8 +10,9 @@ import pandas as pd
 
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.decision import Outcome
-from gbm_constrained.rows import Bool, Float
+from gbm_constrained.rows import Float
 from gbm_constrained.solvers.abpp import Record
+from gbm_constrained.verdicts import Verdict
 
 
 def rules_frame(
@@ -19,7 +20,7 @@ def rules_frame(
     functionals: Float,
     multipliers: Float,
     outcome: Outcome | None,
-    doubted: Bool,
+    verdicts: Sequence[Verdict],
 ) -> pd.DataFrame:
     """One row per constraint: its values on training and unseen rows, and its multiplier.
 
@@ -33,8 +34,8 @@ def rules_frame(
         Those it was trained under at last.
     outcome : Outcome or None
         What unseen rows say.
-    doubted : ndarray of shape (n_constraints,), bool
-        Constraints that are not called satisfied, whatever their value on unseen rows.
+    verdicts : sequence of Verdict
+        The verdicts on the constraints, and the rows that these are about.
     """
     train = compiled.values(functionals)
     held_out = np.full(len(train), np.nan)
@@ -43,7 +44,6 @@ def rules_frame(
         held_out, interval = compiled.values(outcome.functionals), outcome.intervals
     satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
     satisfied[np.isnan(held_out)] = pd.NA
-    satisfied[doubted] = False
     return pd.DataFrame(
         {
             "constraint": compiled.names,
@@ -52,10 +52,11 @@ def rules_frame(
             "held_out": held_out,
             "low": interval[:, 0],
             "high": interval[:, 1],
-            "rows": None if outcome is None else list(outcome.sources),
+            "rows": [verdict.source for verdict in verdicts],
             "multiplier": compiled.totals(multipliers),
             "train_satisfied": compiled.satisfied(train),
             "satisfied": satisfied,
+            "verdict": [verdict.kind for verdict in verdicts],
         }
     )
 

@@ -6,6 +6,8 @@ made of attributes (:mod:`gbm_constrained.cells`).
 
 from __future__ import annotations
 
+import unicodedata
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
+from gbm_constrained.checks import level_of_the_user, some_of
 from gbm_constrained.rates import (
     MISSING,
     ClassPosition,
@@ -193,6 +196,38 @@ def codes_among(
     return position[codes], [value for value in levels if value not in known]
 
 
+def normalize_text(text: str) -> str:
+    """Give texts that look alike the same form.
+
+    White space, invisible characters and the composition of letters are made equal.
+    """
+    visible = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    return " ".join(unicodedata.normalize("NFC", visible).split())
+
+
+def _warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
+    """Warn of values that are different groups and look like different spellings of one."""
+    if not any(isinstance(value, str) for value in values):
+        return
+    alike: dict[str, list[Any]] = {}
+    for value in (value for value in values if value is not MISSING):
+        alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
+    found = [_quoted(group) for group in alike.values() if len(group) > 1]
+    if found:
+        warnings.warn(
+            f"Column {column!r} has values that look alike and are groups of their own: "
+            f"{some_of(found)}. Spell them alike if they mean the same.",
+            UserWarning,
+            stacklevel=level_of_the_user(),
+        )
+
+
+def _quoted(values: Sequence[Any]) -> str:
+    """List values in quotes, those that look alike in quotes in ASCII."""
+    forms = {unicodedata.normalize("NFC", repr(value)) for value in values}
+    return " and ".join(map(repr if len(forms) == len(values) else ascii, values))
+
+
 @dataclass
 class Rows:
     """The rows of one fit, or of one evaluation set.
@@ -340,6 +375,8 @@ class Rows:
             )
         if len(names) == 1:
             levels, codes = _factorised(self._column(names[0]), f"values of column {names[0]!r}")
+            if self.like is None:
+                _warn_of_similar_values(names[0], levels)
             levels = tuple((level,) for level in levels)
         else:
             singles = [self.attribute((name,)) for name in names]

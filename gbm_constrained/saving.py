@@ -24,11 +24,12 @@ import gbm_constrained
 from gbm_constrained.checks import untouched_random_state
 from gbm_constrained.conclusion import FITTED_ATTRIBUTES
 from gbm_constrained.options import check_constraints
+from gbm_constrained.rates import Constraint, resolve_positive_class
 from gbm_constrained.serialization import dumps, loads
 
 NAME = "gbm_constrained"
 SHA256 = "sha256"
-FORMAT = 1  # raised where an older version of this package would misread a note
+FORMAT = 2  # Raised where one version of this package would misread the note of another.
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def write_note(
             "format": FORMAT,
             "version": gbm_constrained.__version__,
             "rounds": rounds,
-            "rules": [str(rule) for rule in check_constraints(estimator.constraints)],
+            "rules": list(map(str, rules_of(estimator))),
             "decision_shift": shift.tolist(),
             "classes": classes,
             "parameters": parameters,
@@ -143,6 +144,12 @@ def write_note(
             **({} if model is None else {SHA256: _sha256(model)}),
         }
     )
+
+
+def rules_of(estimator: Any) -> tuple[Constraint, ...]:
+    """Rules of a fitted estimator, whose rates name their class as its reports do."""
+    rules = check_constraints(estimator.constraints)
+    return resolve_positive_class(rules, estimator.classes_, estimator.positive)
 
 
 def check_unchanged(note: str | None, model: str) -> None:
@@ -200,19 +207,19 @@ def read_note(
     Raises
     ------
     ValueError
-        If it is torn or forged, or was written by a newer version of this package in a format
+        If it is torn or forged, or was written by another version of this package in a format
         that this one does not know.
     """
     if text is None:
         return None
     try:
-        content = loads(text)
-        written_by, format_, noted = (content[name] for name in ("version", "format", "rounds"))
+        plain = json.loads(text)  # objects of another format may have fields that are unknown here
+        written_by, format_, noted = (plain[name] for name in ("version", "format", "rounds"))
         if type(format_) is not int or type(noted) is not int:
             raise ValueError(f"it says format {format_!r} and {noted!r} rounds.")
         note = None
-        if format_ <= FORMAT:
-            note = _checked(content, type(estimator), n_classes)
+        if format_ == FORMAT:
+            note = _checked(loads(text), type(estimator), n_classes)
             _check_types("library", note.library, library)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -220,10 +227,11 @@ def read_note(
             f"be damaged: {error}"
         ) from error
     if note is None:
+        remedy = "update the package" if format_ > FORMAT else f"load it by {written_by}"
         raise ValueError(
             f"{source} was saved by gbm_constrained {written_by}, in format {format_}, and this "
-            f"is {gbm_constrained.__version__}, which reads formats up to {FORMAT}: update the "
-            f"package, or load the file as a plain model by the library itself."
+            f"is {gbm_constrained.__version__}, which reads format {FORMAT}: {remedy}, or load "
+            f"the file as a plain model by the library itself."
         )
     if noted != rounds:
         warnings.warn(
@@ -262,6 +270,38 @@ def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) ->
     for name, value in given.items():
         if name not in known or not isinstance(value, known[name]):
             raise ValueError(f"{what} cannot hold {name!r}, or not as {type(value).__name__}.")
+
+
+def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
+    """Refuse to continue from the trees of a model whose threshold is kept beside them.
+
+    Parameters
+    ----------
+    given : object
+        The model to continue from.
+    note : str or None
+        The note of its file, where it is one.
+    parameter : str
+        Name of the parameter that gives the model.
+
+    Raises
+    ------
+    ValueError
+        If a fit with ``probabilities="calibrated"`` has moved the threshold of that model.
+    """
+    shift = getattr(given, "_threshold", None)
+    if shift is None and note is not None:
+        try:
+            shift = json.loads(note)["decision_shift"]
+        except (ValueError, KeyError, TypeError):  # a note that load_model would refuse
+            return
+    if shift is not None and np.any(shift):
+        raise ValueError(
+            f"{parameter} is a model of probabilities='calibrated', whose threshold is kept "
+            f"beside its trees (shift {np.round(shift, 4).tolist()}): training that continues "
+            f"from the trees would lose the threshold. Train that model with "
+            f"probabilities='shifted', or continue from a model without constraints."
+        )
 
 
 @contextmanager

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained.decision import Estimate
-from gbm_constrained.feasibility import Feasibility, RuleReached, TooFewRows
+from gbm_constrained.feasibility import Feasibility, RuleReached
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
 from gbm_constrained.rates import (
     ClassPosition,
@@ -53,6 +53,7 @@ from gbm_constrained.rates import (
     Ratio,
     Term,
 )
+from gbm_constrained.verdicts import TooFewRows, Verdict
 
 __all__ = ["dumps", "loads"]
 
@@ -68,16 +69,20 @@ CLASSES: dict[str, type] = {
     for cls in (
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
         Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
-        Estimate, Feasibility, RuleReached, TooFewRows,
+        Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
     )
 }  # fmt: skip
+
+
+# Models, and the row labels of what was given for each training row.
+NOT_WRITTEN = ((Deployed, "model"), (Deployed, "index"), (Mask, "index"))
 
 
 def _fields_of(cls: Any) -> dict[str, Any]:
     """Fields of a class that are written, and what they hold."""
     names = [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
     hints = get_type_hints(cls)
-    return {name: hints[name] for name in names if (cls, name) != (Deployed, "model")}
+    return {name: hints[name] for name in names if (cls, name) not in NOT_WRITTEN}
 
 
 FIELDS = {cls: _fields_of(cls) for cls in CLASSES.values()}

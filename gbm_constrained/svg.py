@@ -16,6 +16,8 @@ CHARACTER = 7.2  # pixels of one at the size of the charts, generously
 N_COLOURS = 6  # of the style sheet: classes s0, s1, ...
 MOST_POINTS = 400  # of a line; more are not told apart
 MOST_MARKERS = 8  # of a line, about
+# Shapes of points, by the kind of a verdict: disc, diamond, triangle, square.
+SHAPES = {"met": 0, "missed": 1, "cannot be told": 2, "missed within sampling error": 3}
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
@@ -56,9 +58,14 @@ def figure(content: str, height: float, title: str, description: str) -> str:
     )
 
 
+def class_of(verdict: str) -> str:
+    """Return the class of elements that have the colour of a verdict."""
+    return verdict.replace(" ", "-")
+
+
 def marker(kind: int | str, x: float, y: float, **attributes: object) -> str:
-    """Draw a point, told apart by shape: 0 or "holds" a disc, 1 or "violated" a diamond, ..."""
-    shape = {"holds": 0, "violated": 1, "undecided": 2}.get(str(kind), kind)
+    """Draw a point, told apart by shape: 0 or "met" a disc, 1 or "missed" a diamond, ..."""
+    shape = SHAPES.get(str(kind), kind)
     assert isinstance(shape, int)
     attributes = {"class_": "mark", **attributes}
     if shape % 4 == 0:
@@ -310,7 +317,7 @@ class Interval:
     Parameters
     ----------
     name, sense, verdict : str
-        The rule, ``"<="`` or ``">="``, and ``"holds"``, ``"violated"`` or ``"undecided"``.
+        The rule, ``"<="`` or ``">="``, and the kind of its verdict.
     bound, value, low, high : float
         Its bound, its value and the interval.
     """
@@ -344,7 +351,7 @@ def _interval(rule: Interval, top: float) -> str:
     odd = " (no value)" if math.isnan(rule.value) else " (infinite)"
     verdict = "" if math.isfinite(rule.value) else odd
     parts = [
-        text(shorten(rule.name, right - left - 130), left, top + 16, class_="name"),
+        text(shorten(rule.name, right - left - 215), left, top + 16, class_="name"),
         text(rule.verdict + verdict, right, top + 16, "end", class_="verdict"),
         tag("rect", x=allowed[0], width=max(allowed[1] - allowed[0], 0.0), y=axis - 22, height=22,
             class_="allowed"),
@@ -363,4 +370,4 @@ def _interval(rule: Interval, top: float) -> str:
     if math.isfinite(rule.value):
         parts.append(marker(rule.verdict, across(rule.value), middle))
     name = f"{rule.name}: {rule.verdict}"
-    return tag("g", tag("title", escape(name)) + "".join(parts), class_=rule.verdict)
+    return tag("g", tag("title", escape(name)) + "".join(parts), class_=class_of(rule.verdict))

@@ -28,6 +28,11 @@ def names_of(table: Any) -> list[Hashable]:
     return list(table.columns) if is_frame(table) else []
 
 
+def index_of(values: Any) -> pd.Index[Any] | None:
+    """Row labels of a table or series of pandas; None of anything else, which has none."""
+    return values.index if isinstance(values, (pd.DataFrame, pd.Series)) else None
+
+
 def column_at(table: Any, position: int) -> NDArray[Any]:
     """Values of a column of a table that names its columns."""
     if isinstance(table, pd.DataFrame):

@@ -203,6 +203,8 @@ class Scouts:
         The boosters.
     kept_rounds : collection of int, default=()
         Rounds whose scores of the unseen rows are kept: those of prefixes to choose from.
+    log_odds : float, default=0
+        What the weights of their objective add to the log-odds of the second of two classes.
 
     Attributes
     ----------
@@ -216,6 +218,7 @@ class Scouts:
     folds: Sequence[Fold]
     members: Sequence[Scout]
     kept_rounds: Collection[int] = ()
+    log_odds: float = 0.0
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
     _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
@@ -270,6 +273,11 @@ class Scouts:
         """Share of what these boosters lose on unseen rows that a model of all rows loses."""
         shares = [f.training.size / (f.training.size + f.held.size) for f in self.folds]
         return float(np.mean(shares))
+
+    @property
+    def is_unweighed(self) -> bool:
+        """Whether these boosters are grown without multipliers."""
+        return self.measurement.solver.schedule is not None
 
     def state(self) -> State:
         """State of the measurement and of all boosters, between two rounds."""

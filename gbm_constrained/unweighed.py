@@ -141,7 +141,7 @@ def cost_of(choice: Choice, scouts: Scouts, certified: UnseenRows | None) -> flo
         The rows that they hold out, with the bounds of a guarantee if one was asked for.
     """
     if certified is None:
-        return choice.error if choice.excess == 0.0 else choice.loss
+        return choice.loss
     margin = scouts.held_margin(choice.rounds)
     found = best_shift(margin, certified.cells, certified.compiled, price=price(certified.cells))
     return found.error if found.feasible else found.loss

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,6 +115,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self,
         *,
         constraints: Any = None,
+        positive: Any = None,
         proxy: Proxy = "auto",
         rounds_per_iteration: int = 2,
         tau: float | None = None,
@@ -138,6 +140,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
     ) -> None:
         super().__init__(objective=objective, **kwargs)
         self.constraints = constraints
+        self.positive = positive
         self.proxy = proxy
         self.rounds_per_iteration = rounds_per_iteration
         self.tau = tau
@@ -159,7 +162,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
@@ -251,6 +254,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_supported(options)
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
+        saving.refuse_threshold(xgb_model, _note_of(xgb_model), "xgb_model")
         if checkpoint is not None:
             refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
@@ -279,6 +283,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         self._check_classes(fit.classes)
         stack = fit.stack
         stack.refuse_with(base_margin=base_margin)
+        fit.alignment.check({"X": X, "y": y, "base_margin": base_margin})
         base_margin = check_scores(
             base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
         )
@@ -306,6 +311,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             X,
             y,
             weights,
+            starts,
             sensitive_features_eval_set,
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
@@ -313,6 +319,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         )
         if pairs:
             self._check_judged(fit.classes.size, len(pairs))
+        fit.alignment.warn()
         fit.save_to(
             Checkpoint.of(checkpoint),
             self,
@@ -892,6 +899,15 @@ def _intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
     config = json.loads(booster.save_config())
     base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
+
+
+def _note_of(model: Any) -> str | None:
+    """Read the note of a booster or a file that training continues from."""
+    if model is None:
+        return None
+    if isinstance(model, (str, os.PathLike)):
+        model = xgb.Booster(model_file=model)
+    return model.attr(saving.NAME) if isinstance(model, xgb.Booster) else None
 
 
 def _on_probabilities(metric: Any) -> Any:

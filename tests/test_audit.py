@@ -214,16 +214,16 @@ def decisions(wrong, n=1000):
 @pytest.mark.parametrize(
     ("wrong", "rule", "verdict", "satisfied"),
     [
-        (10, fnr() <= 0.05, "holds", True),
-        (45, fnr() <= 0.05, "undecided", True),
-        (55, fnr() <= 0.05, "undecided", False),
-        (90, fnr() <= 0.05, "violated", False),
-        (10, recall() >= 0.95, "holds", True),
-        (45, recall() >= 0.95, "undecided", True),
-        (55, recall() >= 0.95, "undecided", False),
-        (90, recall() >= 0.95, "violated", False),
-        (0, fnr() <= 0.0, "undecided", True),
-        (0, fnr() <= 1.0, "holds", True),
+        (10, fnr() <= 0.05, "met", True),
+        (45, fnr() <= 0.05, "met", True),
+        (55, fnr() <= 0.05, "missed within sampling error", False),
+        (90, fnr() <= 0.05, "missed", False),
+        (10, recall() >= 0.95, "met", True),
+        (45, recall() >= 0.95, "met", True),
+        (55, recall() >= 0.95, "missed within sampling error", False),
+        (90, recall() >= 0.95, "missed", False),
+        (0, fnr() <= 0.0, "met", True),
+        (0, fnr() <= 1.0, "met", True),
     ],
 )
 def test_verdicts(wrong, rule, verdict, satisfied):
@@ -232,9 +232,13 @@ def test_verdicts(wrong, rule, verdict, satisfied):
     assert of.frame["verdict"].tolist() == [verdict]
     assert of.frame["satisfied"].tolist() == [satisfied]
     low, high = of.frame.loc[0, ["low", "high"]]
-    outside = {"<=": (high <= rule.bound, low > rule.bound)}
-    outside[">="] = (low >= rule.bound, high < rule.bound)
-    assert (verdict == "holds", verdict == "violated") == outside[rule.sense]
+    wrong_side = low > rule.bound if rule.sense == "<=" else high < rule.bound
+    assert (verdict == "missed") == wrong_side
+    beyond = high > rule.bound if rule.sense == "<=" else low < rule.bound
+    (detail,) = of.frame["detail"]
+    assert detail.startswith(verdict.split()[0])
+    if verdict == "met":
+        assert ("but the interval reaches beyond the bound" in detail) == beyond
 
 
 def test_rules_that_print_alike_have_names_of_their_own():
@@ -246,10 +250,10 @@ def test_rules_that_print_alike_have_names_of_their_own():
     pd.testing.assert_frame_equal(Audit.from_json(of.to_json()).models, of.models)
 
 
-def test_an_undefined_value_is_undecided():
+def test_of_an_undefined_value_nothing_can_be_told():
     X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
     of = audit(Decides(np.zeros(100)), X, y, [precision() >= 0.5, fnr() <= 0.1])
-    assert of.frame["verdict"].tolist() == ["undecided", "violated"]
+    assert of.frame["verdict"].tolist() == ["cannot be told", "missed"]
     assert of.frame["satisfied"].isna().tolist() == [True, False]
     assert np.isnan(of.models["value[precision >= 0.5]"][0])
     assert of.models["violation"][0] == pytest.approx(0.9)
@@ -269,16 +273,17 @@ def test_a_small_group_without_an_event_is_not_certified():
     rules = [each(fnr(), by="g") <= 0.05, each(recall(), by="g") >= 0.95]
     of = audit(model, np.ones((2010, 1)), y, rules, **given)
     assert of.frame["value"].tolist() == pytest.approx([0.01, 0.99])
-    assert of.frame["verdict"].tolist() == ["undecided", "undecided"]
+    assert of.frame["verdict"].tolist() == ["cannot be told", "cannot be told"]
+    assert of.frame["detail"].str.contains("9 rows of g=small").all()
     small = 1 - 0.025 ** (1 / 9)
     assert of.frame.loc[0, "high"] == pytest.approx(small)
     assert of.frame.loc[1, "low"] == pytest.approx(1 - small)
     of = audit(model, np.ones((2010, 1)), y, each(fnr(), by="g") <= 0.05 + small, **given)
-    assert of.frame["verdict"].tolist() == ["holds"]
-    # Nor is the rule violated for certain because nobody of nine was found to be wrong.
+    assert of.frame["verdict"].tolist() == ["met"]
+    # Nor is the rule missed for certain because nobody of nine was found to be wrong.
     of = audit(model, np.ones((2010, 1)), y, ratio(fnr(), by="g") >= 0.8, **given)
     assert of.frame.loc[0, "value":"high"].tolist() == pytest.approx([0.0, 0.0, 1.0])
-    assert of.frame["verdict"].tolist() == ["undecided"]
+    assert of.frame["verdict"].tolist() == ["cannot be told"]
 
 
 @pytest.mark.parametrize(
@@ -416,7 +421,7 @@ def test_wins_over_losses_have_an_exact_interval():
     """Two wins and no loss prove nothing, whatever resampling says; a hundred do."""
     y = np.ones(1000, dtype=int)
     y[0] = 0
-    for won, lost, verdict in ((2, 0, "undecided"), (100, 0, "holds"), (30, 30, "violated")):
+    for won, lost, verdict in ((2, 0, "cannot be told"), (100, 0, "met"), (30, 30, "missed")):
         old, new = y.copy(), y.copy()
         old[1 : 1 + won] = 0
         new[500 : 500 + lost] = 0
@@ -442,7 +447,7 @@ def test_odds_of_errors_have_an_exact_interval(errors):
     p = np.array(stats.binomtest(errors, 30).proportion_ci(0.95, method="exact"))
     expected = [*[p / (1 - p)] * 2, p / (2 - p)]
     np.testing.assert_allclose(frame[["low", "high"]], expected, atol=1e-12)
-    assert (frame["verdict"] == ("violated" if errors else "undecided")).all()
+    assert (frame["verdict"] == ("missed" if errors else "met")).all()
 
 
 @pytest.mark.parametrize("in_table", [False, True])
@@ -678,12 +683,20 @@ def test_headlines():
     X, y, model = decisions(45)
     rules = [fnr() <= 0.1, fnr() <= 0.05, fnr() <= 0.01]
     headline = {k: audit(model, X, y, rules[:k]).headline for k in (1, 2, 3)}
-    assert headline[1] == "The rule holds on 2,000 unseen rows."
-    assert headline[2] == "1 of 2 rules holds on 2,000 unseen rows; 1 undecided."
-    assert headline[3] == "1 of 3 rules holds on 2,000 unseen rows; 1 violated, 1 undecided."
+    assert headline[1] == "The rule is met on 2,000 unseen rows."
+    assert headline[2] == "Both rules are met on 2,000 unseen rows."
+    assert headline[3] == "2 of 3 rules are met on 2,000 unseen rows; 1 missed."
     of = audit(model, X, y, [rules[0]] * 3)
-    assert of.headline == "All 3 rules hold on 2,000 unseen rows."
-    assert audit(model, X, y, rules[1]).headline == "The rule is undecided on 2,000 unseen rows."
+    assert of.headline == "All 3 rules are met on 2,000 unseen rows."
+    missed = [fnr() <= 0.044, fnr() <= 0.01, fnr() <= 0.1]
+    assert audit(model, X, y, missed).headline == (
+        "1 of 3 rules is met on 2,000 unseen rows; 1 missed within sampling error, 1 missed."
+    )
+    assert audit(model, X, y, missed[0]).headline == (
+        "The rule is missed within sampling error on 2,000 unseen rows."
+    )
+    nobody = audit(Decides(np.zeros(2000)), X, y, precision() >= 0.5).headline
+    assert nobody == "Whether the rule is met cannot be told on 2,000 unseen rows."
 
 
 def test_it_prints_a_compact_table(full):
@@ -708,6 +721,7 @@ def test_json_round_trips(full):
     ]  # fmt: skip
     assert list(content["constraints"][0]) == [
         "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
+        "detail",
     ]  # fmt: skip
     again = Audit.from_json(text)
     assert again.to_json() == text
@@ -717,6 +731,8 @@ def test_json_round_trips(full):
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         Audit.from_json("{}")
+    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
+        Audit.from_json(text.replace("audit/2", "audit/1", 1))
 
 
 def test_json_of_infinite_values():
@@ -800,9 +816,12 @@ def test_page(full, tmp_path):
     ):  # fmt: skip
         assert expected in text
     assert [tag for tag, _ in checker.tags].count("svg") == 4
-    for verdict in ("holds", "violated", "undecided"):  # by word, not by colour alone
+    # By word, not by colour alone.
+    for verdict in ("met", "missed within sampling error", "missed"):
         count = (full.frame["verdict"] == verdict).sum()
-        assert checker.tags.count(("span", {"class": f"badge {verdict}"})) == count > 0
+        named = f"badge {verdict.replace(' ', '-')}"
+        assert checker.tags.count(("span", {"class": named})) == count > 0
+        assert verdict in text
     assert "prefers-color-scheme:dark" in page
 
 

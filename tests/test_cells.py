@@ -411,8 +411,8 @@ def test_binary_rates_of_three_classes_point_to_class_error(rate):
         f"{rate.__name__} <= 0.1: it is a rate of binary classifiers, but y has 3 classes"
     )
     assert (
-        "name one of them as label= of the rate, as in tpr(label=k), or use class_error(k)"
-        in message
+        "name one of them as label= of the rate, as in tpr(label=k), or as "
+        "positive= of all rates, or use class_error(k)" in message
     )
 
 

@@ -24,6 +24,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained import churn, cli, fpr, gap, model_files, parse_constraint, tpr
 from gbm_constrained.audit import Audit
 from gbm_constrained.datasets import load_adult
+from gbm_constrained.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 MODEL = {"xgboost": "model.json", "lightgbm": "model.txt"}
@@ -153,7 +154,7 @@ def test_a_fit_is_the_fit_of_python(library, run, files, adult_rows):
     assert report["constraints"][0]["value"] == equal(rate)
     assert report["history"] is not None
     assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
-    held = all(row["verdict"] == "holds" for row in report["constraints"])
+    held = all(row["verdict"] == "met" for row in report["constraints"])
     assert done.code == (0 if held else 1)
 
 
@@ -165,7 +166,7 @@ def test_an_audit_is_of_the_decisions_of_the_plain_library(library, run, files, 
         "--level=0.9", "--constraint=fpr <= 0.5", f'--constraint=recall("{LABELS[1]}") >= 0.1',
     )  # fmt: skip
     assert done.code == 0
-    assert "Both rules hold on 1,000 unseen rows." in done.out
+    assert "Both rules are met on 1,000 unseen rows." in done.out
     assert "does not name its classes" not in done.out
     table = adult_rows.iloc[2000:]
     known = {n: sorted(adult_rows.iloc[:2000][n].dropna().unique()) for n in TEXTS}
@@ -344,14 +345,15 @@ def test_columns_of_parquet_with_several_levels_have_one_name(run):
 def test_exit_codes_are_those_of_the_verdicts(library, run, files):
     assert run(*fit(library, files, "--constraint=fpr <= 0.2")).code == 0
     new = ["audit", MODEL[library], files / "new.csv", "--target=income"]
-    for rule, code, verdict in (("fpr <= 0.5", 0, "holds"), ("recall >= 0.99", 1, "is violated")):
+    for rule, code, verdict in (("fpr <= 0.5", 0, "met"), ("recall >= 0.99", 1, "missed")):
         done = run(*new, f"--constraint={rule}")
         assert done.code == code
-        assert f"The rule {verdict}" in done.out
+        assert f"The rule is {verdict} on" in done.out
     value = json.loads(_json_of(run, *new, "--constraint=fpr <= 0.5"))["constraints"][0]["value"]
-    done = run(*new, f"--constraint=fpr <= {value}")
+    assert run(*new, f"--constraint=fpr <= {value}").code == 0
+    done = run(*new, f"--constraint=fpr <= {0.99 * value}")
     assert done.code == 1
-    assert "The rule is undecided" in done.out
+    assert "The rule is missed within sampling error" in done.out
 
 
 def _json_of(run, *arguments):
@@ -364,12 +366,17 @@ def test_without_held_out_rows_the_fit_reports_itself(run, files):
     assert done.code == 0
     assert "2,000 rows to train on, 0 held out" in done.out
     assert "out of fold" in done.out
-    # Nothing is known of rows not seen, and so nothing holds.
+    # The verdict is by the training rows, and says so.
     given = ["--test-fraction=0", "--measure-on=train", "--constraint=fpr <= 0.9"]
-    assert run(*fit("xgboost", files, *given)).code == 1
+    done = run(*fit("xgboost", files, *given))
+    assert done.code == 0
+    assert "All rules are met, on 2,000 training rows.\nTraining rows are optimistic" in done.out
+    done = run(*fit("xgboost", files, *given[:2], "--constraint=fnr <= 0.001"))
+    assert done.code == 1
+    assert "warning: The model returned misses rules beyond sampling error" in done.err
     done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=recall >= 1; fpr <= 0"))
     assert done.code == 1
-    assert done.err.startswith("gbm-constrained: warning: Infeasible: no decision")
+    assert done.err.startswith("gbm-constrained: warning: Cannot be met: no decision")
     assert done.err.count("warning:") == 1  # though more boosters than one were trained
 
 
@@ -380,7 +387,7 @@ def test_what_is_said_of_a_fit_names_the_labels_that_were_written(library, run, 
     asked = [part for rule in rules for part in ("--constraint", rule)]
     done = run(*fit(library, files, *asked, "--test-fraction", "0"))
     first, *others = done.err.splitlines()
-    assert first.startswith("gbm-constrained: warning: Infeasible: no decision")
+    assert first.startswith("gbm-constrained: warning: Cannot be met: no decision")
     assert all(rule in first for rule in rules)
     assert [line.partition(": at best")[0] for line in others[:2]] == [f"  {r}" for r in rules]
     assert "class_error(0)" not in done.err
@@ -450,7 +457,7 @@ def test_groups_that_are_not_named_are_those_of_the_sensitive_columns(run, files
     run(*fit("xgboost", files, "--sensitive=sex", "--sensitive=race"), "--quiet")
     new = ["audit", "model.json", files / "new.csv", "--target=income", "--sensitive=sex"]
     done = run(*new, "--constraint=gap(fpr) <= 0.9")
-    assert "gap(fpr, by='sex') <= 0.9" in done.out
+    assert "gap(fpr('>50K'), by='sex') <= 0.9" in done.out
 
 
 @BOTH
@@ -507,7 +514,7 @@ def test_positive_is_the_label_that_is_named(run, files):
     run(*fit("xgboost", files, f'--constraint=fnr("{LABELS[0]}") <= 0.2'))
     assert model_of_file("xgboost") == first
     done = run(*fit("xgboost", files, rule), f"--positive={LABELS[1]}")
-    assert "\nfnr <= 0.2" in done.out
+    assert "\nfnr('>50K') <= 0.2" in done.out
     assert model_of_file("xgboost") != first
     done = run(*fit("xgboost", files, rule), "--positive=rich")
     assert (done.code, done.err) == (
@@ -515,8 +522,35 @@ def test_positive_is_the_label_that_is_named(run, files):
         "gbm-constrained fit: error: --positive rich: the labels are '<=50K', '>50K'.\n",
     )
     done = run(*fit("xgboost", files, "--constraint=EqualOpportunity(by=sex)", *named[-1:]))
-    assert done.code == 2
-    assert "takes the last of the sorted labels as positive" in done.err
+    assert "gap(tpr('<=50K'), by='sex') <= 0.02" in done.out
+
+
+@BOTH
+def test_rates_name_the_class_that_they_are_about(library, run, files):
+    """By default as well; in the report, in that of the saved model, and in JSON."""
+    done = run(*fit(library, files, "--constraint=fnr <= 0.2", "--json=report.json"))
+    assert "\nfnr('>50K') <= 0.2" in done.out
+    report = json.loads(Path("report.json").read_text())
+    assert report["constraints"][0]["constraint"] == "fnr('>50K') <= 0.2"
+    assert "value[fnr('>50K') <= 0.2]" in report["history"]
+    new = ["audit", MODEL[library], files / "new.csv", "--target=income"]
+    assert "\nfnr('>50K') <= 0.2" in run(*new).out
+    done = run(*new, "--constraint=fnr <= 0.2", f"--positive={LABELS[0]}")
+    assert "\nfnr('<=50K') <= 0.2" in done.out
+    numbers = fit(library, files, "--constraint=fnr <= 0.2", table="train_01.csv", target="y")
+    assert "\nfnr <= 0.2" in run(*numbers).out  # 0 and 1 speak for themselves
+
+
+def test_progress_names_labels_as_the_report_does(run, files, monkeypatch):
+    """XGBoost knows codes of the labels only."""
+    library = "xgboost"
+    monkeypatch.setattr(Progress, "DELAY", 0.0)
+    done = run(*fit(library, files, "--constraint=fnr <= 0.001"))
+    lines = [line for line in done.err.splitlines() if " rounds, " in line]
+    assert any("(fnr('>50K') <= 0.001)" in line for line in lines)
+    assert not any("(1)" in line for line in lines)
+    assert not run(*fit(library, files, "--constraint=fnr <= 0.001", "--quiet")).out
+    assert " rounds, " not in run(*fit(library, files), "--quiet").err
 
 
 @BOTH
@@ -738,7 +772,7 @@ def test_rules_in_a_model_file_are_the_default(library, run, files):
     assert done.code == 0
     assert "does not name" not in done.out
     assert "precision('>50K') >= 0.1" in done.out
-    assert "fpr <= 0.9" in done.out
+    assert "fpr('>50K') <= 0.9" in done.out
     assert "--positive is for --constraint" in run(*new, "--positive=>50K").err
     done = run(*new, "--constraint=fpr <= 0.8")
     assert "precision" not in done.out
@@ -1322,7 +1356,7 @@ def test_help_and_version(run):
     assert run("--version").out == f"gbm-constrained {cli.gbm_constrained.__version__}\n"
     done = run("fit", "--help")
     assert done.code == 0
-    assert "exit codes: 0 all rules hold" in run("--help").out
+    assert "exit codes: 0 all rules are met" in run("--help").out
     for option in ("--constraint RULE", "--sensitive COLUMN", "--param NAME=VALUE"):
         assert option in done.out
     assert run().code == 2
@@ -1332,4 +1366,5 @@ def test_what_is_printed_of_a_rule_is_a_rule(run, files):
     text = "gap(tpr, by=[sex, race], min_group_size=5) <= 0.9"
     run(*fit("xgboost", files, f"--constraint={text}", "--quiet"), "--json=r.json")
     report = json.loads(Path("r.json").read_text())
-    assert report["constraints"][0]["constraint"] == str(parse_constraint(text))
+    rule = parse_constraint(text, positive=LABELS[1])
+    assert report["constraints"][0]["constraint"] == str(rule)

@@ -605,7 +605,7 @@ def test_progress_of_a_rule_that_is_undefined(binary, bars):
 def test_what_progress_says_of_rules(violations, said, monkeypatch, capfd):
     monkeypatch.setattr(Progress, "DELAY", 0.0)
     state = SimpleNamespace(
-        violations=pd.Series(violations), constraints=(precision() >= 0.9, fpr() <= 0.2),
+        violations=pd.Series(violations, index=["precision >= 0.9", "fpr <= 0.2"]),
         rows="out of fold", objective=0.5, done=0, total=1, seconds=0.0,
     )  # fmt: skip
     Progress("round", lines=True)(state)

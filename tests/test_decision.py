@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss as cross_entropy
 
 from gbm_constrained import (
-    FragileConstraintsWarning,
+    MissedConstraintsWarning,
     class_error,
     dataset,
     decision,
@@ -522,14 +522,15 @@ def clopper_pearson(k, n, level=0.95):
 
 
 @BOTH
-def test_training_rows_have_no_interval(library, table):
+def test_training_rows_are_not_unseen(library, table):
     X, y = table[0], table[1]["binary"]
     report = make(library, RULES["binary"], measure_on="train").fit(X, y).constraint_report_
     assert report.columns.tolist() == [
         "constraint", "bound", "train", "held_out", "low", "high", "rows", "multiplier",
-        "train_satisfied", "satisfied",
+        "train_satisfied", "satisfied", "verdict",
     ]  # fmt: skip
-    assert report[["held_out", "low", "high", "rows", "satisfied"]].isna().all(axis=None)
+    assert report[["held_out", "low", "high", "satisfied"]].isna().all(axis=None)
+    assert (report["rows"] == "training rows").all()
     model = make(library, RULES["binary"], measure_on="train")
     model.fit(X[300:], y[300:], eval_set=[(X[:300], y[:300])], **quiet(library))
     report = model.constraint_report_.loc[0]
@@ -628,12 +629,19 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
 
 
 @BOTH
-def test_a_mean_loss_has_a_value_and_no_interval(library, table):
+@pytest.mark.parametrize("probabilities", ["shifted", "calibrated"])
+def test_a_mean_loss_has_the_interval_of_a_mean(library, probabilities, table):
     X, y = table[0], table[1]["binary"]
-    report = make(library, [fnr() <= 0.1, log_loss() <= 0.9]).fit(X, y).constraint_report_
-    assert report.held_out.notna().all()
-    assert report[["low", "high"]].loc[0].notna().all()
-    assert report[["low", "high"]].loc[1].isna().all()
+    model = make(library, [fnr() <= 0.1, log_loss() <= 0.9], probabilities=probabilities)
+    model.fit(X[300:], y[300:], eval_set=[(X[:300], y[:300])], **quiet(library))
+    report = model.constraint_report_.loc[1]
+    assert report["rows"] == "eval_set[0]"
+    loss = -np.log(model.predict_proba(X[:300])[np.arange(300), y[:300]])
+    half = stats.norm.ppf(0.975) * loss.std() / np.sqrt(300)
+    expected = [loss.mean(), loss.mean() - half, loss.mean() + half]
+    np.testing.assert_allclose(list(report[["held_out", "low", "high"]]), expected, rtol=1e-5)
+    out_of_fold = make(library, [fnr() <= 0.1, log_loss() <= 0.9]).fit(X, y).constraint_report_
+    assert out_of_fold[["low", "high"]].notna().all(axis=None)
 
 
 @BOTH
@@ -677,10 +685,10 @@ def test_a_mean_loss_that_the_shift_breaks_is_not_met(library, table):
     X, y = table[0], table[1]["binary"]
     rules = [*DEMANDING["binary"], log_loss() <= 0.7]
     model = make(library, rules)
-    with pytest.warns(FragileConstraintsWarning, match=r"shift.*breaks(.|\n)*log_loss <= 0.7: "):
+    with pytest.warns(MissedConstraintsWarning, match=r"shift.*breaks(.|\n)*log_loss <= 0.7: "):
         model.fit(X, y)
     rule = model.feasibility_.rules[1]
-    assert model.feasibility_.status == "undecided"
+    assert model.feasibility_.status == "missed"
     assert model.feasibility_.broken_by_shift == (rule,)
     assert rule.value == model.constraint_report_.held_out[1] > 0.7 > rule.unshifted
     assert not model.constraint_report_.satisfied[1]
@@ -893,7 +901,7 @@ def test_a_threshold_that_is_safe_stays(library, guarantee, table, conclusions):
     fit, choice = conclusions[0].fit, conclusions[0].choice
     assert not model.shift_.any()
     assert model.constraint_report_.held_out[0] < 0.4
-    assert model.feasibility_.status == "feasible"
+    assert model.feasibility_.status == "met"
     assert guarantee == "expected" or choice.p_value <= 0.05
     own = make(library, []).fit(X[fit.kept], y[fit.kept])
     np.testing.assert_array_equal(model.predict(X), own.predict(X))

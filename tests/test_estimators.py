@@ -83,11 +83,13 @@ def test_fitted_attributes(make, binary):
     report = clf.constraint_report_
     assert report.columns.tolist() == [
         "constraint", "bound", "train", "held_out", "low", "high", "rows", "multiplier",
-        "train_satisfied", "satisfied",
+        "train_satisfied", "satisfied", "verdict",
     ]  # fmt: skip
     assert report.constraint.tolist() == ["fnr <= 0.2", "fpr <= 0.5"]
-    for name in ("satisfied", "held_out", "low", "high", "rows"):
+    for name in ("satisfied", "held_out", "low", "high"):
         assert report[name].isna().all(), name
+    assert report["rows"].tolist() == ["training rows"] * 2
+    assert (report["verdict"] == "met").tolist() == report["train_satisfied"].tolist()
     assert clf.group_report_.empty
     assert clf.group_report_.columns.tolist() == [
         "constraint", "group", "rows", "train", "held_out", "low", "high",

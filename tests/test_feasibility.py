@@ -17,6 +17,7 @@ from gbm_constrained import (
     FragileConstraintsWarning,
     InfeasibleConstraintsError,
     InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
     accuracy,
     churn,
     class_error,
@@ -53,6 +54,7 @@ from gbm_constrained.intervals import clopper_pearson
 from gbm_constrained.p_values import row_p_values, rows_beyond
 from gbm_constrained.rows import Rows
 from gbm_constrained.serialization import dumps
+from gbm_constrained.verdicts import gravest
 from tests.boosters import BOTH
 
 # --- data ---------------------------------------------------------------------------------------
@@ -134,6 +136,7 @@ class Case:
     says: tuple[str, ...] = ()
     library: str = "lightgbm"
     options: dict[str, Any] = field(default_factory=dict)
+    is_fragile: bool = False
 
 
 RANDOM = np.random.default_rng(7).integers(0, 2, 2500)
@@ -146,99 +149,100 @@ CLASSES = tuple(class_error(k) <= 0.3 for k in range(3))
 
 CASES = {
     "two contradict on noisy labels": Case(
-        noisy, [fpr() <= 0.01, fnr() <= 0.01], "infeasible", (fpr() <= 0.01, fnr() <= 0.01),
+        noisy, [fpr() <= 0.01, fnr() <= 0.01], "cannot be met", (fpr() <= 0.01, fnr() <= 0.01),
         ("fpr <= 0.01 and fnr <= 0.01 together",), "xgboost",
     ),
     "two contradict, two stand by": Case(
         noisy,
         [selection_rate() <= 0.95, fpr() <= 0.02, error_rate() <= 0.9, recall() >= 0.97],
-        "infeasible", (fpr() <= 0.02, recall() >= 0.97), ("while the other holds",),
+        "cannot be met", (fpr() <= 0.02, recall() >= 0.97), ("while the other holds",),
     ),
     "three contradict, one stands by": Case(
         by_group, [selection_rate() <= 0.95, PARITY, recall() >= 0.75, fpr() <= 0.3],
-        "infeasible", (PARITY, recall() >= 0.75, fpr() <= 0.3),
+        "cannot be met", (PARITY, recall() >= 0.75, fpr() <= 0.3),
     ),
     "three classes on noisy labels": Case(
         three, [error_rate() <= 0.9, *(class_error(k) <= 0.2 for k in range(3))],
-        "infeasible", (class_error(0) <= 0.2, class_error(1) <= 0.2), (), "xgboost",
+        "cannot be met", (class_error(0) <= 0.2, class_error(1) <= 0.2), (), "xgboost",
     ),
     "three classes, of which any two can hold": Case(
-        three, [*CLASSES, error_rate() <= 0.9], "infeasible", CLASSES,
+        three, [*CLASSES, error_rate() <= 0.9], "cannot be met", CLASSES,
     ),
     "selection rates contradict": Case(
-        noisy, [UPPER, LOWER, fpr() <= 0.9], "infeasible", (UPPER, LOWER),
+        noisy, [UPPER, LOWER, fpr() <= 0.9], "cannot be met", (UPPER, LOWER),
     ),
     "parity and opportunity and a floor of accuracy": Case(
         by_group, [gap(tpr(), by="g") <= 0.02, recall() >= 0.05, accuracy() >= 0.8],
-        "infeasible", (gap(tpr(), by="g") <= 0.02, accuracy() >= 0.8), (), "xgboost",
+        "cannot be met", (gap(tpr(), by="g") <= 0.02, accuracy() >= 0.8), (), "xgboost",
     ),
     "precision on noise": Case(
-        noise, [precision() >= 0.99], "infeasible", (precision() >= 0.99,),
+        noise, [precision() >= 0.99], "cannot be met", (precision() >= 0.99,),
         ("in name only", "at best"),
     ),
     "accuracy beyond the noise": Case(
-        noisy, [accuracy() >= 0.95], "infeasible", (accuracy() >= 0.95,), ("at best 0.7",),
+        noisy, [accuracy() >= 0.95], "cannot be met", (accuracy() >= 0.95,), ("at best 0.7",),
         "xgboost",
     ),
     "halves at random that must differ": Case(
-        noisy, [HALVES, fpr() <= 0.9], "infeasible", (HALVES,), ("Relax this bound",),
+        noisy, [HALVES, fpr() <= 0.9], "cannot be met", (HALVES,), ("Relax this bound",),
     ),
     "no churn against a deployed model that guesses": Case(
-        noisy, [churn(to=RANDOM) <= 0, recall() >= 0.3], "infeasible",
+        noisy, [churn(to=RANDOM) <= 0, recall() >= 0.3], "cannot be met",
         (churn(to=RANDOM) <= 0,),
     ),
     "a group of few rows": Case(
-        with_rare_group, [each(fnr(), by="g") <= 0.4], "undecided", (), ("g=rare", "unseen rows"),
+        with_rare_group, [each(fnr(), by="g") <= 0.4], "cannot be told", (), ("g=rare", "rows"),
     ),
     "a bound that so few rows cannot confirm": Case(
-        lambda: noisy(250, 0.0), [fnr() <= 0.01], "undecided", (), ("fnr <= 0.01: ",),
+        lambda: noisy(250, 0.0), [fnr() <= 0.01], "cannot be told", (), ("fnr <= 0.01: ",),
         options={"max_depth": 2},
     ),
     "certified at a ruinous price": Case(
-        frauds, [fnr() <= 0.05], "fragile", (), ("always class 1", "more rows to certify on"),
-        options=HIGH,
+        frauds, [fnr() <= 0.05], "met", (), ("always class 1", "more rows to certify on"),
+        options=HIGH, is_fragile=True,
     ),
     "certified at a ruinous price, Credit": Case(
-        credit, [fnr() <= 0.05], "fragile", (), ("always class 1",),
-        options={**HIGH, "n_estimators": 15, "max_depth": -1},
+        credit, [fnr() <= 0.05], "met", (), ("always class 1",),
+        options={**HIGH, "n_estimators": 15, "max_depth": -1}, is_fragile=True,
     ),
     "not certified": Case(
-        frauds, [fnr() <= 0.05, fpr() <= 0.05], "infeasible", (fnr() <= 0.05, fpr() <= 0.05),
+        frauds, [fnr() <= 0.05, fpr() <= 0.05], "cannot be met", (fnr() <= 0.05, fpr() <= 0.05),
         ("Not certified", "p-value"), "xgboost", HIGH,
     ),
     "not certified, one rule": Case(
-        by_group, [gap(fpr(), by="g") <= 0.01], "infeasible", (gap(fpr(), by="g") <= 0.01,),
+        by_group, [gap(fpr(), by="g") <= 0.01], "cannot be told", (gap(fpr(), by="g") <= 0.01,),
         ("Not certified", "Relax this bound or delta"), options=HIGH,
     ),
     "parity that leaves nothing": Case(
-        by_group, [PARITY], "fragile", (), ("hardly better than always class",),
+        by_group, [PARITY], "cannot be told", (), ("hardly better than always class",),
+        is_fragile=True,
     ),
     "recall beyond the budget": Case(
-        noisy, [fpr() <= 0.9, UPPER, recall() >= 0.6], "infeasible", (UPPER, recall() >= 0.6),
+        noisy, [fpr() <= 0.9, UPPER, recall() >= 0.6], "cannot be met", (UPPER, recall() >= 0.6),
         ("recall >= 0.6: at best 1.0000 alone",), "xgboost",
     ),
     "f1 on noise": Case(
-        noisy, [f1() >= 0.95], "infeasible", (f1() >= 0.95,), ("at best 0.",),
+        noisy, [f1() >= 0.95], "cannot be met", (f1() >= 0.95,), ("at best 0.",),
     ),
     "both rates of being right": Case(
-        noisy, [tpr() + tnr() >= 1.9, selection_rate() <= 0.9], "infeasible",
+        noisy, [tpr() + tnr() >= 1.9, selection_rate() <= 0.9], "cannot be met",
         (tpr() + tnr() >= 1.9,), ("Relax this bound",),
     ),
     # Controls.
-    "at the bound": Case(noisy, [fnr() <= 0.25, fpr() <= 0.3], "feasible"),
-    "never binding": Case(three, [error_rate() <= 0.9], "feasible", library="xgboost"),
+    "at the bound": Case(noisy, [fnr() <= 0.25, fpr() <= 0.3], "met"),
+    "never binding": Case(three, [error_rate() <= 0.9], "met", library="xgboost"),
     "never at work while the model still says no to all": Case(
-        adult_sample, [fpr() <= 0.5], "feasible", options={"n_estimators": 4},
+        adult_sample, [fpr() <= 0.5], "met", options={"n_estimators": 4},
     ),
     "tight and reachable on Adult": Case(
-        adult_sample, [gap(selection_rate(), by="sex") <= 0.02], "feasible",
+        adult_sample, [gap(selection_rate(), by="sex") <= 0.02], "met",
         options={"n_estimators": 60},
     ),
     "certified": Case(
-        noisy, [fpr() <= 0.3], "feasible", options={**HIGH, "calibration_fraction": 0.3},
+        noisy, [fpr() <= 0.3], "met", options={**HIGH, "calibration_fraction": 0.3},
     ),
     "precision that can be reached": Case(
-        noisy, [precision() >= 0.7], "feasible", library="xgboost",
+        noisy, [precision() >= 0.7], "met", library="xgboost",
     ),
 }  # fmt: skip
 
@@ -255,7 +259,7 @@ def fitted(case, **options):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         classifier.fit(X, y, sensitive_features=sensitive or None)
-    ours = InfeasibleConstraintsWarning, FragileConstraintsWarning
+    ours = InfeasibleConstraintsWarning, FragileConstraintsWarning, MissedConstraintsWarning
     return classifier, [w for w in told if issubclass(w.category, ours)]
 
 
@@ -270,12 +274,12 @@ def test_few_losses_are_what_is_asked_for(library, flipped):
     y[:flipped] = 1 - y[:flipped]
     deployed[:flipped] = y[:flipped]
     rules = [wins(over=deployed) / losses(to=deployed) >= 2]
-    case = Case(lambda: (X, y, {}), rules, "feasible", library=library)
+    case = Case(lambda: (X, y, {}), rules, "met", library=library)
     model, told = fitted(case, n_estimators=40, on_infeasible="raise")
     report = model.constraint_report_.iloc[0]
     assert report.satisfied
     assert np.isinf(report.held_out) == (not flipped)
-    assert model.feasibility_.status == "feasible"
+    assert model.feasibility_.status == "met"
     assert not told
 
 
@@ -292,7 +296,7 @@ def test_rows_of_a_constant_in_a_quotient_count(library):
         (1 - accuracy()) / (2 - error_rate()) <= 0.005,
         error_rate() / accuracy() <= 0.01,
     ]
-    case = Case(lambda: (X, y, {}), rules, "feasible", library=library)
+    case = Case(lambda: (X, y, {}), rules, "met", library=library)
     model, told = fitted(case, n_estimators=20, on_infeasible="raise")
     assert model.constraint_report_["satisfied"].all()
     assert [rule.rows for rule in model.feasibility_.rules] == [900] * 4
@@ -309,8 +313,8 @@ def test_few_rows_are_told_in_few_lines():
 
     many = lines(*(replace(few, group=f"g={i}", rows=i) for i in range(50)))
     assert len(many) <= 25
-    assert "g=0: 0 unseen rows, " in many[1]
-    assert "g=1: 1 unseen row, " in many[2]
+    assert "g=0: 0 rows, " in many[1]
+    assert "g=1: 1 row, " in many[2]
     assert many[-2] == f"  and {50 - (len(many) - 3)} more"
     assert many[-1] == (
         "Give more rows, merge small groups (small_groups='merge'), or relax the bounds."
@@ -329,16 +333,17 @@ def test_scripted_cases_are_named(name):
     assert found.conflict == case.conflict, str(found)
     for words in case.says:
         assert words in str(found)
-    category = {
-        "infeasible": [InfeasibleConstraintsWarning],
-        "fragile": [FragileConstraintsWarning],
-        "undecided": [FragileConstraintsWarning],
-        "feasible": [],
-    }[case.status]
+    assert found.is_fragile == case.is_fragile
+    category = []
+    if case.is_fragile or (case.status == "cannot be told" and not case.conflict):
+        category = [FragileConstraintsWarning]
+    elif case.conflict:
+        category = [InfeasibleConstraintsWarning]
     assert [w.category for w in told] == category
+    assert found.status == gravest(classifier.constraint_report_["verdict"])
     assert all(w.filename == __file__ for w in told)  # not some line of this package
     for rule in found.rules:
-        assert str(rule.constraint) in str(found) or case.status in ("feasible", "undecided")
+        assert str(rule.constraint) in str(found) or rule.verdict.kind == "met"
 
 
 # --- what is said and left behind ---------------------------------------------------------------
@@ -347,7 +352,7 @@ def test_scripted_cases_are_named(name):
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_raising_loses_nothing(library):
     case = Case(*[getattr(CASES["two contradict on noisy labels"], k) for k in ("data", "rules")],
-                "infeasible", library=library)  # fmt: skip
+                "cannot be met", library=library)  # fmt: skip
     warned, _ = fitted(case)
     X, y, _ = case.data()
     raising = type(warned)(**{**warned.get_params(), "on_infeasible": "raise"})
@@ -381,11 +386,11 @@ def test_what_is_not_certified_is_not_called_satisfied():
     """Rules that hold on the rows that refuse the certificate: these are too few to tell."""
     classifier, _ = fitted(CASES["not certified"])
     report = classifier.constraint_report_
-    assert not report["satisfied"].any()
+    assert set(report["verdict"]) <= {"cannot be told", "cannot be met", "missed"}
     loose = [fnr() <= 0.9, fpr() <= 0.9]
-    classifier, told = fitted(Case(frauds, loose, "feasible", (), (), "xgboost", HIGH))
+    classifier, told = fitted(Case(frauds, loose, "met", (), (), "xgboost", HIGH))
     assert told == []
-    assert classifier.constraint_report_["satisfied"].all()
+    assert (classifier.constraint_report_["verdict"] == "met").all()
 
 
 def test_doubts_do_not_raise():
@@ -394,10 +399,12 @@ def test_doubts_do_not_raise():
         assert [w.category for w in told] == [FragileConstraintsWarning]
 
 
-def test_nothing_is_claimed_on_training_rows():
+def test_training_rows_have_a_verdict_and_find_no_conflict():
     classifier, told = fitted(CASES["selection rates contradict"], measure_on="train")
-    assert classifier.feasibility_ is None
-    assert told == []
+    found = classifier.feasibility_
+    assert (found.status, found.source, found.conflict) == ("missed", "training rows", ())
+    assert "Training rows are optimistic" in found.message
+    assert [w.category for w in told] == [MissedConstraintsWarning]
 
 
 def test_a_new_fit_forgets():
@@ -527,7 +534,7 @@ def test_what_decisions_reach_at_a_price_is_no_conflict():
     assert _Pool(rows, margins, prefixes(1, 1), choice).conflict() == ()
     outcome = Outcome.of(rows, Scores.of(margin, choice.shift, beside=False))
     found = judge(rows, margins, 1, 1, choice, rows, decisions[0], outcome)
-    assert found.status == "undecided"
+    assert found.status == "missed"
     assert [rule.constraint for rule in found.left] == [
         rows.compiled.constraints[j] for j in np.flatnonzero(beyond[0])
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 
@@ -192,12 +193,92 @@ def test_values_of_several_types_in_one_column():
     )
 
 
+@contextlib.contextmanager
+def told_of(values, times=1):
+    """One warning of a column, about values that look alike."""
+    with pytest.warns(UserWarning, match="has values that look alike") as caught:
+        yield
+    told = [str(w.message) for w in caught if "look alike" in str(w.message)]
+    assert len(told) == times
+    assert all(f"groups of their own: {values}. Spell them alike" in text for text in told)
+
+
+COMPOSED, DECOMPOSED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+ALIKE = {
+    "space": (["M", "M "], "'M' and 'M '", ["M", "M "]),
+    "no-break space": (["M", "M\xa0"], "'M' and 'M\\xa0'", ["M", "M\xa0"]),
+    "two spaces": (["a b", "a  b"], "'a  b' and 'a b'", ["a  b", "a b"]),
+    "zero width": (["M", "\ufeffM"], "'M' and '\\ufeffM'", ["M", "\ufeffM"]),
+    "number and text": ([1, "1"], "1 and '1'", [1, "1"]),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_groups_that_look_alike_are_told_of_and_quoted(kind):
+    values, told, ordered = ALIKE[kind]
+    column = np.array([*values, "x"] * 20, dtype=object)
+    rows = Rows(Y, np.array([0, 1]), None, {"c": column})
+    rules = [each(rate, by="c", min_group_size=1) <= 0.9 for rate in (fpr(), error_rate())]
+    with told_of(told):
+        _, compiled = compile_constraints(rules, rows)
+    names = [f"c={v!r}" if isinstance(v, str) else f"c={v}" for v in ordered]
+    assert sorted(map(str, compiled.groups[0])) == sorted([*names, "c=x"])
+
+
+def test_two_forms_of_a_letter_are_shown_in_ascii():
+    """In quotes they would look alike as well."""
+    column = np.array([COMPOSED, DECOMPOSED, "bar"] * 20, dtype=object)
+    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    with told_of(r"'cafe\u0301' and 'caf\xe9'"):
+        _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
+    assert [str(group) for group in compiled.groups[0]] == [
+        "c=bar", r"c='cafe\u0301'", r"c='caf\xe9'",
+    ]  # fmt: skip
+
+
+def test_groups_that_differ_in_case_are_told_of():
+    """They can be told apart where they are shown."""
+    column = np.array(["M", "m", "F"] * 20)
+    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    with told_of("'M' and 'm'"):
+        _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
+    assert [str(group) for group in compiled.groups[0]] == ["c=F", "c=M", "c=m"]
+    # A rule of one of them is about some of the rows that were meant.
+    with told_of("'M' and 'm'"):
+        compile_constraints(
+            [fpr(on={"c": "M"}) <= 0.9], Rows(Y, np.array([0, 1]), None, {"c": column})
+        )
+
+
+@pytest.mark.parametrize("make", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
+def test_a_fit_and_an_audit_tell_of_similar_groups_once(make, measure_on):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(400, 3)), np.array(["M", "M ", "F", "F"] * 100, dtype=object)
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    rules = [gap(rate, by="sex") <= 0.9 for rate in (fpr(), tpr())]
+    quiet = {"verbosity": 0} if make is ConstrainedXGBClassifier else {"verbose": -1}
+    clf = make(constraints=rules, n_estimators=3, n_jobs=1, measure_on=measure_on, **quiet)
+    evaluation = {
+        "eval_set": [(X[:200], y[:200])],
+        "sensitive_features_eval_set": [{"sex": sex[:200]}],
+    }
+    with told_of("'M' and 'M '"):
+        clf.fit(X, y, sensitive_features={"sex": sex}, **evaluation)
+    shown = clf.group_report_["group"].tolist()
+    assert shown == ["sex=F", "sex='M'", "sex='M '"] * 2
+    with told_of("'M' and 'M '"):
+        found = audit(clf, X, y, rules, sensitive_features={"sex": sex})
+    assert found.groups["group"].tolist() == shown
+
+
 def test_groups_that_would_print_alike_are_quoted():
     column = np.array([0, "0", "a", None, "missing"] * 12, dtype=object)
-    rows = Rows(Y, np.array([0, 1]), None, {"c": column, "d": column})
+    columns = {"c": column, "d": column}
     for by in (["c"], ["c", "d"]):
         rule = each(selection_rate(), by=by, min_group_size=1) <= 0.5
-        _, compiled = compile_constraints([rule], rows)
+        with told_of("0 and '0'", times=len(by)):
+            _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, columns))
         expected = ["c=0", "c='0'", "c=a", "c='missing'", "c=missing"]
         if len(by) == 2:
             expected = [f"{name}, d{name[1:]}" for name in expected]
@@ -437,7 +518,7 @@ def test_evaluation_rows_without_groups_report_none():
         [gap(selection_rate()) <= 0.05], X[200:], y[200:], sensitive_features=sex[200:],
         measure_on="train", eval_set=[(X[:200], y[:200])],
     )  # fmt: skip
-    assert model.constraint_report_["rows"].tolist() == ["eval_set[0]"]
+    assert model.constraint_report_["rows"].tolist() == ["training rows"]
     assert model.constraint_report_.held_out.isna().all()
     assert model.constraint_report_.satisfied.isna().all()
 

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from html import escape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -38,7 +39,8 @@ from gbm_constrained import (
     tnr,
     wins,
 )
-from gbm_constrained.mathematics import math_of
+from gbm_constrained.mathematics import DECISION, legend_of, math_of
+from gbm_constrained.page import SYMBOLS
 
 ALL = {**CLASSIFIERS, "linear": ConstrainedLogisticRegression}
 EVERYONE = pytest.mark.parametrize("library", list(ALL))
@@ -187,7 +189,7 @@ def test_before_fit_the_constraints_are_shown(library):
     cells = Reader(part).cells
     assert cells[:3] == ["Rule", "In symbols", "fnr <= 0.05"]
     assert "P(y^≠y|y=+)≤0.05" in cells
-    assert part.count("<math") == 2
+    assert part.count("<math alttext") == 2
     assert "Constraint report" not in part
     bundle = model._repr_mimebundle_()
     assert bundle["text/plain"] == repr(model)
@@ -204,27 +206,45 @@ def test_after_fit_the_report_is_shown(library, binary):
     report = model.constraint_report_
     for row in report.itertuples():
         at = [i for i, cell in enumerate(cells) if cell.strip() == row.constraint][1]
-        shown = [cell.strip() for cell in cells[at + 1 : at + 8]]
+        verdict, *shown = [cell.strip() for cell in cells[at + 1 : at + 8]]
+        assert verdict[2:] == row.verdict  # next to the rule, so that it is seen first
+        assert verdict[0] == SYMBOLS[row.verdict]
         assert shown[0] == f"{row.bound:g}"
         assert shown[1] == f"{row.train:.4f}"
         if library == "linear":
-            assert shown[2:5] == ["\N{EN DASH}"] * 3
-            assert shown[6] == "not measured"
+            assert shown[2:5] == ["\N{EN DASH}"] * 2 + ["training rows"]
         else:
             assert shown[2:5] == [
                 f"{row.held_out:.4f}", f"{row.low:.4f} to {row.high:.4f}", "out of fold"
             ]  # fmt: skip
-            assert shown[6] == ("✓ satisfied" if row.satisfied else "✗ violated")
         assert shown[5] == f"{row.multiplier:.4f}"
+    assert escape(str(model.feasibility_).splitlines()[0]) in part
 
 
-def test_a_rule_that_is_violated_says_so(binary):
+def test_a_rule_that_is_missed_says_so(binary):
     X, y = binary
     model = make("xgboost", [fnr() <= 0.2]).fit(X, y)
     report = model.constraint_report_.copy()
-    report["satisfied"] = pd.array([False], dtype="boolean")
+    report["verdict"] = ["missed within sampling error"]
     model.constraint_report_ = report
-    assert '<span class="badge violated">✗ violated</span>' in model._repr_html_()
+    shown = "\N{ALMOST EQUAL TO} missed within sampling error"
+    badge = f'<span class="badge missed-within-sampling-error">{shown}</span>'
+    assert badge in model._repr_html_()
+
+
+def test_the_legend_has_the_signs_of_the_formulas():
+    """The very same elements, and of these only those that occur."""
+    formulas = [math_of(fnr() <= 0.1), math_of(gap(fpr(), by="g") <= 0.1)]
+    legend = legend_of(formulas)
+    signs = re.findall(r"<math>(.*?)</math>", legend)
+    assert all(any(sign in formula for formula in formulas) for sign in signs)
+    assert [text_of(f"<math>{sign}</math>") for sign in signs] == [
+        "y^", "y", "+", "-", "g", "h"
+    ]  # fmt: skip
+    assert legend_of([math_of(fnr() <= 0.1, [0, 1])]) == (
+        f"<math>{DECISION}</math> is the decision and <math><mi>y</mi></math> is the label."
+    )
+    assert "probability" in legend_of([math_of(log_loss() <= 0.5)])
 
 
 @EVERYONE

@@ -235,9 +235,10 @@ def test_labels_and_the_positive_class_may_be_named_otherwise():
         read("precision(yess) >= 0.9")
     with pytest.raises(ValueError, match="labelled 3: the labels are 'no', 'yes'"):
         read("class_error(3) <= 0.9")
-    for text in ("EqualOpportunity(by=sex)", "FourFifths(by=sex)", "EqualizedOdds(by=sex)"):
-        with pytest.raises(ValueError, match="takes the last of the sorted labels as positive"):
-            parse_constraints(text, positive="no")
+    assert read("EqualOpportunity(by=sex)", "no") == (gap(tpr(0), by="sex") <= 0.02)
+    assert read("FourFifths(by=sex)", "no") == (ratio(selection_rate(0), by="sex") >= 0.8)
+    both = parse_constraints("EqualizedOdds(by=sex)", positive="no")
+    assert [rule.expression.rate for rule in both] == [tpr("no"), fpr("no")]
     assert read("BoundedGroupLoss(upper_bound=0.1)", "no") == (each(log_loss()) <= 0.1)
 
 

@@ -781,8 +781,12 @@ def within(name, **changes):
         (within("library", evals_result_="a", _best_iteration="a"), "or not as str"),
         (within("fitted", _threshold="a"), "_threshold must hold 1 numbers, got 'a'"),
         (
-            lambda note: {**note, "format": 2, "version": "7.1", "fitted": "unheard of"},
-            r"saved by gbm_constrained 7\.1, in format 2, and this is .*update the package",
+            lambda note: {**note, "format": 3, "version": "7.1", "fitted": "unheard of"},
+            r"saved by gbm_constrained 7\.1, in format 3, and this is .*update the package",
+        ),
+        (  # whose verdicts had other fields
+            lambda note: {**note, "format": 1, "version": "0.1", "fitted": {"$": "Feasibility"}},
+            r"saved by gbm_constrained 0\.1, in format 1, and this is .*load it by 0\.1",
         ),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
+from gbm_constrained.alignment import check_alignment
 from gbm_constrained.audit import repeatable_decisions
 from gbm_constrained.checks import check_weight, labels_and_decisions
 from gbm_constrained.compiler import Group, told_apart
@@ -139,6 +140,8 @@ class GroupConfusionDisplay:
         matplotlib("axes")
         answer = f"{type(estimator).__name__}.predict"
         true, decided = labels_and_decisions(y, repeatable_decisions(estimator, X), ("y", answer))
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"X": X, "y": y, **given})
         return cls._counted(
             true, decided, by, sensitive_features, sample_weight, labels, display_labels, X
         ).plot(ax, **options)
@@ -188,6 +191,8 @@ class GroupConfusionDisplay:
         """
         matplotlib("axes")
         true, decided = labels_and_decisions(y_true, y_pred)
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
         return cls._counted(
             true, decided, by, sensitive_features, sample_weight, labels, display_labels, None
         ).plot(ax, **options)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.audit import audit
+from gbm_constrained.alignment import check_alignment
+from gbm_constrained.audit import audit, positive_of
 from gbm_constrained.checks import labels_and_decisions
 from gbm_constrained.options import check_constraints
 from gbm_constrained.plotting.style import (
@@ -20,7 +22,15 @@ from gbm_constrained.plotting.style import (
     tidy,
     unit_of,
 )
-from gbm_constrained.rates import Constraint, Each, Gap, Grouped, Overall, Ratio
+from gbm_constrained.rates import (
+    Constraint,
+    Each,
+    Gap,
+    Grouped,
+    Overall,
+    Ratio,
+    resolve_positive_class,
+)
 
 GID = "group_rates"  # marks the points of a model, so that the next one goes beside them
 APART = 0.22  # between two models, where groups are 1 apart
@@ -93,6 +103,7 @@ class GroupRatesDisplay:
         y: Any,
         rule: Any = None,
         *,
+        positive: Hashable | None = None,
         sensitive_features: Any = None,
         sample_weight: Any = None,
         level: float = 0.95,
@@ -113,6 +124,9 @@ class GroupRatesDisplay:
             Which rate of which groups: a rule such as ``gap(fpr(), by="sex") <= 0.02``, whose
             bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``. By default the estimator's own rule between groups.
+        positive : label, default=None
+            The positive class of a rate that names none, as in
+            :func:`gbm_constrained.audit.audit`.
         sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
             Columns that make groups, next to those of `X` when it is a DataFrame.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -135,7 +149,7 @@ class GroupRatesDisplay:
         matplotlib("axes")
         found = _own_rule(estimator) if rule is None else rule
         display = cls._measured(
-            estimator, X, y, found, sensitive_features, sample_weight, level,
+            estimator, X, y, found, positive, sensitive_features, sample_weight, level,
             type(estimator).__name__ if name is None else name,
         )  # fmt: skip
         return display.plot(ax)
@@ -147,6 +161,7 @@ class GroupRatesDisplay:
         y_pred: Any,
         rule: Any,
         *,
+        positive: Hashable | None = None,
         sensitive_features: Any,
         sample_weight: Any = None,
         level: float = 0.95,
@@ -163,6 +178,8 @@ class GroupRatesDisplay:
             Which rate of which groups: a rule such as ``gap(fpr(), by="sex") <= 0.02``, whose
             bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``.
+        positive : label, default=None
+            The positive class of a rate that names none; the last of two sorted labels by default.
         sensitive_features : Series, DataFrame, dict of arrays or array-like
             Columns that make groups.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -183,6 +200,8 @@ class GroupRatesDisplay:
         """
         matplotlib("axes")
         true, decided = labels_and_decisions(y_true, y_pred)
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
         compared, _ = _as_rule(rule)
         if any(term.event == "log_loss" for term in compared.terms):
             raise TypeError(
@@ -191,8 +210,9 @@ class GroupRatesDisplay:
             )
         X = np.zeros((decided.size, 0))
         display = cls._measured(
-            _Decided(decided), X, true, rule, sensitive_features, sample_weight, level, name
-        )
+            _Decided(decided), X, true, rule, positive, sensitive_features, sample_weight,
+            level, name,
+        )  # fmt: skip
         return display.plot(ax)
 
     @classmethod
@@ -202,6 +222,7 @@ class GroupRatesDisplay:
         X: Any,
         y: Any,
         given: Any,
+        positive: Hashable | None,
         sensitive_features: Any,
         sample_weight: Any,
         level: float,
@@ -214,9 +235,13 @@ class GroupRatesDisplay:
         if isinstance(getattr(expression, "reference", None), Overall):
             rules.append(Constraint(expression.rate, ">=", _least(expression)))
         found = audit(
-            model, X, y, rules, sensitive_features=sensitive_features,
+            model, X, y, rules, positive=positive, sensitive_features=sensitive_features,
             sample_weight=sample_weight, level=level,
         )  # fmt: skip
+        label = positive_of(model) if positive is None else positive
+        compared, *drawn = resolve_positive_class(
+            [compared, *([] if rule is None else [rule])], found.classes, label
+        )
         reference = None
         if isinstance(expression, Gap) and expression.reference is not None:
             is_overall = isinstance(expression.reference, Overall)
@@ -225,8 +250,8 @@ class GroupRatesDisplay:
                 found.groups["rate"].iloc[-1]
             )  # fmt: skip
         return cls(
-            found.groups[list(COLUMNS)], literal(expression.rate), rule=rule, reference=reference,
-            level=level, name=name,
+            found.groups[list(COLUMNS)], literal(compared.rates[0]),
+            rule=drawn[0] if drawn else None, reference=reference, level=level, name=name,
         )  # fmt: skip
 
     def plot(self, ax: Any = None) -> GroupRatesDisplay:

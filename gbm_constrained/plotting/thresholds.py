@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
+from gbm_constrained.alignment import check_alignment
+from gbm_constrained.audit import positive_of
 from gbm_constrained.frontier import np_roc_band
 from gbm_constrained.plotting.style import COLOURS, GREY, one_axes, tidy
 
@@ -47,6 +50,7 @@ def plot_threshold_curve(
     ImportError
         If matplotlib is not installed.
     """
+    check_alignment({"y_true": y_true, "score": score})
     false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
     ax = one_axes(ax)
     # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
@@ -65,6 +69,7 @@ def plot_np_roc(
     y: ArrayLike,
     *,
     delta: float = 0.05,
+    positive: Hashable | None = None,
     ax: Any = None,
     label: str | None = None,
 ) -> Any:
@@ -83,9 +88,12 @@ def plot_np_roc(
     X : array-like of shape (n_samples, n_features) or None
         Features of rows that the model was not trained on; not looked at when scores are given.
     y : array-like of shape (n_samples,)
-        Labels of two classes, the last of which is positive.
+        Labels of two classes.
     delta : float, default=0.05
         Probability of failure, for each bound by itself.
+    positive : label, default=None
+        The positive class, which given scores are of. By default the one that the model was
+        trained with (its parameter ``positive``), else the last of the sorted labels.
     ax : matplotlib axes, default=None
         Where to draw; a new figure by default. Several bands can share axes.
     label : str, default=None
@@ -106,8 +114,10 @@ def plot_np_roc(
     --------
     gbm_constrained.frontier.np_roc_band : The numbers.
     """
-    scores = _scores(model_or_scores, X)
-    band = np_roc_band(scores, y, delta)
+    positive = positive_of(model_or_scores) if positive is None else positive
+    scores = _scores(model_or_scores, X, positive)
+    check_alignment({"X": X, "scores": model_or_scores, "y": y})
+    band = np_roc_band(scores, y, delta, positive=positive)
     if label is None:
         given = hasattr(model_or_scores, "predict")
         label = type(model_or_scores).__name__ if given else "scores"
@@ -121,8 +131,9 @@ def plot_np_roc(
     ax.fill_between(alpha, low, high, step="post", color=colour, alpha=0.2, label=name)
     ax.plot(alpha, low, **step)
     ax.plot(alpha, high, **{**step, "gid": None})
-    positive = np.asarray(y) == np.unique(np.asarray(y))[1]
-    alarms, hits, _ = roc_curve(positive, scores, drop_intermediate=False)
+    labels = np.asarray(y)
+    is_positive = labels == (np.unique(labels)[1] if positive is None else positive)
+    alarms, hits, _ = roc_curve(is_positive, scores, drop_intermediate=False)
     empirical = {"linewidth": 1.2, "linestyle": ":", "label": f"{label}, empirical"}
     ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
     ax.set_xlabel("bound of the type I error (false positive rate)")
@@ -132,15 +143,16 @@ def plot_np_roc(
     return ax
 
 
-def _scores(model_or_scores: Any, X: Any) -> NDArray[np.float64]:
-    """Scores of the positive class."""
+def _scores(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArray[np.float64]:
+    """Scores of the positive class, by default the last of two."""
     for method in ("decision_function", "predict_proba"):
         score = getattr(model_or_scores, method, None)
         if score is not None:
             found = np.asarray(score(X), dtype=np.float64)
+            is_first = positive is not None and positive == model_or_scores.classes_[0]
             if found.ndim == 2 and found.shape[1] == 2:
-                return found[:, 1]
-            return found
+                return found[:, 0 if is_first else 1]
+            return -found if is_first and found.ndim == 1 else found
     if hasattr(model_or_scores, "predict"):
         raise TypeError(
             f"{type(model_or_scores).__name__} has neither decision_function nor predict_proba: "

@@ -216,6 +216,8 @@ class ABPP:
         at work there is no dual step to keep in step with.
     initial_multipliers : ndarray of shape (m,), default=None
         Warm start y_0; zeros by default.
+    fixed : ndarray of shape (m,), bool, default=None
+        Multipliers that stay as they were started; none by default.
     level_update : int, default=None
         Number of calls after which bounds on losses are re-estimated as ``factor * current loss``
         (the half-way heuristic of the paper, section 6); never by default.
@@ -241,6 +243,8 @@ class ABPP:
 
     Attributes
     ----------
+    start : ndarray of shape (m,)
+        The multipliers that it was started with.
     multipliers : ndarray of shape (m,)
         y, those of the current subproblem.
     bounds : ndarray of shape (m,)
@@ -260,6 +264,7 @@ class ABPP:
     progress: float = 1.0
     lazy: bool = False
     initial_multipliers: Float | None = None
+    fixed: Bool | None = None
     level_update: int | None = None
     level_factors: Float | None = None
     schedule: Sequence[Float] | None = None
@@ -267,6 +272,7 @@ class ABPP:
     corrected: Bool | bool = False
     callback: Callable[[Record], object] | None = None
     has_rates: bool = True
+    start: Float = field(init=False)
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
     history: list[Record] = field(default_factory=list, init=False)
@@ -292,7 +298,8 @@ class ABPP:
         if self.sigma is None:
             self.sigma = 1.0 / (self.tau * coupling**2)
         start = self.initial_multipliers
-        self.multipliers = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
+        self.start = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
+        self.multipliers = self.start.copy()
         self.bounds = self.lagrangian.constraints.b.copy()
         self._sigma_0 = self.sigma
         self._rounds = 0
@@ -462,6 +469,8 @@ class ABPP:
         ahead = np.maximum(self.multipliers + step * z, 0.0)
         if self.lazy:
             self._cancel(ahead)
+        if self.fixed is not None:
+            ahead[self.fixed] = self.start[self.fixed]
         return np.asarray(ahead) if scheduled is None else self._corrected(scheduled, ahead)
 
     def _cancel(self, multipliers: Float) -> None:

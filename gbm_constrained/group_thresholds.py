@@ -1,0 +1,115 @@
+r"""The smallest error that scores allow under constraints, if each group had its own decisions.
+
+A constraint costs errors even at best. How many is told by a linear programme over the decisions
+that scores allow: with :math:`\lambda_{gt}` the share of the rows of group g that is decided as
+the candidate t decides,
+
+.. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
+    \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
+
+The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
+supervised learning", 2016, section 4), and biases of scores for several. Groups are what the
+constraints tell apart apart from labels. A model that does not see the groups cannot decide like
+that, but boosters under multipliers come close to it on real data, and a model that is far from
+it pays for its constraints more than they should cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from gbm_constrained.cells import Cells
+from gbm_constrained.compiler import CompiledConstraints
+from gbm_constrained.counts import CellCounts
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Codes, Float
+
+THRESHOLDS = 100  # Of each group, at the quantiles of either class.
+BIASES = 120  # Of several classes.
+SMALL = 30  # Rows below which groups are put together.
+MOST_GROUPS = 64  # The largest ones; the others are one group.
+
+
+def group_threshold_error(cells: Cells, compiled: CompiledConstraints, margin: Array) -> float:
+    """Smallest error of group-wise decisions by some scores that meet constraints.
+
+    Parameters
+    ----------
+    cells : Cells
+        The partition of rows that the model has not seen.
+    compiled : CompiledConstraints
+        The constraints on them. Those on mean losses are left out, since decisions do not move
+        them.
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of the rows.
+
+    Returns
+    -------
+    float
+        Weighted 0-1 error; NaN if no decisions meet the constraints.
+    """
+    kept = np.flatnonzero(compiled.is_told & (np.diff(compiled.B.indptr) == 0))
+    n_classes = cells.classes.size
+    cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+    total = cells.total(cells.rows.weight)
+    share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
+    left, error, size = [], [], []
+    groups = _groups(cells)
+    for group in np.unique(groups):
+        inside = np.flatnonzero(groups == group)
+        weight = _decided(cells.take(inside), margin[inside])
+        fractions = (weight * share[:, None]).reshape(len(weight), -1)
+        left.append(compiled.A[kept] @ fractions.T)
+        error.append((weight * wrong).sum(axis=(1, 2)))
+        size.append(np.ones((1, len(weight))))
+    one_each: Any = sparse.block_diag(size)
+    found = linprog(
+        np.concatenate(error),
+        A_ub=np.concatenate(left, axis=1),
+        b_ub=compiled.b[kept],
+        A_eq=one_each,
+        b_eq=np.ones(len(size)),
+        method="highs",
+    )
+    return np.nan if found.status else float(found.fun or 0.0)
+
+
+def _groups(cells: Cells) -> Codes:
+    """Group of each row: what constraints tell apart besides labels."""
+    codes = []
+    for view in cells.views:
+        keys = [key for key in view.levels if key != "label"]
+        of_cell = np.zeros(len(view), dtype=np.intp)
+        for key in keys:
+            of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
+        codes.append(of_cell[view.small_codes])
+    table = np.stack(codes, axis=1)
+    _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    least = max(SMALL, int(np.sort(count)[::-1][:MOST_GROUPS][-1]))
+    return np.where(count < least, -1, np.arange(count.size))[group.ravel()]
+
+
+def _decided(cells: Cells, margin: Array) -> Float:
+    """Weights by cell and class of each candidate, shape (n_candidates, n_cells, n_classes)."""
+    if margin.ndim > 1:
+        decided = [(margin + bias).argmax(axis=1) for bias in _biases(margin.shape[1])]
+        return np.stack([CellCounts.of(cells, one).weight for one in decided])
+    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, THRESHOLDS)
+    scores: Sequence[Float] = [
+        np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)
+    ]
+    at = np.unique(np.concatenate([*scores, [margin.min() - 1.0, 0.0]]))
+    return CellCounts.at_thresholds(cells, margin, at).weight
+
+
+def _biases(n_classes: int) -> Float:
+    """Biases of several classes: nothing, always one class, and random ones."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(BIASES, n_classes)) * rng.exponential(2.0, (BIASES, 1))
+    return np.concatenate([np.zeros((1, n_classes)), 1e6 * np.eye(n_classes), drawn])
