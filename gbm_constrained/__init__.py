@@ -2,6 +2,7 @@
 
 from gbm_constrained.audit import audit
 from gbm_constrained.checkpointing import Checkpoint, CheckpointWarning
+from gbm_constrained.costs import CostlyConstraintsWarning
 from gbm_constrained.feasibility import (
     Feasibility,
     FragileConstraintsWarning,
@@ -38,6 +39,7 @@ from gbm_constrained.rates import (
     tpr,
     wins,
 )
+from gbm_constrained.time_limit import TimeLimitWarning
 from gbm_constrained.xgboost import ConstrainedXGBClassifier
 
 __version__ = "0.1.0"
@@ -49,11 +51,13 @@ __all__ = [
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",
+    "CostlyConstraintsWarning",
     "Feasibility",
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
     "MissedConstraintsWarning",
+    "TimeLimitWarning",
     "accuracy",
     "audit",
     "churn",

@@ -730,9 +730,18 @@ class _BiasSearch:
                 self._search([(j,) for j in range(len(self.scores))])
                 if not self._surely_better(together):
                     self.best = together
+        for always in self._constants():
+            if always.beats(self.best):
+                self.best = always
         unmet = self.best.excess > 0.0 and self.price is not None
         value = (self.fair if unmet else self.best).value
         return np.asarray(value - value.mean())
+
+    def _constants(self) -> Iterator[_Biases]:
+        """Biases that decide all rows alike, for each class."""
+        far = float(np.ptp(self.scores)) + BEYOND
+        for unit in np.eye(len(self.scores)):
+            yield self._at(far * unit)
 
     def _surely_better(self, other: _Biases) -> bool:
         """Whether the best biases make fewer errors than others, beyond chance."""

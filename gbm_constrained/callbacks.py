@@ -19,6 +19,7 @@ parents' own callbacks go where they always went, and see boosters and metrics.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,9 +28,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
+from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.compiler import CompiledConstraints, unique_names
 from gbm_constrained.rates import Constraint, Grouped
 from gbm_constrained.solvers.abpp import Record
+from gbm_constrained.time_limit import GIVEN_UP, TimeLimit, TimeLimitWarning
 
 __all__ = ["ConstraintCallback", "ConstraintState"]
 
@@ -213,6 +216,10 @@ class Announcer:
         Boosting rounds asked for.
     rounds_per_iteration : int
         Boosting rounds of an outer iteration.
+    limit : TimeLimit, default=None
+        The time that the fit may take.
+    unit : {"rounds", "iterations"}, default="rounds"
+        What messages count: boosting rounds, or iterations of a linear learner.
 
     Attributes
     ----------
@@ -221,20 +228,31 @@ class Announcer:
     n_grown : int
         Those that were grown before them.
     n_rounds : int
-        Boosting rounds after which training ends; fewer once a callback has asked for an end.
+        Boosting rounds after which training ends; fewer once a callback has asked for an end, or
+        the time is over.
     is_stopped : bool
-        Whether one has.
+        Whether either is so.
+    stops : list of [cause, phase, rounds]
+        What ended which phase, "measuring" or "training", after how many rounds.
     """
 
     def __init__(
-        self, callbacks: Sequence[ConstraintCallback], n_rounds: int, rounds_per_iteration: int
+        self,
+        callbacks: Sequence[ConstraintCallback],
+        n_rounds: int,
+        rounds_per_iteration: int,
+        limit: TimeLimit | None = None,
+        unit: str = "rounds",
     ) -> None:
         self.callbacks = callbacks
-        self.n_rounds = n_rounds
+        self.n_rounds = self._asked = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
+        self.limit = TimeLimit(None) if limit is None else limit
+        self.unit = unit
         self.n_scouts = self.n_grown = 0
         self.is_stopped = False
-        self._started = time.perf_counter()
+        self.stops: list[list[Any]] = []
+        self._training_since: tuple[int, float] | None = None
 
     def begin(self, n_scouts: int) -> None:
         """Tell of so many boosters that are grown in step from now on."""
@@ -263,7 +281,7 @@ class Announcer:
                 n_rounds=self.n_rounds,
                 done=others * self.n_rounds + record.rounds * (self.n_scouts if measuring else 1),
                 total=(self.n_grown + self.n_scouts + 1) * self.n_rounds,
-                seconds=time.perf_counter() - self._started,
+                seconds=time.perf_counter() - self.limit.started,
                 record=record,
                 compiled=compiled,
                 moving_bounds=moving_bounds,
@@ -271,13 +289,87 @@ class Announcer:
             answers = [callback(state) for callback in self.callbacks]
             if any(map(_asks_to_stop, answers)):
                 end = record.rounds + self.rounds_per_iteration
-                self.n_rounds, self.is_stopped = min(self.n_rounds, end), True
+                self._end_after(min(self.n_rounds, end), "A constraint callback", phase)
 
         return tell
 
     def is_over(self, rounds: int) -> bool:
-        """Whether training ends after so many boosting rounds because a callback said so."""
+        """Whether this phase ends after so many boosting rounds because a callback said so."""
         return self.is_stopped and rounds >= self.n_rounds
+
+    def is_training_over(self, rounds: int) -> bool:
+        """Whether training ends after so many rounds: a callback said so, or time is over."""
+        now = time.perf_counter()
+        if self._training_since is None:
+            self._training_since = rounds, now
+        first, since = self._training_since
+        done = rounds - first
+        if done and rounds < self.n_rounds and rounds % self.rounds_per_iteration == 0:
+            iteration = (now - since) * self.rounds_per_iteration / done
+            if not self.limit.has_time_for(iteration):
+                self.end_for_time(rounds, "training")
+        return self.is_over(rounds)
+
+    def end_for_time(self, rounds: int, phase: Phase) -> None:
+        """End all that follows after so many rounds, for a phase had no more time."""
+        self._end_after(rounds, str(self.limit), phase)
+
+    def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+        if not self.is_stopped or rounds < self.n_rounds:
+            self.stops.append([cause, phase, rounds])
+        self.n_rounds, self.is_stopped = rounds, True
+
+    @property
+    def message(self) -> str | None:
+        """What ended the fit before all rounds that were asked for, and what was given up."""
+        told = [
+            f"{cause} ended {phase} after {rounds} of {self._asked} {self.unit}."
+            for cause, phase, rounds in self.stops
+            if rounds < self._asked
+        ]
+        if any(phase == "measuring" for _, phase, _ in self.stops) and told:
+            told.append("The model has no more rounds than were measured.")
+        if self.limit.has_no_multipliers:
+            told.append(
+                f"{self.limit} left no time to try multipliers: the rules "
+                f"are met by the threshold alone."
+            )
+        if self.limit.has_fewer_passes:
+            told.append(
+                f"{self.limit} left no time to measure with better multipliers: the rules may "
+                f"cost more errors than they have to."
+            )
+        return " ".join(told) or None
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit ended a phase."""
+        return any(cause.startswith("time_limit") for cause, _, _ in self.stops)
+
+    def warn(self) -> None:
+        """Warn where the time limit ended something; callbacks did as they were told."""
+        limit = self.limit
+        if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
+            faster = "fewer rounds at a larger learning rate"
+            if self.unit == "iterations":
+                faster = "a larger tol"
+            warnings.warn(
+                f"{self.message} Give more time, or ask for {faster}.",
+                TimeLimitWarning,
+                stacklevel=level_of_the_user(),
+            )
+
+    def state(self) -> dict[str, Any]:
+        """State for a checkpoint: what has ended stays so."""
+        given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
+        return {"stops": self.stops, **given_up}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a state; the seconds begin anew."""
+        for name in GIVEN_UP:
+            setattr(self.limit, name, state[name])
+        for cause, phase, rounds in state["stops"]:
+            self._end_after(rounds, cause, phase)
 
 
 def _asks_to_stop(answer: object) -> bool:

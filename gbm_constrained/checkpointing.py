@@ -34,7 +34,7 @@ import numpy as np
 State: TypeAlias = dict[str, Any]
 
 MAGIC = b"gbmckpt\n"
-FORMAT = 3
+FORMAT = 4
 HEADER = struct.Struct("<8sI16sQ32s")  # magic, format, writer, length, SHA-256
 SHARE = 20  # A write waits for so many times as long as the last one took: at most 5% of the time.
 ARRAY, SCALAR, BYTES = "__array__", "__scalar__", "__bytes__"

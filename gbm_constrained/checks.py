@@ -16,7 +16,14 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained.losses import Array
 from gbm_constrained.rates import is_finite
-from gbm_constrained.tables import as_array, as_column, is_masked, never_equal, unmasked
+from gbm_constrained.tables import (
+    as_array,
+    as_column,
+    is_masked,
+    never_equal,
+    repeated_names,
+    unmasked,
+)
 
 MOST_NAMED = 20  # Things of one kind that a message names.
 
@@ -131,7 +138,8 @@ def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
 def check_features(X: Any, name: str = "X") -> None:
     """Refuse features that the libraries train on and should not.
 
-    Without columns, which they notice at different times, or with masks, which they do not.
+    Without columns, which they notice at different times, or with masks, which they do not. Of
+    columns with the same name they speak in words of their own.
     """
     if is_masked(X):
         raise ValueError(
@@ -142,6 +150,11 @@ def check_features(X: Any, name: str = "X") -> None:
     if len(shape) == 2 and shape[1] == 0:
         raise ValueError(
             f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
+    repeated = repeated_names(X)
+    if repeated:
+        raise ValueError(
+            f"{name} has several columns called {repeated[0]!r}: rename them, or drop all but one."
         )
 
 

@@ -27,9 +27,9 @@ from gbm_constrained.decision import (
     UnseenRows,
     certify,
     choose,
+    choose_with_room,
     expected,
     hold_in_the_mean,
-    honest_decisions,
     shifted,
     standard_errors,
     told_elsewhere,
@@ -73,7 +73,8 @@ MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme lea
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-    "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "_threshold",
+    "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
+    "_threshold",
 )  # fmt: skip
 
 
@@ -131,6 +132,7 @@ class Conclusion:
         self._too_few_rows: list[TooFewRows] = []  # of an evaluation set, or the training rows
         self._mean_counts: Callable[[UnseenRows | None], CellCounts]  # of a randomised classifier
         self._training_intervals = np.full((len(fit.reported.constraints), 2), np.nan)
+        self._own_margin: Callable[[int], Array]
         self._final: Record
         self._functionals: Float
         self.multipliers: Float
@@ -162,13 +164,14 @@ class Conclusion:
                 return self.fit.scouts.held_margin(upto)
             return trained.held_margin(rows, upto)
 
-        scored = {} if margin is None else {rounds: margin}
+        scored = {} if margin is None or self.fit.has_offset else {rounds: margin}
 
         def own_margin(upto: int) -> Array:
             if upto not in scored:
                 scored[upto] = trained.margin(upto)
             return scored[upto]
 
+        self._own_margin = own_margin
         choice = self.settle(rounds, held_margin, own_margin)
         kept, shift, prefixes = rounds, np.zeros(self.fit.columns), None
         if choice is not None:
@@ -254,6 +257,7 @@ class Conclusion:
         estimator.history_ = self._history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
+        estimator.stopping_message_ = self.fit.announcer.message
         multipliers = pd.Series(self.multipliers, list(self.fit.reported.rows), name="multiplier")
         estimator.multipliers_ = multipliers.reindex(self.fit.reported.all_rows, fill_value=0.0)
 
@@ -296,7 +300,7 @@ class Conclusion:
                 unseen, after, rounds, R, among_prefixes=among, stray=stray, found=unseen.choices
             )
             margin = after(choice.rounds)
-            decisions = honest_decisions(unseen, margin, choice)
+            choice, decisions = choose_with_room(unseen, margin, choice)
         scores, bounds = self._scores(margin, choice.shift), None
         if self.fit.fresh is not None:
             fresh = functools.cache(functools.partial(margins, self.fit.fresh))
@@ -312,7 +316,17 @@ class Conclusion:
         moved = choice.shift.any() or choice.rounds != rounds
         untouched = self.is_idle and not moved
         self.feasibility = judge(
-            unseen, after, rounds, R, choice, reported, decisions, outcome, bounds, untouched
+            unseen,
+            after,
+            rounds,
+            R,
+            choice,
+            reported,
+            decisions,
+            outcome,
+            bounds,
+            untouched,
+            self.fit.plain_error,
         )
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals
@@ -680,6 +694,9 @@ class Conclusion:
         """
         solver = solver or self.fit.solver
         before = [r for r in solver.history if 0 < r.rounds < rounds]
+        if solver is self.fit.solver and self.fit.has_offset:  # which the records were taken with
+            margins = {r.rounds: self._own_margin(r.rounds) for r in before}
+            before = [self._record(self._statistics(m), upto) for upto, m in margins.items()]
         return [*before, self._record(statistics, rounds, solver)]
 
     def _unseen_prefixes(self, margin: Array, rounds: int) -> list[Record]:
@@ -701,7 +718,7 @@ class Conclusion:
         None where none did, or where that is not what the report is of.
         """
         own = self.fit.driven is self.fit.reported and self.fit.options.outlier_clip is None
-        if not self.fit.divisible or not own:
+        if not self.fit.divisible or not own or self.fit.has_offset:
             return None
         for trained_in, found in itertools.pairwise(self.fit.solver.history):
             if found.rounds == rounds:

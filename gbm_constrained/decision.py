@@ -65,6 +65,7 @@ FEW_PREFIXES = 3  # The last of these, for several classes.
 # cost any number of them. Of several classes, and of one that is told by training rows; of two
 # classes, and of one of a gap that may be chance.
 PRICE, DEAR = 3.0, 10.0
+ROOM_STEPS = 3  # Times that a shift is moved to leave room.
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
 CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
@@ -603,6 +604,48 @@ def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
         found, _ = _aimed_shift(margin[others], cells, rows.compiled.on(cells), aimed)
         decided[fold] = rows.decisions(margin[fold] + found.value[0])
     return decided
+
+
+def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
+    """Move a shift until decisions by shifts that were chosen without them meet the rules, too.
+
+    A shift that meets a rule exactly misses it by a hair on rows that have not chosen it. It is
+    moved as long as that costs no more than a standard error of the errors.
+
+    Parameters
+    ----------
+    rows : UnseenRows
+        The rows.
+    margin : ndarray
+        Their scores under the prefix of the choice.
+    choice : Choice
+        The best decision by all of these rows.
+
+    Returns
+    -------
+    choice : Choice
+        With a shift that leaves room, where that is possible.
+    decisions : ndarray of int
+        See :func:`honest_decisions`.
+    """
+    decisions = honest_decisions(rows, margin, choice)
+    if margin.ndim > 1 or choice.excess > 0.0:
+        return choice, decisions
+    compiled, aimed = rows.compiled, rows.compiled.b if choice.bounds is None else choice.bounds
+    affordable = choice.error + np.sqrt(choice.error * (1.0 - choice.error) / len(margin))
+    for _ in range(ROOM_STEPS):
+        functionals = rows.functionals(shifted(margin, choice.shift), rows.counts(decisions))
+        left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
+        left[~np.isfinite(left) | (np.diff(compiled.B.indptr) > 0)] = 0.0
+        if left.max(initial=0.0) <= MET:
+            break
+        aimed = aimed - np.maximum(left, 0.0)
+        found = best_shift(margin, rows.cells, compiled, bounds=aimed)
+        if not found.feasible or found.error > affordable:
+            break
+        roomy = replace(choice, shift=found.value, error=found.error, bounds=aimed)
+        choice, decisions = roomy, honest_decisions(rows, margin, roomy)
+    return choice, decisions
 
 
 def expected(compiled: CompiledConstraints, cells: Cells) -> Float:

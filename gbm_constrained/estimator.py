@@ -62,6 +62,7 @@ from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import Record
 from gbm_constrained.stacking import Stack, encode
 from gbm_constrained.tables import is_same, take_rows
+from gbm_constrained.time_limit import MeasuringClock, TimeLimit
 from gbm_constrained.unseen import (
     PLENTY,
     TELLING,
@@ -134,6 +135,10 @@ class ConstrainedFit:
         Shows how far the fit is.
     constraint_callbacks : sequence of callable, default=None
         Told of each outer iteration.
+    limit : TimeLimit, default=None
+        The time after which measuring and training end.
+    unit : {"rounds", "iterations"}, default="rounds"
+        What messages count.
     lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
     groups : array-like of shape (n_samples,), default=None
@@ -162,6 +167,8 @@ class ConstrainedFit:
         losses in the place of rates where `error_form` says so.
     divisible : bool
         Whether a prefix of the booster is what it was after its rounds.
+    has_offset : bool
+        Whether training starts from scores of the user that ``predict`` does not add.
     measurement : Measurement or None
         What drives multipliers by rows that the trees have not seen, if anything does.
     scouts : Scouts or None
@@ -170,6 +177,8 @@ class ConstrainedFit:
         The rows that multipliers are driven by, where the trees have not seen them.
     fresh : UnseenRows or None
         Rows kept for certificates.
+    plain_error : float
+        Error of boosters of the folds without multipliers; NaN if there are none.
     evaluation_sets : list of UnseenRows
         Rows that the user gave to look at.
     alignment : RowAlignment
@@ -197,6 +206,8 @@ class ConstrainedFit:
         softmax_hessian: Callable[[int], float] = lambda k: 1.0,
         progress: Progress | None = None,
         constraint_callbacks: Any = None,
+        limit: TimeLimit | None = None,
+        unit: str = "rounds",
         lazy: bool = True,
         groups: Any = None,
         random_state: Any = None,
@@ -208,6 +219,8 @@ class ConstrainedFit:
             callbacks if progress is None else [*callbacks, progress],
             n_rounds,
             options.rounds_per_iteration,
+            limit,
+            unit,
         )
         check_features(X)
         check_consistent_length(X, y)
@@ -309,6 +322,7 @@ class ConstrainedFit:
             **kernel,
         }
         self._log_odds = 0.0
+        self.plain_error = np.nan
         self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
         self._solver_options: dict[str, Any] = {
@@ -326,10 +340,11 @@ class ConstrainedFit:
         self.solver.callback = self._teller("training", "training rows", self.solver)
         self.evaluation_sets: list[UnseenRows] = []
         self.measurement: Measurement | None = None
-        self.divisible = False
+        self.divisible = self.has_offset = False
         self.scouts: Scouts | None = None
         self.checkpoint: CheckpointFile | None = None
         self._grown: list[Scouts] = []
+        self._clock: MeasuringClock
         self._scouts_state: State | None = None
         self.unseen: UnseenRows | None = None
         self.fresh: UnseenRows | None = None
@@ -571,6 +586,8 @@ class ConstrainedFit:
         if not grown[0].is_unweighed:
             grown = self._with_better_multipliers(*grown, grow)
         self.scouts, self.unseen = grown
+        if self.scouts.rounds < self.announcer.n_rounds:
+            self.announcer.end_for_time(self.scouts.rounds, "measuring")
         if self.checkpoint is None:
             self._grown.clear()
         leader = self.scouts.measurement.solver
@@ -599,6 +616,9 @@ class ConstrainedFit:
         objective may add to the `log_odds` of the second class.
         """
         self._log_odds = log_odds
+        share = len(self.rows) / sum(fold.training.size for fold in folds)
+        R = self.options.rounds_per_iteration
+        clock = self._clock = MeasuringClock(self.announcer.limit, share, R)
         lagrangian = self._make_lagrangian(rows, told=True)
         others = {} if weighed else self._no_multipliers()
         if start is not None:
@@ -630,7 +650,10 @@ class ConstrainedFit:
         self._grown.append(scouts)
         try:
             scouts.grow(
-                self.n_rounds, self.options.rounds_per_iteration, self.announcer.is_over, save
+                self.n_rounds,
+                R,
+                lambda rounds: self.announcer.is_over(rounds) or clock.is_over(rounds),
+                save,
             )
         finally:
             self.hide_progress()
@@ -638,6 +661,8 @@ class ConstrainedFit:
         unseen = UnseenRows(lagrangian.cells, reported, source, scouts.positions)
         if self.options.error_form == "rate":
             unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+        if not weighed:
+            self.plain_error = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
         return scouts, unseen
 
     def _prefixes_to_score(self) -> list[int]:
@@ -657,6 +682,10 @@ class ConstrainedFit:
         broken = unseen.violations(margin)
         if self.fresh is None and (broken <= MET).all():  # nor would a multiplier be at work
             return scouts, unseen
+        limit = self.announcer.limit
+        limit.has_no_multipliers |= not self._clock.has_time_again()
+        if limit.has_no_multipliers:
+            return scouts, unseen
         choice = choice_by(scouts, unseen, self.options)
         if self.fresh is not None:
             asked = certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
@@ -668,6 +697,9 @@ class ConstrainedFit:
         ):
             return scouts, unseen
         other_scouts, other_unseen = grow(weighed=True)
+        if other_scouts.rounds < scouts.rounds and not self.announcer.is_over(other_scouts.rounds):
+            limit.has_no_multipliers = True  # they were measured for fewer rounds
+            return scouts, unseen
         other = choice_by(other_scouts, other_unseen, self.options)
         if cost_of(other, other_scouts, certified) < cost_of(choice, scouts, certified):
             return other_scouts, other_unseen
@@ -680,8 +712,14 @@ class ConstrainedFit:
         if self.options.iterate not in ("last", "best") or self.options.error_form != "rate":
             return scouts, unseen
         path = self.n_rounds / self.options.rounds_per_iteration * self.solver.progress
-        search = PassSearch(grow, path, self.options, self.fresh)
+        search = PassSearch(grow, path, self.options, self.fresh, self._has_time_again)
         return search.run(scouts, unseen)
+
+    def _has_time_again(self) -> bool:
+        """Whether there is time for one more pass; a fit that ends early for it says so."""
+        has_time = self._clock.has_time_again()
+        self.announcer.limit.has_fewer_passes |= not has_time
+        return has_time and not self.announcer.is_stopped
 
     def lost_by(self, scouts: Scouts, unseen: UnseenRows, choice: Choice) -> Float:
         """How much higher rows of constraints are on unseen rows than on own ones, at a shift."""
@@ -715,6 +753,8 @@ class ConstrainedFit:
         """Let the model of all rows be driven by what the boosters of the folds lose."""
         compiled = self.driven
         if not leader.history or not compiled.rewards_all_errors.any():
+            return
+        if self.has_offset:  # of which rates on the boosters' own rows are, and no others
             return
         assert self.scouts is not None
         functionals = leader.history[-1].functionals
@@ -781,22 +821,26 @@ class ConstrainedFit:
         }
         found = fingerprint_of(estimator, arguments, rules)
         self.checkpoint = CheckpointFile(checkpoint, found, machine())
+        if self.checkpoint.state is not None:
+            self.announcer.restore(self.checkpoint.state["announcer"])
 
     def state(self) -> State:
         """State of the fit of the model itself, and of the boosters that went before it."""
         state = {
             "solver": self.solver.state(),
             "evaluation_sets": [rows.state() for rows in self.evaluation_sets],
+            "announcer": self.announcer.state(),
         }
         if self.scouts is not None:  # they change no more
             self._scouts_state = self._scouts_state or self._state_of_scouts()
-            state.update(self._scouts_state)
+            state["scouts"] = self._scouts_state["scouts"]
         elif self.measurement is not None:
             state["leader"] = self.measurement.solver.state()
         return state
 
     def _state_of_scouts(self) -> State:
-        return {"scouts": [scouts.state() for scouts in self._grown]}
+        grown = [scouts.state() for scouts in self._grown]
+        return {"scouts": grown, "announcer": self.announcer.state()}
 
     def restore(self, state: State) -> None:
         """Take over a state of the fit of the model itself."""

@@ -32,14 +32,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.checks import MOST_NAMED, level_of_the_user
 from gbm_constrained.compiler import CompiledConstraints, value_of
+from gbm_constrained.costs import Cost, CostlyConstraintsWarning, measure_cost
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.decision import (
     Choice,
@@ -48,6 +50,7 @@ from gbm_constrained.decision import (
     UnseenRows,
     prefixes,
     shifted,
+    standard_errors,
 )
 from gbm_constrained.losses import Array
 from gbm_constrained.p_values import constraint_p_values, rows_beyond
@@ -228,6 +231,8 @@ class Feasibility:
     is_fragile : bool, default=False
         Whether the rules leave a model that is hardly better than a constant decision. This is a
         statement about their cost, and no verdict.
+    cost : Cost, default=Cost()
+        Errors that the rules cost, and should cost.
     rounds_trained, rounds_asked : int, default=0
         Boosting rounds that were trained (iterations of a linear model), and that were asked for.
         Fewer were trained where a callback or early stopping ended the fit.
@@ -248,6 +253,7 @@ class Feasibility:
     refuted: tuple[RuleReached, ...] = ()
     left: tuple[RuleReached, ...] = ()
     is_fragile: bool = False
+    cost: Cost = field(default_factory=Cost)
     rounds_trained: int = 0
     rounds_asked: int = 0
 
@@ -261,6 +267,7 @@ class Feasibility:
         """What was found, in plain words; one line for each rule that is not met."""
         found = [
             self._conflict_message() or self._fragile_message(),
+            self.cost.message(self._rows),
             *self._doubts(),
             *self._misses(),
             self._within_message(),
@@ -523,6 +530,8 @@ class Feasibility:
         missed = "\n".join(filter(None, self._misses()))
         if missed:
             warnings.warn(missed, MissedConstraintsWarning, stacklevel=level_of_the_user())
+        if costly := self.cost.message(self._rows):
+            warnings.warn(costly, CostlyConstraintsWarning, stacklevel=level_of_the_user())
         if message := self._conflict_message():
             if raises:
                 raise InfeasibleConstraintsError(message, self)
@@ -543,6 +552,7 @@ def judge(
     outcome: Outcome,
     bounds: Float | None = None,
     untouched: bool = False,
+    plain_error: float = np.nan,
 ) -> Feasibility:
     """Judge rules by what a model can do on rows that it has not seen.
 
@@ -566,6 +576,8 @@ def judge(
         Tighter right-hand sides that the choice had to meet.
     untouched : bool, default=False
         Whether the model and its decisions are those without rules, which then cost nothing.
+    plain_error : float, default=NaN
+        Error of boosters without multipliers on `rows`, if there are any.
     """
     compiled = rows.compiled
     reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
@@ -645,6 +657,16 @@ def judge(
         for j, constraint in enumerate(compiled.constraints)
     )
     left = [rules[j] for j in np.flatnonzero(broken) if rules[j].verdict.kind == "missed"]
+    cost = Cost(error, error, error)
+    if not untouched:
+        chosen = margins(choice.rounds)
+        own = decisions if rows is reported else rows.decisions(shifted(chosen, choice.shift))
+        right = compiled.b if bounds is None else bounds
+        if np.isfinite(choice.level):
+            right = compiled.b - norm.isf(choice.level) * standard_errors(
+                reported.compiled, reported.cells, outcome.functionals
+            )
+        cost = measure_cost(rows, chosen, right, rows.error(own), plain_error)
     return Feasibility(
         tuple(compiled.constraints[j] for j in conflict),
         rules,
@@ -660,6 +682,7 @@ def judge(
         choice.level,
         left=tuple(left),
         is_fragile=is_fragile,
+        cost=cost,
     )
 
 

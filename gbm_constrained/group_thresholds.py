@@ -35,7 +35,9 @@ SMALL = 30  # Rows below which groups are put together.
 MOST_GROUPS = 64  # The largest ones; the others are one group.
 
 
-def group_threshold_error(cells: Cells, compiled: CompiledConstraints, margin: Array) -> float:
+def group_threshold_error(
+    cells: Cells, compiled: CompiledConstraints, margin: Array, bounds: Float | None = None
+) -> float:
     """Smallest error of group-wise decisions by some scores that meet constraints.
 
     Parameters
@@ -47,13 +49,17 @@ def group_threshold_error(cells: Cells, compiled: CompiledConstraints, margin: A
         them.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores of the rows.
+    bounds : ndarray of shape (m,), default=None
+        Right-hand sides of the constraints; their own by default.
 
     Returns
     -------
     float
         Weighted 0-1 error; NaN if no decisions meet the constraints.
     """
-    kept = np.flatnonzero(compiled.is_told & (np.diff(compiled.B.indptr) == 0))
+    right = compiled.b if bounds is None else bounds
+    of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+    kept = np.flatnonzero(of_decisions & np.isfinite(right))
     n_classes = cells.classes.size
     cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
     total = cells.total(cells.rows.weight)
@@ -72,7 +78,7 @@ def group_threshold_error(cells: Cells, compiled: CompiledConstraints, margin: A
     found = linprog(
         np.concatenate(error),
         A_ub=np.concatenate(left, axis=1),
-        b_ub=compiled.b[kept],
+        b_ub=right[kept],
         A_eq=one_each,
         b_eq=np.ones(len(size)),
         method="highs",

@@ -14,6 +14,7 @@ import functools
 import itertools
 import os
 import warnings
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.lightgbm_callbacks import Observer, RulesStopping, stops_early
 from gbm_constrained.lightgbm_metrics import (
     EPSILON,
@@ -80,6 +82,7 @@ from gbm_constrained.options import (
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.tables import foreign_categories, take_rows
+from gbm_constrained.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.unseen import MeasureOn
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -114,7 +117,7 @@ ALIASES = {
 }  # fmt: skip
 
 
-class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
+class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
@@ -280,13 +283,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
+        time_limit: float | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each evaluation set are recorded, the last
-        one being the held-out set of the report. A fit of more than a few seconds shows its
-        progress unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
+        one being the held-out set of the report. Constraints are measured on what ``predict``
+        decides, which adds no `init_score`. A fit of more than a few seconds shows its progress
+        unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
         lines.
 
         Parameters
@@ -316,6 +321,11 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             would have given. It is removed when the fit is done. With bagging, column samples or
             `extra_trees` the random streams are begun anew in each round, which makes another
             model than without a checkpoint.
+        time_limit : float, default=None
+            Seconds after which measuring and training end, at the next outer iteration. Part of
+            them is kept for training the model for as many rounds as were measured, and for the
+            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
+            fit has the whole limit again.
 
         Raises
         ------
@@ -343,10 +353,12 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight, **given)
             forget(self)
             return self
         self._check_supported(options, callbacks)
+        limit = TimeLimit(time_limit)
         n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
         saving.refuse_threshold(init_model, _note_of(init_model), "init_model")
@@ -366,6 +378,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             objective_factor=self._label_factor,
             progress=self._progress(callbacks),
             constraint_callbacks=constraint_callbacks,
+            limit=limit,
             groups=groups,
             random_state=self.random_state,
             softmax_hessian=lambda k: k / (k - 1),
@@ -423,8 +436,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
         fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
         own_score = given["init_score"] = fit.take(init_score)
         if init_model is not None:  # whose scores LightGBM puts in the place of these
-            own_score = init_score = None
+            own_score = None
             starts = [None] * len(starts)
+        fit.has_offset = own_score is not None
         intercept = np.zeros(fit.columns)
         starts_anew = init_score is None and init_model is None
         from_average = starts_anew and self._parameter("boost_from_average", True)
@@ -458,20 +472,26 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
                 "scores. Leave them out; history_ and constraint_report_ have their values."
             )
         measured = dict(zip(held_out, fit.evaluation_sets, strict=True))
-        sets = [measured.get(i) for i, is_own in enumerate(own) if not is_own]
+        sets = [
+            (measured[i], starts[i]) if i in measured else None
+            for i, is_own in enumerate(own)
+            if not is_own
+        ]
         resuming = Resuming(fit)
         given.update(resuming.starts(own))
-        observer = Observer(fit, early if dart else None, sets, measure_on == "watch", resuming)
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
-        stopping: list[Any] = []
-        if (on := options.early_stopping_on) != "metric":
-            stopping = [c for c in callbacks or () if stops_early(c)]
-            callbacks = [c for c in callbacks or () if not stops_early(c)]
+        stopping = [c for c in callbacks or () if stops_early(c)]
+        callbacks = [c for c in callbacks or () if not stops_early(c)]
+        on = options.early_stopping_on
+        if on != "metric" or constraint_callbacks or time_limit is not None:
             stopping += self._own_early_stopping()
             native_params["early_stopping_round"] = 0
-        rules = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        if on != "metric":
+            stopping = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
+        watches = measure_on == "watch"
+        observer = Observer(fit, early if dart else None, sets, watches, resuming, stopping)
         given["callbacks"] = [
-            *(callbacks or []), *resuming.callbacks(), *observer.callbacks(), *rules,
+            *callbacks, *resuming.callbacks(), *observer.callbacks(), *stopping,
         ]  # fmt: skip
         with saving.unchanged_on_error(self):
             with self._driven_by(fit, native_params):
@@ -486,14 +506,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             margin = observer.train_margin
             if rounds != fit.solver.rounds or options.iterate == "ergodic":
                 margin = None
-            held = {rows: (pairs[i][0], starts[i]) for i, rows in measured.items()}
-            trained = _Trained(self, fit, observer, own_score, init_score, held)
+            held = {rows: pairs[i][0] for i, rows in measured.items()}
+            trained = _Trained(self, fit, observer, held)
             conclusion = Conclusion(fit)
             prefixes = conclusion.conclude(self, trained, rounds, margin)
             if prefixes is not None:
                 self.prefixes_ = prefixes.assign(
                     rounds=prefixes["rounds"].map(observer.grown_after)
                 )
+        fit.announcer.warn()
         conclusion.complain()
         return self
 
@@ -624,13 +645,21 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier):  # noqa: D101 - the docstri
             self._class_map = dict(zip(encoder.classes_, codes, strict=True))
         return self
 
-    def _truncate(self, rounds: int) -> None:
-        """Keep the first rounds of the booster."""
+    def _truncate(self, n_trees: int, rounds: int) -> None:
+        """Keep the first trees of each class, which are those of so many rounds.
+
+        All that LightGBM tells of the best iteration is then about these rounds.
+        """
         whole = self._Booster
-        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=rounds))
-        kept.best_iteration, kept.best_score = -1, whole.best_score
+        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=n_trees))
+        kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
+        kept.best_score = defaultdict(OrderedDict)
+        for data, metrics in self._evals_result.items():
+            for metric, values in metrics.items():
+                kept.best_score[data][metric] = values[rounds - 1]
         kept.params = whole.params
-        self._Booster, self._best_iteration = kept, -1
+        self._Booster = kept
+        self._best_iteration, self._best_score = kept.best_iteration, kept.best_score
 
     def predict(
         self,
@@ -903,9 +932,7 @@ class _Trained:
         The fit.
     observer : Observer
         Which knows the rounds that grew a tree.
-    own_score, init_score : ndarray or None
-        Where the scores of the training rows begin, and of all rows given to ``fit``.
-    held : dict from UnseenRows to (X, init_score)
+    held : dict from UnseenRows to X
         The evaluation sets.
     """
 
@@ -914,37 +941,29 @@ class _Trained:
         parent: ConstrainedLGBMClassifier,
         fit: ConstrainedFit,
         observer: Observer,
-        own_score: Any,
-        init_score: Any,
-        held: dict[UnseenRows, tuple[Any, Any]],
+        held: dict[UnseenRows, Any],
     ) -> None:
-        self.parent, self.fit, self.observer = parent, fit, observer
-        self.own_score, self.init_score, self.held = own_score, init_score, held
+        self.parent, self.fit, self.observer, self.held = parent, fit, observer, held
 
     def margin(self, rounds: int) -> Array:
-        return self._margin(self.fit.stack.X, self.own_score, rounds)
+        return self._margin(self.fit.stack.X, rounds)
 
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.held:  # those of certificates
-            start, kept = self.init_score, self.fit.certified
-            self.held[rows] = (
-                take_rows(self.fit.whole.X, kept),
-                None if start is None else take_rows(start, kept),
-            )
-        return self._margin(*self.held[rows], rounds)
+            self.held[rows] = take_rows(self.fit.whole.X, self.fit.certified)
+        return self._margin(self.held[rows], rounds)
 
-    def _margin(self, X: Any, start: Any, rounds: int) -> Array:
-        """Scores of rows under a prefix, plus the scores they started from."""
+    def _margin(self, X: Any, rounds: int) -> Array:
+        """Scores of rows under a prefix, as ``predict`` has them: without the user's own."""
         grown = self.observer.grown_after(rounds)
         with warnings.catch_warnings():  # of kinds of tables that training took without a word
             warnings.filterwarnings("ignore", "X does not have valid feature names")
             warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
             raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
-        margin = np.asarray(raw)
-        return _added(margin, start)
+        return np.asarray(raw)
 
     def cut(self, rounds: int) -> None:
-        self.parent._truncate(self.observer.grown_after(rounds))
+        self.parent._truncate(self.observer.grown_after(rounds), rounds)
 
     def shift(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)

@@ -39,23 +39,28 @@ class Observer:
     intercept : ndarray of shape (n_classes or 1,), default=None
         DART: added to the first trees after the first round. The scores of the training rows are
         then not read, for every reading makes DART drop trees.
-    sets : sequence of UnseenRows or None
-        The evaluation sets as LightGBM has them; None for training rows.
+    sets : sequence of (UnseenRows, array-like or None) or None
+        The evaluation sets as LightGBM has them, with the scores of the user that each starts
+        from, which ``predict`` does not add; None for training rows.
     watches : bool
         Whether the multipliers move by the last evaluation set.
     resuming : Resuming
         Of a checkpoint, if there is one.
+    stopping : sequence of callable
+        Early stopping, which says what is the best round where training ends before it is met.
     """
 
     def __init__(
         self,
         fit: ConstrainedFit,
         intercept: Array | None,
-        sets: Sequence[UnseenRows | None],
+        sets: Sequence[tuple[UnseenRows, Any] | None],
         watches: bool,
         resuming: Resuming,
+        stopping: Sequence[Callable[[Any], None]],
     ) -> None:
         self.fit = fit
+        self.stopping = stopping
         self.resuming = resuming
         self.sets = sets
         self.watches = watches
@@ -103,7 +108,11 @@ class Observer:
             self.resuming.save(env)
 
         def end(env: Any) -> None:
-            if self.fit.announcer.is_over(env.iteration + 1 - env.begin_iteration):
+            announcer, rounds = self.fit.announcer, env.iteration + 1 - env.begin_iteration
+            passes = self.resuming.passes(env.iteration)  # in no time
+            if announcer.is_over(rounds) if passes else announcer.is_training_over(rounds):
+                for stop in self.stopping:  # which has a round to go back to
+                    stop(replace(env, end_iteration=env.iteration + 1))
                 raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
         before.before_iteration = True  # type: ignore[attr-defined]
@@ -116,9 +125,12 @@ class Observer:
         watches = self.watches and self.fit.is_iteration_end(rounds)
 
         def measure(margin: Array, _: Any) -> list[Any]:
-            held = next(remaining)
-            if held is None:
+            found = next(remaining)
+            if found is None:
                 return []
+            held, start = found
+            if start is not None:
+                margin = margin - np.asarray(start, dtype=np.float64)
             held.measure(rounds, margin)
             if watches and held is self.fit.unseen:
                 self.fit.observe(margin)

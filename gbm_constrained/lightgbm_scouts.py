@@ -51,10 +51,11 @@ def scout_maker(
         free_raw_data=False,
     ).construct()
     start = np.asarray(start, dtype=np.float64)
+    predicted = np.zeros_like(start) if fit.has_offset else start  # what predict adds as well
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
     features = as_numbers(X) if isinstance(X, pd.DataFrame) else X
-    return functools.partial(_Scout, whole, params, features, start, schedules, fit)
+    return functools.partial(_Scout, whole, params, features, start, predicted, schedules, fit)
 
 
 class _Scout:
@@ -66,6 +67,7 @@ class _Scout:
         params: dict[str, Any],
         X: Any,
         start: Array,
+        predicted: Array,
         schedules: list[Callable[..., Any]],
         fit: ConstrainedFit,
         fold: Fold,
@@ -76,7 +78,8 @@ class _Scout:
         self.gradient = fit.own_gradient(fold.training) if solver is None else solver
         self.params, self.schedules, self.n_rounds = dict(params), schedules, fit.n_rounds
         self.X, self.fold = X, fold
-        self.start, self.held_start = start[fold.training], start[fold.held]
+        self.start = start[fold.training]
+        self.own_start, self.held_start = predicted[fold.training], predicted[fold.held]
         self.whole = whole
         self.trees_after = [0]
         self.booster = self._make_booster()
@@ -126,7 +129,7 @@ class _Scout:
         return self._margin(self.booster.eval_valid, self.fold.held, self.held_start, rounds)
 
     def own_margin(self, rounds: int) -> Array:
-        return self._margin(self.booster.eval_train, self.fold.training, self.start, rounds)
+        return self._margin(self.booster.eval_train, self.fold.training, self.own_start, rounds)
 
     def _margin(
         self, evaluate: Callable[..., Any], rows: Codes, start: Array, rounds: int | None

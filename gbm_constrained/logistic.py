@@ -17,11 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained import saving
-from gbm_constrained.callbacks import ConstraintCallback
+from gbm_constrained.callbacks import Announcer, ConstraintCallback
 from gbm_constrained.conclusion import Conclusion, forget
 from gbm_constrained.decision import Scores
 from gbm_constrained.estimator import ConstrainedFit, weight_of_rows
 from gbm_constrained.feasibility import InfeasibleConstraintsWarning
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.learners.dictionary import Solution
 from gbm_constrained.learners.linear import LinearLearner
 from gbm_constrained.losses import Array, Proxy
@@ -37,6 +38,7 @@ from gbm_constrained.progress import Progress
 from gbm_constrained.rows import Float
 from gbm_constrained.selection import MET
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
+from gbm_constrained.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 STEPS = 40  # Models that are tried on the way to a constant one.
 
@@ -49,7 +51,7 @@ _PENALTY, _L1_RATIO = (
 _WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
-class ConstrainedLogisticRegression(LogisticRegression):
+class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes):
     """Logistic regression trained under constraints on its error rates.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
@@ -130,6 +132,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
+    stopping_message_ : str or None
+        What ended the fit early, a callback or the time limit; None if nothing did.
 
     References
     ----------
@@ -220,6 +224,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         sensitive_features: Any = None,
         datasets: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        time_limit: float | None = None,
     ) -> ConstrainedLogisticRegression:
         """Fit the classifier under its constraints.
 
@@ -242,6 +247,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Called in each iteration with a
             :class:`~gbm_constrained.callbacks.ConstraintState`; when one returns True, it is the
             last one.
+        time_limit : float, default=None
+            Seconds after which the iterations end. The model is then the best of those so far,
+            as after `n_iterations`, which ``stopping_message_`` and a warning say.
 
         Raises
         ------
@@ -251,6 +259,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """
         options = SolverOptions.of(self)
         if not options.constraints:
+            refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
             forget(self)
             return self
@@ -275,6 +284,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
+            limit=TimeLimit(time_limit),
+            unit="iterations",
             lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
@@ -286,7 +297,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             learner = self._learner(fit)
             start = start.T.reshape(learner.shape)
             if isinstance(fit.solver, CBPR):
-                feasible = self._feasible(learner, start)
+                feasible = self._feasible(learner, start, fit.announcer.limit)
                 if feasible is not None:
                     start = feasible
                 else:
@@ -296,7 +307,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
-            is_told = not fit.announcer.is_stopped and self._check_converged(ends, weights)
+            may_miss = fit.announcer.is_out_of_time or not fit.announcer.is_stopped
+            is_told = may_miss and self._check_converged(ends, weights, fit.announcer)
             margin = learner.margin(weights)
             conclusion = Conclusion(fit)
             conclusion.finish(Scores(margin, margin), n_iterations)
@@ -307,6 +319,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             conclusion.describe(self, rounds=done)  # a solution that has converged is whole
         if not is_told:
             conclusion.complain()
+        fit.announcer.warn()
         return self
 
     def _repr_html_inner(self) -> str:
@@ -345,18 +358,24 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Iterate from a start until the solution has converged, or a callback stops."""
         adaptive = self.sigma is None and self.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
+        announcer = fit.announcer
+        announcer.is_training_over(0)  # which begins to count the time
+
+        def is_over(n_iterations: int) -> bool:
+            return announcer.is_training_over(n_iterations) or announcer.is_stopped
+
         try:
             for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive
+                self.n_iterations, self.tol, start, fit.solver, adaptive, is_over
             ):
                 ends.add(solution)
-                if ends.converged or fit.announcer.is_stopped:
+                if ends.converged:
                     break
         finally:
             fit.hide_progress()
         return ends, solution
 
-    def _feasible(self, learner: LinearLearner, start: Float) -> Float | None:
+    def _feasible(self, learner: LinearLearner, start: Float, limit: TimeLimit) -> Float | None:
         """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
@@ -372,7 +391,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         solver = learner.solver(CBPR)
         g = learner.violations(uniform)
         solver.bounds = solver.bounds + np.maximum(g, 0.0)
-        for solution in learner.path(self.n_iterations, self.tol, uniform, solver):
+
+        def is_over(n_iterations: int) -> bool:
+            return not limit.has_time_for(0.0)
+
+        for solution in learner.path(
+            self.n_iterations, self.tol, uniform, solver, is_over=is_over
+        ):
             g = learner.violations(solution.weights)
             if g.max() <= FEASIBLE:
                 return solution.weights
@@ -420,10 +445,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
-    def _check_converged(self, ends: _Ends, weights: Float) -> bool:
+    def _check_converged(self, ends: _Ends, weights: Float, announcer: Announcer) -> bool:
         """Warn where the solver has not converged; return whether a missed rule was named."""
         stopped = f"The solver stopped after n_iterations={self.n_iterations}"
-        remedy = "increase n_iterations, scale the features, or relax constraints that cannot all"
+        more = "increase n_iterations"
+        if announcer.is_out_of_time:
+            stopped, more = f"The solver stopped at {announcer.limit}", "increase time_limit"
+        remedy = f"{more}, scale the features, or relax constraints that cannot all"
         if not ends.has_rates and not ends.converged:
             what = "an average whose residual is" if ends.ergodic else "a residual of"
             warnings.warn(

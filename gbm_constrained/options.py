@@ -140,6 +140,9 @@ FITTED_ATTRIBUTES_DOC = """
     feasibility_ : Feasibility
         The verdict on each rule as an object, the rules that conflict, and what was reached
         instead. Its ``status`` is the gravest verdict.
+    stopping_message_ : str or None
+        What ended the fit before all rounds (a constraint callback, ``time_limit``), after how
+        many, and what was given up for the time limit; None if nothing did.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

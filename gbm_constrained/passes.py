@@ -126,6 +126,8 @@ class PassSearch:
         What was asked.
     fresh : UnseenRows or None
         Rows that are kept for a guarantee.
+    has_time : callable
+        Tells whether there is time for one more pass.
     """
 
     def __init__(
@@ -134,15 +136,19 @@ class PassSearch:
         path: float,
         options: SolverOptions,
         fresh: UnseenRows | None,
+        has_time: Callable[[], bool],
     ) -> None:
         self.grow, self.path, self.options, self.fresh = grow, path, options, fresh
+        self.has_time = has_time
 
     def run(self, scouts: Scouts, unseen: UnseenRows) -> Grown:
         """Give the best of some boosters and those of further passes."""
         best = self._measured((scouts, unseen))
         least = best.needed
         for found in self._passes(best):
-            least = float(np.nanmin([least, found.needed]))
+            if found.grown[0].rounds < scouts.rounds:  # ended before its time
+                break
+            least = float(np.fmin(least, found.needed))
             best = min(best, found, key=lambda p: p.cost)
             if not best.cost - least > max(AFFORDABLE, best.noise):
                 break
@@ -155,6 +161,8 @@ class PassSearch:
         of_labels = first.of_labels
         is_mixed = of_labels.any() and not of_labels.all()
         for count in range(1, PASSES):
+            if not self.has_time():
+                return
             if count == (1 if is_mixed else BEFORE_PLAIN):
                 plain = self._measured(self.grow(weighed=False))
                 yield plain

@@ -31,7 +31,14 @@ from gbm_constrained.rates import (
     Selector,
     plain,
 )
-from gbm_constrained.tables import as_column, column_at, is_frame, names_of, number_of_rows
+from gbm_constrained.tables import (
+    as_column,
+    column_at,
+    is_frame,
+    names_of,
+    number_of_rows,
+    repeated_names,
+)
 
 Float: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[np.intp]
@@ -129,8 +136,7 @@ def columns_of(
     table: dict[Hashable, Any]
     if is_frame(sensitive_features):
         names = names_of(sensitive_features)
-        repeated = [name for i, name in enumerate(names) if name in names[:i]]
-        if repeated:
+        if repeated := repeated_names(sensitive_features):
             raise ValueError(
                 f"{argument} has several columns called {repeated[0]!r}: rename them."
             )
@@ -341,6 +347,8 @@ class Rows:
             if i == 0 and name in self.columns:
                 part = self.columns[name]
             elif name in (names := names_of(table)):
+                if name in repeated_names(table):
+                    raise ValueError(f"X has several columns called {name!r}: rename them.")
                 part = column_at(table, names.index(name))
             else:
                 part = np.full(size, None, dtype=object)

@@ -30,6 +30,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pandas as pd
 
+from gbm_constrained.costs import Cost
 from gbm_constrained.decision import Estimate
 from gbm_constrained.feasibility import Feasibility, RuleReached
 from gbm_constrained.presets import from_fairlearn, is_fairlearn
@@ -69,7 +70,7 @@ CLASSES: dict[str, type] = {
     for cls in (
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
         Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
-        Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
+        Cost, Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
     )
 }  # fmt: skip
 

@@ -33,6 +33,12 @@ def index_of(values: Any) -> pd.Index[Any] | None:
     return values.index if isinstance(values, (pd.DataFrame, pd.Series)) else None
 
 
+def repeated_names(table: Any) -> list[Hashable]:
+    """Names that several columns of a table share."""
+    names = pd.Series(names_of(table), dtype=object)
+    return list(names[names.duplicated()])
+
+
 def column_at(table: Any, position: int) -> NDArray[Any]:
     """Values of a column of a table that names its columns."""
     if isinstance(table, pd.DataFrame):

@@ -30,6 +30,7 @@ from gbm_constrained import saving, ubjson
 from gbm_constrained.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.checkpointing import Checkpoint, refuse_without_constraints
 from gbm_constrained.checks import (
+    check_features,
     check_scores,
     check_weight,
     level_of_the_user,
@@ -40,6 +41,7 @@ from gbm_constrained.decision import Guarantee, UnseenRows, decided
 from gbm_constrained.early_stopping import EarlyStoppingOn
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.evaluation_sets import check_pairs, take_evaluation_sets
+from gbm_constrained.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.losses import Array, Proxy
 from gbm_constrained.notebook import html_of, mime_bundle
 from gbm_constrained.options import (
@@ -61,6 +63,7 @@ from gbm_constrained.options import (
 from gbm_constrained.progress import Progress
 from gbm_constrained.selection import drawn, refuse_random_state
 from gbm_constrained.tables import categories_beyond_ascii
+from gbm_constrained.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.unseen import MeasureOn
 from gbm_constrained.xgboost_callbacks import Observer, RulesStopping
 from gbm_constrained.xgboost_model import first_rounds, scale_trees, shift_intercept
@@ -81,7 +84,7 @@ def _by_keyword(method: Method) -> Method:
     return taken
 
 
-class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
+class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
 
     A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
@@ -192,13 +195,16 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         groups: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
+        time_limit: float | None = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
         measured as `measure_on` says; their values on each `eval_set` are recorded, the last one
-        being the held-out set of the report. A fit of more than a few seconds shows its progress
-        unless `verbose` is false; beside the lines that `verbose` has XGBoost print, in lines.
+        being the held-out set of the report. Where `base_margin` or `base_margin_eval_set` is
+        given, constraints are measured on the decisions of ``predict(X, base_margin=...)``. A fit
+        of more than a few seconds shows its progress unless `verbose` is false; beside the lines
+        that `verbose` has XGBoost print, in lines.
 
         Parameters
         ----------
@@ -225,6 +231,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             would have given. It is removed when the fit is done. With samples of rows or columns
             (`subsample`, `colsample_bytree`...) their random streams are begun anew in each round,
             which makes another model than without a checkpoint.
+        time_limit : float, default=None
+            Seconds after which measuring and training end, at the next outer iteration. Part of
+            them is kept for training the model for as many rounds as were measured, and for the
+            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
+            fit has the whole limit again.
 
         Raises
         ------
@@ -234,7 +245,8 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         Warns
         -----
         UserWarning
-            If X has names of categories that this version of XGBoost cuts.
+            If X has names of categories that this version of XGBoost cuts, or if the report
+            holds only for predictions that are given a ``base_margin``.
         """
         native = functools.partial(
             super().fit,
@@ -248,10 +260,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             native(X, y, sample_weight=sample_weight, base_margin=base_margin, xgb_model=xgb_model)
             self._forget()
             return self
         self._check_supported(options)
+        limit = TimeLimit(time_limit)
+        check_features(X)
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
         saving.refuse_threshold(xgb_model, _note_of(xgb_model), "xgb_model")
@@ -274,6 +289,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             objective_factor=self._label_factor,
             progress=self._progress(verbose, eval_set),
             constraint_callbacks=constraint_callbacks,
+            limit=limit,
             dtype=np.float32,
             groups=groups,
             random_state=self.random_state,
@@ -316,6 +332,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             patience=self._stops_early(),
             parameter="early_stopping_rounds",
             evaluated=bool(pairs),
+            dart=self.booster == "dart",
         )
         if pairs:
             self._check_judged(fit.classes.size, len(pairs))
@@ -359,6 +376,13 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             )
             self._forget()
             conclusion = self._conclude(fit, observer, base_margin)
+            with_margin = base_margin is not None or any(start is not None for start in starts)
+            if with_margin:
+                report = self.constraint_report_
+                report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
+        if with_margin:
+            _warn_of_base_margin()
+        fit.announcer.warn()
         conclusion.complain()
         return self
 
@@ -683,12 +707,14 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier):  # noqa: D101 - the docstring
             # Of the model that was continued, which would predict without the new trees.
             booster.set_attr(best_iteration=None, best_score=None)
             best = None
-        if best is not None:
+        if best is not None and int(best) + 1 < end:
+            # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
+            booster = self._Booster = first_rounds(booster, end)
         if fit.options.iterate == "ergodic":
             scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         margin = observer.train_margin
-        if end != booster.num_boosted_rounds() or fit.options.iterate == "ergodic":
+        if end != observer.grown_after or fit.options.iterate == "ergodic":
             margin = None
         score_after = functools.partial(self._score_after, fit)
         trained = _Trained(self, fit, matrices, grown_before, base_margin, score_after)
@@ -869,6 +895,17 @@ class _Trained:
 
     def shift(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
+
+
+def _warn_of_base_margin() -> None:
+    """Say which decisions a report is about: XGBoost's ``predict`` knows no margins of its own."""
+    warnings.warn(
+        "The report holds for predict(X, base_margin=...): the rules were measured with the "
+        "base_margin that was given to fit. Decisions of predict(X) without it, which audit() and "
+        "the tools of scikit-learn ask for, are others.",
+        UserWarning,
+        stacklevel=level_of_the_user(),
+    )
 
 
 def _warn_of_cut_names(X: Any) -> None:

@@ -28,6 +28,7 @@ class Observer(xgb.callback.TrainingCallback):
         self.matrices = matrices
         self.watches = False
         self.grown_before = 0  # rounds of the model that is continued
+        self.grown_after = 0  # rounds of the model that the last margins are of
         self.train_margin: Array | None = None
 
     def before_training(self, model: Any) -> Any:
@@ -42,16 +43,19 @@ class Observer(xgb.callback.TrainingCallback):
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Whether training is over, as a callback of the user has said."""
+        """Whether training is over, as a callback of the user or the time limit says."""
         # Not after the last one, where the callbacks that follow would not see it.
-        if self.fit.announcer.is_over(epoch):
+        if self.resuming.passes(epoch):
+            return False
+        if self.fit.announcer.is_training_over(epoch):
             return True
-        if self.fit.is_unweighed and not self.resuming.passes(epoch):
+        if self.fit.is_unweighed:
             self.fit.solver.look(lambda: self._training_margin(model))
         return False
 
     def after_training(self, model: Any) -> Any:
         """Take the last margins of the training rows."""
+        self.grown_after = model.num_boosted_rounds()
         if self.matrices:
             self.train_margin = self._training_margin(model)
         return model

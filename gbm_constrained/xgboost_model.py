@@ -31,11 +31,13 @@ def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
 
 
 def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
-    """Cut a booster, with its categories.
+    """Cut a booster to its first rounds, with its categories and attributes.
 
-    A slice of XGBoost's has none, and takes the codes of any table for those of the training rows.
+    A slice of XGBoost's has no categories, and takes the codes of any table for those of the
+    training rows. The slice also loses the best iteration of early stopping.
     """
     kept = booster[:end]
+    kept.set_attr(**booster.attributes())
     if "c" not in (booster.feature_types or ()):
         return kept
     config = kept.save_config()

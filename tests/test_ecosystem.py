@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from boosters import BOTH, CLASSIFIERS, margins_of
+from boosters import BOTH, CLASSIFIERS, margins_of, quiet
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -300,16 +300,38 @@ def test_shap(library, output, binary):
     np.testing.assert_allclose(total, expected, rtol=0, atol=1e-4)
 
 
+EARLY = {
+    "no": {},
+    "stopped": {"early_stopping_rounds": 3},
+    "prefix": {"iterate": "best", "early_stopping_rounds": 3},
+    "dart": {"measure_on": "train"},
+}
+
+
+def ended(library, how, X, y):
+    """Fit a model that may hold fewer rounds than were trained."""
+    options = {"measure_on": "auto", "n_estimators": 40, "learning_rate": 0.5, **EARLY[how]}
+    if how == "dart":
+        options["booster" if library == "xgboost" else "boosting_type"] = "dart"
+    if how == "no":
+        return make(library, **options).fit(X, y)
+    model = make(library, **options)
+    return model.fit(X[:1000], y[:1000], eval_set=[(X[1000:], y[1000:])], **quiet(library))
+
+
 @BOTH
-def test_onnx(library, binary):
+@pytest.mark.parametrize("how", list(EARLY))
+def test_onnx(library, how, binary):
     """The booster's file gives the same probabilities and decisions in another runtime."""
     tools = pytest.importorskip("onnxmltools", reason=f"onnxmltools {EXTRA}")
     runtime = pytest.importorskip("onnxruntime", reason=f"onnxruntime {EXTRA}")
     from onnxmltools.convert.common.data_types import FloatTensorType
 
+    if (library, how) == ("xgboost", "dart"):
+        pytest.skip("onnxmltools does not convert DART of XGBoost")
     X, y = binary
     X = X.astype(np.float32)
-    model = make(library, measure_on="auto").fit(X, y)
+    model = ended(library, how, X, y)
     convert = tools.convert_xgboost if library == "xgboost" else tools.convert_lightgbm
     given = {"initial_types": [("rows", FloatTensorType([None, X.shape[1]]))]}
     if library == "lightgbm":
@@ -325,16 +347,18 @@ def test_onnx(library, binary):
 
 
 @BOTH
-def test_treelite(library, binary):
+@pytest.mark.parametrize("how", list(EARLY))
+def test_treelite(library, how, binary):
     treelite = pytest.importorskip("treelite", reason=f"treelite {EXTRA}")
     X, y = binary
-    model = make(library, measure_on="auto").fit(X, y)
+    model = ended(library, how, X, y)
     booster = booster_of(model)
     loaded = (treelite.frontend.from_xgboost if library == "xgboost" else
               treelite.frontend.from_lightgbm)(booster)  # fmt: skip
     rows = X.astype(np.float32) if library == "xgboost" else X
     p = np.ravel(treelite.gtil.predict(loaded, rows))
     np.testing.assert_allclose(p, model.predict_proba(X)[:, 1], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(p > 0.5, model.predict(X) == 1)
 
 
 @BOTH

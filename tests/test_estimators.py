@@ -1,5 +1,6 @@
 """The drop-in classifiers as scikit-learn estimators, and the errors they raise."""
 
+import copy
 import json
 import pickle
 
@@ -10,6 +11,7 @@ import pytest
 import xgboost as xgb
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,14 +19,18 @@ from sklearn.preprocessing import StandardScaler
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    audit,
     class_error,
+    dataset,
     error_rate,
     fnr,
     fpr,
+    gap,
     label,
     log_loss,
 )
 from gbm_constrained.datasets import load_credit
+from gbm_constrained.logistic import ConstrainedLogisticRegression
 from gbm_constrained.xgboost import _intercept
 
 FEW_ROUNDS = {
@@ -501,3 +507,70 @@ def test_the_intercept_is_that_of_all_rows_to_the_last_bit(n_classes):
         config = json.loads(booster.save_config())
         expected = json.loads(config["learner"]["learner_model_param"]["base_score"])
         np.testing.assert_array_equal(np.ravel(_intercept(y, None, params)), np.ravel(expected))
+
+
+# --- reports before fit, and columns of one name -------------------------------------------------
+
+ALL = {
+    "xgboost": lambda rules: make_xgb(rules),
+    "lightgbm": lambda rules: make_lgb(rules),
+    "logistic": lambda rules: ConstrainedLogisticRegression(constraints=rules, n_iterations=50),
+}
+EVERY = pytest.mark.parametrize("kind", list(ALL))
+REPORTS = (
+    "constraint_report_", "group_report_", "history_", "multipliers_", "unseen_accuracy_",
+    "feasibility_", "shift_", "stopping_message_", "prefixes_",
+)  # fmt: skip
+
+
+@EVERY
+@pytest.mark.parametrize("name", REPORTS)
+def test_reports_are_read_after_fit(kind, name, binary):
+    """As scikit-learn says it of its own attributes; also of a fit without constraints."""
+    message = f"no {name} yet: call fit with constraints"
+    clf = ALL[kind]([fnr() <= 0.1])
+    assert not hasattr(clf, name)
+    with pytest.raises(NotFittedError, match=message):
+        getattr(clf, name)
+    for other in (clone(clf), copy.deepcopy(clf), pickle.loads(pickle.dumps(clf))):
+        assert not hasattr(other, name)
+    clf.fit(*binary)
+    expected = name != "prefixes_" and (kind, name) != ("logistic", "shift_")
+    assert hasattr(clf, name) == (name in vars(clf)) == expected
+    if not expected:
+        with pytest.raises(AttributeError, match=f"no {name}: its last fit") as refused:
+            getattr(clf, name)
+        assert not isinstance(refused.value, NotFittedError)
+    clf.set_params(constraints=[]).fit(*binary)
+    with pytest.raises(NotFittedError, match=message):
+        getattr(clf, name)
+
+
+@EVERY
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_columns_of_one_name_are_refused(kind, library, binary):
+    X, y = binary
+    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "a"])
+    right = frame.set_axis(["a", "b", "c"], axis=1)
+    if library == "pyarrow":
+        arrow = pytest.importorskip("pyarrow")
+        columns = [arrow.array(X[:, j]) for j in range(3)]
+        frame, right = (arrow.table(columns, names=names) for names in (list("aba"), list("abc")))
+    clf = ALL[kind]([fnr() <= 0.1])
+    with pytest.raises(ValueError, match="X has several columns called 'a': rename them"):
+        clf.fit(frame, y)
+    elsewhere = ALL[kind]([fnr(on=dataset("more")) <= 0.1])
+    with pytest.raises(ValueError, match=r"datasets\['more'\] has several columns called 'a'"):
+        elsewhere.fit(right, y, datasets={"more": (frame, y)})
+    if kind != "logistic":
+        with pytest.raises(ValueError, match=r"X of eval_set\[0\] has several columns"):
+            clf.fit(right, y, eval_set=[(frame, y)])
+
+
+def test_an_audit_does_not_choose_among_columns_of_one_name(binary):
+    X, y = binary
+    model = make_lgb([fnr() <= 0.1]).fit(X[:, :3], y)
+    frame = pd.DataFrame(X[:, :3] > 0, columns=["a", "b", "a"])
+    audit(model, frame, y, [gap(fpr(), by="b") <= 0.5])
+    with pytest.raises(ValueError, match="X has several columns called 'a': rename them"):
+        audit(model, frame, y, [gap(fpr(), by="a") <= 0.5])

@@ -33,7 +33,7 @@ the distance of scores; with a free weight, zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -331,6 +331,7 @@ class DictionaryLearner:
         start: Float | None = None,
         solver: ABPP | None = None,
         adaptive: bool = False,
+        is_over: Callable[[int], bool] = lambda n_iterations: False,
         **options: Any,
     ) -> Iterator[Solution]:
         """Yield the state after each outer iteration.
@@ -350,6 +351,8 @@ class DictionaryLearner:
             Whether Lipschitz constants are the largest that were observed on the path, instead
             of bounds for any scores. Rows that are right hardly react, so that dual steps grow by
             the square of that; the theorem no longer speaks of them. In the distance of scores.
+        is_over : callable, default=never
+            Whether to stop after so many iterations; asked in each, the inner ones of CBPR too.
         **options
             Parameters of :class:`~gbm_constrained.solvers.ABPP`.
 
@@ -361,7 +364,7 @@ class DictionaryLearner:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")
         lag, solver = self.lagrangian, solver or self.solver(**options)
         if isinstance(solver, CBPR):
-            yield from self._outer_path(n_iterations, tol, start, solver)
+            yield from self._outer_path(n_iterations, tol, start, solver, is_over)
             return
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
@@ -391,9 +394,16 @@ class DictionaryLearner:
                 x, y, x_sum / total, y_sum / total, residual, settled and residual <= tol,
                 solver.history,
             )  # fmt: skip
+            if is_over(k + 1):
+                return
 
     def _outer_path(
-        self, n_iterations: int, tol: float, start: Float | None, solver: CBPR
+        self,
+        n_iterations: int,
+        tol: float,
+        start: Float | None,
+        solver: CBPR,
+        is_over: Callable[[int], bool],
     ) -> Iterator[Solution]:
         """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
@@ -406,6 +416,8 @@ class DictionaryLearner:
             if len(solver.residuals) > done or k == 0:
                 history = solver.history[: max(k, 1)]
                 yield Solution(x, y, x, y, residual, residual <= tol, history)
+            if is_over(len(solver.history)):
+                return
             x = self._proximal_step(solver, x)
 
     def _project(self, rows: Array) -> Float:

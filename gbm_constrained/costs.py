@@ -1,0 +1,125 @@
+"""What constraints cost: errors of the model returned, beside those that they should cost.
+
+Constraints cost errors. How many they should cost is said by group-wise decisions on the same
+scores that meet them (:mod:`.group_thresholds`): the best that a decision could do if it knew the
+groups. A model that makes more errors than these, by :data:`COSTLY` and by two standard errors, is
+told of in a :class:`CostlyConstraintsWarning`, with the constraint that costs most. It is found by
+leaving out one constraint after the other, and moving the threshold as the others then allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gbm_constrained.calibration import best_shift
+from gbm_constrained.decision import UnseenRows
+from gbm_constrained.group_thresholds import group_threshold_error
+from gbm_constrained.losses import Array
+from gbm_constrained.rows import Float
+
+COSTLY = 0.03  # Errors beyond those that constraints should cost, as a share of all rows.
+
+
+class CostlyConstraintsWarning(UserWarning):
+    """The constraints cost more errors than group-wise decisions on the same scores would."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Errors that constraints cost, on the rows that the model was chosen by.
+
+    Parameters
+    ----------
+    error : float, default=NaN
+        Error of the model returned.
+    needed_error : float, default=NaN
+        Error of the best group-wise decisions on its scores that meet the constraints; NaN where
+        none meet them, and where nothing was chosen on unseen rows.
+    unconstrained_error : float, default=NaN
+        Error without constraints: that of boosters of the folds without multipliers, if such were
+        grown, and otherwise that of the best group-wise decisions on the same scores.
+    noise : float, default=NaN
+        Standard error of `needed_error`.
+    costliest : str, default=""
+        The constraint that costs most, if they cost more than they should.
+    error_without_costliest : float, default=NaN
+        Error of the best threshold if that constraint were left out.
+    """
+
+    error: float = np.nan
+    needed_error: float = np.nan
+    unconstrained_error: float = np.nan
+    noise: float = np.nan
+    costliest: str = ""
+    error_without_costliest: float = np.nan
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the constraints cost more errors than they should."""
+        excess = self.error - self.needed_error
+        return bool(excess > max(COSTLY, 2.0 * self.noise))
+
+    def message(self, rows: str) -> str:
+        """Describe it in words, with the remedy; empty unless the constraints are costly.
+
+        Parameters
+        ----------
+        rows : str
+            Name of the rows.
+        """
+        if not self.is_costly:
+            return ""
+        relaxed = "a bound"
+        lines = [
+            f"The rules cost more errors than they should, on {rows}: the model returned has an "
+            f"error of {self.error:.4f}, {self.unconstrained_error:.4f} without rules, and "
+            f"thresholds for each group on the same scores would meet the rules with "
+            f"{self.needed_error:.4f}."
+        ]
+        if self.costliest:
+            relaxed = f"the bound of {self.costliest}"
+            lines.append(
+                f"The rule that costs most is {self.costliest}: without it a threshold has an "
+                f"error of {self.error_without_costliest:.4f}."
+            )
+        lines.append(f"Give more boosting rounds or a larger learning_rate, or relax {relaxed}.")
+        return "\n".join(lines)
+
+
+def measure_cost(
+    rows: UnseenRows, margin: Array, bounds: Float, error: float, plain_error: float
+) -> Cost:
+    """Measure what constraints cost.
+
+    Parameters
+    ----------
+    rows : UnseenRows
+        The rows that the model was chosen by.
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Their scores under the prefix that is returned, without a shift.
+    bounds : ndarray of shape (m,)
+        Right-hand sides that decisions had to meet.
+    error : float
+        Error of the model returned.
+    plain_error : float
+        Error of boosters without multipliers; NaN if there are none.
+    """
+    cells, compiled = rows.cells, rows.compiled
+    needed = group_threshold_error(cells, compiled, margin, bounds)
+    if np.isnan(plain_error):
+        plain_error = group_threshold_error(cells, compiled, margin, np.full_like(bounds, np.inf))
+    noise = float(np.sqrt(needed * (1.0 - needed) / len(cells.rows)))
+    found = Cost(error, needed, plain_error, noise)
+    names, owners = compiled.names, np.unique(compiled.owner)
+    if not found.is_costly or margin.ndim > 1:
+        return found
+    without = [
+        best_shift(
+            margin, cells, compiled, bounds=np.where(compiled.owner == j, np.inf, bounds)
+        ).error
+        for j in owners
+    ]
+    least = int(np.argmin(without))
+    return Cost(error, needed, plain_error, noise, names[owners[least]], without[least])
