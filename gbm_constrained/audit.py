@@ -336,7 +336,8 @@ def audit(
     codes = _encode(labels, classes, "y holds", f"{known}: drop those rows, or rename the labels")
     rows = Rows(codes, classes, weight, columns, [X])
     # Accuracy is one more rule, so that its interval is made as theirs are.
-    cells, compiled = compile_constraints((*rules, accuracy() >= 0.0), rows)
+    stated = (*rules, accuracy() >= 0.0)
+    cells, compiled = compile_constraints(stated, rows, where="audited rows, ")
     needs_loss = [str(c) for c in rules if any(t.event == "log_loss" for t in c.terms)]
     measured: list[_Measured] = []
     for name, each in models.items():

@@ -107,8 +107,8 @@ def as_bold_as_scouts(
         return shift
     own = np.mean(
         [
-            positive(member.own_margin(rounds), fold.training)
-            for member, fold in zip(scouts.members, scouts.folds, strict=True)
+            positive(scores, fold.training)
+            for scores, fold in zip(scouts.own_margins(rounds), scouts.folds, strict=True)
         ]
     )
     wanted = held + scouts.kept_optimism * (float(own) - held)

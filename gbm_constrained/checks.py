@@ -45,10 +45,10 @@ def check_share(name: str, value: Any) -> None:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
-def some_of(things: Sequence[Any]) -> str:
+def some_of(things: Sequence[Any], most: int = MOST_NAMED) -> str:
     """List the first of many things, and tell how many more there are."""
-    more = f" and {len(things) - MOST_NAMED} more" if len(things) > MOST_NAMED else ""
-    return ", ".join(map(str, things[:MOST_NAMED])) + more
+    more = f" and {len(things) - most} more" if len(things) > most else ""
+    return ", ".join(map(str, things[:most])) + more
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:

@@ -17,11 +17,13 @@ import importlib.util
 import itertools
 import json
 import math
+import os
 import re
 import sys
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +35,7 @@ import numpy as np
 import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained
@@ -86,6 +88,12 @@ OPTION_OF = {
 # Characters that each library refuses in the name of a feature, without saying in which.
 REFUSED = {"xgboost": "[]<", "lightgbm": '",:[]{}'}
 Number = TypeVar("Number", int, float)
+PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
+INTEGER, DECIMAL = (
+    re.compile(r"-?(?:0|[1-9]\d*)"),
+    re.compile(r"-?(?:0|[1-9]\d*)\.\d+(?:[eE][+-]?\d+)?"),
+)
+SMALL_GROUPS = ("keep", "merge", "drop")
 # A column with more distinct texts than this, or than this share of the rows, may name the rows.
 MANY_TEXTS, MANY_OF_ROWS = 1000, 0.5
 
@@ -112,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _warnings_printed(spelling):
             code: int = options.run(options)
     except expected as error:
-        text = _spelt(_message(error), spelling)
+        text = _with_options(_spelt(_message(error), spelling))
         print(f"{PROGRAM} {options.command}: error: {text}", file=sys.stderr)
         return BAD_INPUT
     return code
@@ -147,6 +155,12 @@ def _spelt(text: str, spelling: dict[str, str]) -> str:
     return re.sub(known, lambda found: spelling[found[0]], text)
 
 
+def _with_options(text: str) -> str:
+    """Name the option in the place of the argument that Python has for it."""
+    text = re.sub(r"small_groups='(\w+)'", r"--small-groups \1", text)
+    return text.replace(" small_groups_ lists all of them.", "")
+
+
 @contextmanager
 def _warnings_printed(spelling: dict[str, str]) -> Iterator[None]:
     """Print each warning that is meant for users once, line by line, without empty ones."""
@@ -154,7 +168,7 @@ def _warnings_printed(spelling: dict[str, str]) -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         lines = map(str.rstrip, str(message).strip().splitlines())
-        text = _spelt("\n".join(filter(None, lines)), spelling)
+        text = _with_options(_spelt("\n".join(filter(None, lines)), spelling))
         if issubclass(category, UserWarning) and text not in seen:
             print(f"{PROGRAM}: warning: {text}", file=sys.stderr)
         seen.add(text)
@@ -223,6 +237,12 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="COLUMN",
         help="a column for rules to look at that the model does not; may be repeated",
+    )
+    add(
+        "--small-groups",
+        choices=SMALL_GROUPS,
+        help="what becomes of groups of fewer than min_group_size rows in rules that do not say "
+        "(default: keep)",
     )
     add("--weight", metavar="COLUMN", help="sample weights")
     add(
@@ -344,17 +364,31 @@ def _xgboost_ignores(name: str, value: Any) -> bool:
 # --- data -------------------------------------------------------------------------------------
 
 
-def _read(path: Path, target: str, model: ModelFile | None) -> pd.DataFrame:
-    """Read a table; of CSV, what the model was trained on as texts as texts, labels too."""
-    ending = "".join(path.suffixes[-2:]).lower()
-    if ending.endswith((".parquet", ".pq")):
-        if importlib.util.find_spec("pyarrow") is None:
-            raise ImportError(
-                f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give "
-                f"CSV."
-            )
-        table = pd.read_parquet(path, engine="pyarrow")
-    elif ending.endswith((".csv", ".csv.gz")):
+def _check_input(role: str, path: Path) -> None:
+    """Refuse a file that cannot be read, before anything takes its time."""
+    if path.is_dir():
+        raise ValueError(f"{role} {path} is a folder: name a file in it.")
+    if not path.exists():
+        others = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, others, n=1)
+        remedy = f"did you mean {path.parent / near[0]}?" if near else "check its name and folder."
+        raise ValueError(f"{role} {path} does not exist: {remedy}")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{role} {path} cannot be read: permission is denied.")
+    if path.is_file() and not path.stat().st_size:
+        raise ValueError(f"{role} {path} is empty: give a file with content.")
+
+
+def _check_table(path: Path) -> None:
+    """Refuse what is no file of a table."""
+    if not path.name.lower().endswith((*PARQUET, *CSV)):
+        raise ValueError(f"DATA {path} must be a table that ends in .parquet or .csv.")
+    _check_input("DATA", path)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """Read a table as pandas does, every column under a name of its own."""
+    if _is_csv(path):
         # Read as a header, names that come again get numbers and are columns of their own.
         header = _read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
         counts = Counter(filter(None, header.to_numpy()[0]))  # of those that have a name
@@ -362,21 +396,26 @@ def _read(path: Path, target: str, model: ModelFile | None) -> pd.DataFrame:
             raise ValueError(f"{path} has several columns {again[0]!r}: give each its own name.")
         # Read by chunks, a column may be of numbers in one and of texts in another.
         table = _read_csv(path, low_memory=False)
-        if model is not None:
-            texts = model.texts(table)
-            if are_texts(model.labels or []) and target in table:
-                texts.append(target)
-            texts = [name for name in texts if is_numeric_dtype(table[name])]
-            if texts:  # in which zeros in front are not for nothing
-                table[texts] = _read_csv(path, usecols=texts, dtype=str)
     else:
-        raise ValueError(f"{path} must be a table that ends in .parquet or .csv.")
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ImportError(
+                f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give "
+                f"CSV."
+            )
+        try:
+            table = pd.read_parquet(path, engine="pyarrow")
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
     if table.empty:
         raise ValueError(f"{path} has no rows.")
     # Parquet keeps an index: with names, its levels are columns like others.
     named = [name for name in table.index.names if name is not None]
     table = table.reset_index(level=named).reset_index(drop=True)
     return table.set_axis(table.columns.map(str), axis=1)  # of several levels, one text too
+
+
+def _is_csv(path: Path) -> bool:
+    return path.name.lower().endswith(CSV)
 
 
 def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -391,9 +430,82 @@ def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
             raise ValueError(
                 f"{path} has rows with more fields than its header has names: name every column."
             ) from None
-        except ValueError as error:  # of its bytes or its lines, which do not name the file
+        # Errors of bytes, of lines, and of compressed files that end too soon name no file.
+        except (ValueError, OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
     return table
+
+
+def _as_written(path: Path, table: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Read again the columns of CSV that pandas took as numbers, now as the file writes them.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    table : DataFrame
+        The file as pandas reads it.
+    names : collection of str
+        Columns to look at.
+
+    Returns
+    -------
+    DataFrame
+        Texts of those columns that hold numbers; no columns of Parquet, which has types.
+    """
+    numbers = [name for name in names if _holds_numbers(table[name])]
+    if not numbers or not _is_csv(path):
+        return table[[]]
+    return _read_csv(path, usecols=numbers, dtype=str).where(table[numbers].notna())
+
+
+def _holds_numbers(column: pd.Series) -> bool:
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
+
+
+def _values(column: pd.Series, written: pd.Series | None, *, as_texts: bool = False) -> pd.Series:
+    """Values of a column of labels or groups, alike in CSV and in Parquet.
+
+    Parameters
+    ----------
+    column : Series
+        The column as pandas reads it.
+    written : Series, default=None
+        Its texts in a CSV file, where pandas reads numbers.
+    as_texts : bool, default=False
+        Whether numbers are to be texts.
+
+    Returns
+    -------
+    Series of object
+        Texts; whole numbers; other numbers where not all of them are whole. Numbers of CSV are
+        texts where they would lose something as numbers, such as the zero of 01.
+    """
+    if is_datetime64_any_dtype(column):
+        return column.astype(str).where(column.notna()).astype(object)
+    codes, uniques = pd.factorize(column if written is None else written)
+    found = uniques.tolist()
+    if written is not None and not as_texts:
+        found = _as_numbers(found)
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in found):
+        is_whole = all(float(value).is_integer() for value in found)
+        found = [int(value) if is_whole else float(value) for value in found]
+        found = list(map(str, found)) if as_texts else found
+    return pd.Series(np.array([*found, None], dtype=object)[codes], name=column.name)
+
+
+def _as_numbers(texts: list[str]) -> list[Any]:
+    """Numbers in the place of texts, or the texts if some say more than their number."""
+    trimmed = list(map(str.strip, texts))
+    if not all(map(_is_number, trimmed)):
+        return texts
+    numbers = [int(text) if INTEGER.fullmatch(text) else float(text) for text in trimmed]
+    return numbers if len(set(numbers)) == len(set(trimmed)) else texts
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text that pandas reads as a number is written as one: 1, 2.50, 1e-05, not 01."""
+    return bool(INTEGER.fullmatch(text) or DECIMAL.fullmatch(text)) or str(float(text)) == text
 
 
 def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
@@ -438,27 +550,64 @@ def _labels(column: pd.Series, name: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Data:
-    """A table with its labels and weights."""
+    """A table, with its labels, its weights and the columns that rules look at."""
 
     table: pd.DataFrame
     y: NDArray[Any]
     weight: NDArray[Any] | None
+    groups: pd.DataFrame
 
     @classmethod
-    def of(cls, options: argparse.Namespace, model: ModelFile | None = None) -> _Data:
-        table = _read(options.data, options.target, model)
+    def of(
+        cls,
+        options: argparse.Namespace,
+        rules: Sequence[Constraint],
+        model: ModelFile | None = None,
+    ) -> _Data:
+        """Read a table; features that a model was trained on as texts are texts in CSV too."""
+        path, target = options.data, options.target
+        table = _read(path)
         _check_columns(options, table)
+        named, decisions = _columns_named(rules)
+        named = [name for name in dict.fromkeys([*options.sensitive, *named]) if name in table]
+        features = [] if model is None else model.texts(table)
+        written = _as_written(path, table, {target, *named, *features})
+        texts = [name for name in features if name in written]
+        table[texts] = written[texts]
+        of_model = model is not None and are_texts(model.labels or [])
+        y = _labels(_values(table[target], written.get(target), as_texts=of_model), target)
+        as_texts = _named_by_texts(rules)
+        if y.dtype.kind == "U":
+            as_texts.update(decisions)
+        groups = {
+            name: _values(table[name], written.get(name), as_texts=name in as_texts)
+            for name in named
+        }
+        if _is_csv(path):
+            _say_missing(options, table, named)
         weight = None
         if options.weight is not None:
             weight = table[options.weight].to_numpy()
             if weight.dtype.kind not in "iufb":
                 raise ValueError(f"--weight {options.weight} must hold numbers.")
             weight = check_weight(weight, len(table), f"--weight {options.weight}")
-        return cls(table, _labels(table[options.target], options.target), weight)
+        return cls(table, y, weight, pd.DataFrame(groups, index=table.index))
 
     def rows(self, index: NDArray[Any]) -> _Data:
         weight = None if self.weight is None else self.weight[index]
-        return _Data(self.table.iloc[index], self.y[index], weight)
+        return _Data(self.table.iloc[index], self.y[index], weight, self.groups.iloc[index])
+
+
+def _say_missing(options: argparse.Namespace, table: pd.DataFrame, names: Sequence[str]) -> None:
+    """Tell which texts of CSV in columns of groups count as missing values."""
+    lacking = [name for name in names if table[name].isna().any()]
+    if not lacking:
+        return
+    written = _read_csv(options.data, usecols=lacking, dtype=str, keep_default_na=False)
+    for name in lacking:
+        counts = written[name][table[name].isna() & (written[name] != "")].value_counts()
+        for text, count in counts.items():
+            _say(options, f"{name}: {text!r} is a missing value ({count:,} rows)")
 
 
 # --- rules ------------------------------------------------------------------------------------
@@ -484,15 +633,19 @@ def _rules(
             rules += parse_constraints(text, labels=labels, positive=positive)
         except ValueError as error:
             raise ValueError(f"--constraint: {error}") from None
-    return tuple(_with_groups(rule, options.sensitive) for rule in rules)
+    return tuple(_with_groups(rule, options) for rule in rules)
 
 
-def _with_groups(rule: Constraint, sensitive: Sequence[str]) -> Constraint:
-    """Name the columns that make a rule's groups where it leaves them open."""
+def _with_groups(rule: Constraint, options: argparse.Namespace) -> Constraint:
+    """Name the columns of a rule's groups, and what becomes of small ones, where it does not."""
     expression = rule.expression
-    if isinstance(expression, Grouped) and expression.by is None and sensitive:
-        return replace(rule, expression=replace(expression, by=tuple(sensitive)))
-    return rule
+    if not isinstance(expression, Grouped):
+        return rule
+    if expression.by is None and options.sensitive:
+        expression = replace(expression, by=tuple(options.sensitive))
+    if options.small_groups and expression.small_groups == Grouped.small_groups:
+        expression = replace(expression, small_groups=options.small_groups)
+    return replace(rule, expression=expression)
 
 
 def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
@@ -511,6 +664,23 @@ def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
     return list(dict.fromkeys([*named, *decisions])), list(dict.fromkeys(decisions))
 
 
+def _named_by_texts(rules: Iterable[Constraint]) -> set[Any]:
+    """Columns of which rules name a value by its text, as in on={zip: "02134"}."""
+    named: dict[Any, list[Any]] = {}
+    for rule in rules:
+        expression = rule.expression
+        if isinstance(expression, Gap) and not isinstance(expression.reference, Overall | None):
+            reference = expression.reference
+            values = reference if isinstance(reference, tuple) else (reference,)
+            for name, value in zip(expression.by or (), values, strict=False):
+                named.setdefault(name, []).append(value)
+        for term in rule.terms:
+            for part in (*term.on, *term.where):
+                if isinstance(part, Column):
+                    named.setdefault(part.name, []).append(part.value)
+    return {name for name, values in named.items() if any(isinstance(v, str) for v in values)}
+
+
 def _text_of(rule: Constraint) -> str:
     """Give a rule as it is written; of a model's file, one may have no text."""
     try:
@@ -522,7 +692,7 @@ def _text_of(rule: Constraint) -> str:
 def _check_rules(
     rules: Iterable[Constraint],
     options: argparse.Namespace,
-    table: pd.DataFrame,
+    data: _Data,
     labels: Sequence[Label],
 ) -> None:
     """Refuse rules about what the command line cannot give."""
@@ -547,8 +717,8 @@ def _check_rules(
                 f"model's decisions, as in churn(to=COLUMN)."
             )
         for name in named:
-            if name not in table:
-                missing = _no_column(options.data, table, name)
+            if name not in data.table:
+                missing = _no_column(options.data, data.table, name)
                 raise ValueError(f"--constraint {_text_of(rule)}: {missing}")
             if name in kept_out:
                 raise ValueError(
@@ -557,11 +727,12 @@ def _check_rules(
                 )
         for name in decisions:
             # NA of pandas is neither equal to a label nor different from it.
-            strange = [v for v in table[name].unique() if pd.isna(v) or v not in labels]
+            strange = [v for v in data.groups[name].unique() if pd.isna(v) or v not in labels]
             if strange:
+                found = "a missing value" if pd.isna(strange[0]) else repr(strange[0])
                 raise ValueError(
                     f"--constraint {_text_of(rule)}: column {name!r} is to hold another model's "
-                    f"decisions, and holds {strange[0]!r}, which is not among the labels {labels}."
+                    f"decisions, and holds {found}, which is not among the labels {labels}."
                 )
 
 
@@ -604,7 +775,7 @@ def _check_measurable(
 def _compile(rules: Sequence[Constraint], data: _Data, labels: Sequence[Label]) -> None:
     """Find out whether rules can be measured on rows; what they warn of, the fit says too."""
     codes = np.searchsorted(labels, data.y)
-    columns = columns_of(_sensitive(data.table, _columns_named(rules)[0]), codes.size)
+    columns = columns_of(data.groups[_columns_named(rules)[0]], codes.size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compile_constraints(rules, Rows(codes, np.array(labels), data.weight, columns, []))
@@ -615,17 +786,18 @@ def _compile(rules: Sequence[Constraint], data: _Data, labels: Sequence[Label]) 
 
 def _fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit what was written on the rows held out."""
-    _rules(options)  # before a large table is read
+    stated = _rules(options)  # before a large table is read
+    _check_table(options.data)
     parameters = _parameters(options)
     _check_out(options)
-    data = _Data.of(options)
+    data = _Data.of(options, stated)
     labels = np.unique(data.y).tolist()
     if len(labels) < 2:
         raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
     is_coded = options.library == "xgboost" and not _are_positions(labels)
     codes = {label: i for i, label in enumerate(labels)}
     rules = _rules(options, {label: label for label in labels})
-    _check_rules(rules, options, data.table, labels)
+    _check_rules(rules, options, data, labels)
     asked = _rules(options, codes) if is_coded else rules
     X = _features(options, data.table)
     rows, held_out = _split(data, options)
@@ -637,13 +809,13 @@ def _fit(options: argparse.Namespace) -> int:
     if seen:
         _say(options, f"rules look at features: {', '.join(seen)} (--sensitive takes them out)")
     trained = data.rows(rows)
-    sensitive, y = _sensitive(trained.table, [*options.sensitive, *named]), trained.y
+    sensitive, y = trained.groups.copy(), trained.y
     if is_coded:
         if labels != list(codes.values()):  # as False and True are
             _check_not_selected_by(decisions, rules)
         y = np.searchsorted(labels, y)
         for name in decisions:
-            sensitive[name] = sensitive[name].astype(object).map(codes)
+            sensitive[name] = sensitive[name].map(codes)
     _check_measurable(rules, data, rows, held_out, labels)
     classifier = _classifier(options.library, asked, parameters)
     # Only the fit speaks of codes: the same text after it is about labels, maybe others.
@@ -684,21 +856,23 @@ def _fit(options: argparse.Namespace) -> int:
 
 def _audit(options: argparse.Namespace) -> int:
     """Measure rules on the decisions of a model."""
-    _rules(options)
+    stated = _rules(options)
+    _check_input("MODEL", options.model)
+    _check_table(options.data)
     _check_out(options)
     if options.positive is not None and not options.constraint:
         raise ValueError("--positive is for --constraint: rules of a model name their labels.")
     model = open_model(options.model)
-    data = _Data.of(options, model)
+    rules = tuple(_with_groups(rule, options) for rule in model.constraints)
+    data = _Data.of(options, stated or rules, model)
     labels = _labels_of(model, data.y, options)
-    rules = tuple(_with_groups(rule, options.sensitive) for rule in model.constraints)
     if options.constraint:
         rules = _rules(options, {label: label for label in labels})
     if not rules:
         raise ValueError(
             f"{options.model} has no rules with it: give at least one --constraint RULE."
         )
-    _check_rules(rules, options, data.table, labels)
+    _check_rules(rules, options, data, labels)
     return _measured(options, model.named(labels), model.take(data.table), data, rules)
 
 
@@ -813,10 +987,6 @@ def _split(data: _Data, options: argparse.Namespace) -> tuple[NDArray[np.intp], 
     return np.sort(trained), np.sort(test)
 
 
-def _sensitive(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    return table[list(dict.fromkeys(names))].copy()
-
-
 def _classifier(library: str, rules: tuple[Constraint, ...], parameters: dict[str, Any]) -> Any:
     quiet: dict[str, Any] = {"enable_categorical": True}
     if library == "lightgbm":
@@ -852,8 +1022,7 @@ def _measured(
     rules: tuple[Constraint, ...],
 ) -> int:
     """Audit a model, and write and print what was found."""
-    named = [*options.sensitive, *_columns_named(rules)[0]]
-    sensitive = _sensitive(data.table, named)
+    sensitive = data.groups
     report: Audit = audit(
         model,
         X,

@@ -62,7 +62,11 @@ from gbm_constrained.rows import (
 )
 
 SMALL = "small groups"
+FEW_NAMED = 5  # Small groups, and constraints that compare them, that a warning names.
 MOST_GROUPS = 500  # Each is compared with every other one.
+SMALL_MATRIX = (
+    10_000  # Entries up to which scipy's checks of a product cost more than the product.
+)
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -102,6 +106,28 @@ class Group:
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.selectors))
+
+
+@dataclass(frozen=True)
+class SmallGroup:
+    """A group in which a rate is taken over fewer rows than `min_group_size`.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint that compares groups.
+    group : Group
+        The group.
+    rows : int
+        Rows that the rate is taken over in the group.
+    treatment : {"kept", "merged", "left out"}
+        What became of the group.
+    """
+
+    constraint: Constraint
+    group: Group
+    rows: int
+    treatment: str
 
 
 def told_apart(groups: Sequence[Group]) -> list[Group]:
@@ -271,6 +297,8 @@ class CompiledConstraints:
     terms : tuple
         The fractions and mean losses that each functional adds up, next to its constant; None
         where it is undefined.
+    small : tuple of SmallGroup, default=()
+        Groups of few rows.
     """
 
     constraints: tuple[Constraint, ...]
@@ -289,6 +317,7 @@ class CompiledConstraints:
     rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
     splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
     terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
+    small: tuple[SmallGroup, ...] = ()
 
     def __len__(self) -> int:
         return self.b.size
@@ -331,26 +360,33 @@ class CompiledConstraints:
         first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         return first, second
 
-    @cached_property
-    def _transposed(self) -> tuple[Any, Any]:
-        return self.A.T, self.B.T
-
     def costs(self, multipliers: Float) -> Float:
         """Rows of A weighed by multipliers and added up, (n_cells * n_classes,)."""
-        return np.asarray(self._transposed[0] @ multipliers)
+        return self._products["A.T"](multipliers)
 
     def loss_costs(self, multipliers: Float) -> Float:
         """Rows of B weighed by multipliers and added up, (n_cells,)."""
-        return np.asarray(self._transposed[1] @ multipliers)
+        return self._products["B.T"](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Value of each functional."""
-        hard = self.U @ statistics.predicted.ravel()
-        return np.asarray(hard + self.V @ statistics.clipped_loss + self.constant)
+        hard = self._products["U"](statistics.predicted.ravel())
+        return hard + self._products["V"](statistics.clipped_loss) + self.constant
 
     def rows_of(self, functionals: Float) -> Float:
         """Left-hand side of each row, shape (m,), from the functionals."""
-        return np.asarray(self.R @ (functionals - self._finite_constant))
+        return self._products["R"](functionals - self._finite_constant)
+
+    @cached_property
+    def _products(self) -> dict[str, Callable[[Float], Float]]:
+        """Products of the matrices with vectors, of which each boosting round takes several."""
+        return {
+            "U": _product_with(self.U),
+            "V": _product_with(self.V),
+            "R": _product_with(self.R),
+            "A.T": _product_with(self.A, transposed=True),
+            "B.T": _product_with(self.B, transposed=True),
+        }
 
     @cached_property
     def _finite_constant(self) -> Float:
@@ -423,6 +459,42 @@ class CompiledConstraints:
         sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
+
+    def further_groups(self, training: CompiledConstraints) -> list[Group]:
+        """List the groups that the same constraints on training rows do not have."""
+        return [
+            group
+            for own, known in zip(self.groups, training.groups, strict=True)
+            for group in own
+            if group.name not in {other.name for other in known}
+        ]
+
+    def with_groups_of(self, other: CompiledConstraints) -> CompiledConstraints:
+        """Lay out functionals as other rows do, which may have further groups.
+
+        Parameters
+        ----------
+        other : CompiledConstraints
+            The same constraints on an evaluation set.
+
+        Returns
+        -------
+        CompiledConstraints
+            Constraints whose values and groups can be taken from functionals of `other`.
+        """
+        return replace(self, spans=other.spans, groups=other.groups)
+
+    def positions_in(self, other: CompiledConstraints) -> Codes:
+        """Find the functionals among those of the same constraints on an evaluation set."""
+        found = [np.zeros(0, dtype=np.intp)]
+        for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
+            at = theirs.start + np.arange(own.stop - own.start)
+            if isinstance(constraint.expression, Gap) and (
+                constraint.expression.reference is not None
+            ):
+                at[-1] = theirs.stop - 1  # the reference comes last
+            found.append(at)
+        return np.concatenate(found)
 
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
@@ -506,6 +578,26 @@ class CompiledConstraints:
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
 
 
+def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
+    """Make the product of a sparse matrix, or of its transpose, with vectors.
+
+    The checks of scipy take ten times as long as the product of a small matrix. The additions are
+    the same in the same order.
+    """
+    if matrix.nnz > SMALL_MATRIX:
+        large = matrix.T if transposed else matrix
+        return lambda vector: np.asarray(large @ vector)
+    n_rows = matrix.shape[transposed]
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    # Copies, for scipy may sort the entries of a matrix in place.
+    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
+    if transposed:
+        rows, columns = columns, rows
+    return lambda vector: np.asarray(
+        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
+    )
+
+
 def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:
     parts = tuple(term for term in terms or () if isinstance(term, Part))
     return None if terms is None or len(parts) < len(terms) else parts
@@ -568,6 +660,7 @@ class _Compiler:
         self.entries: list[dict[int, float]] = []
         self.right: list[float] = []
         self.names: list[str] = []
+        self.small: list[SmallGroup] = []
 
     def functional(
         self, rate: Rate, view: View, group: Group | None, undefined: Callable[[str], float]
@@ -689,13 +782,42 @@ def _group_rows(
             compiler.add_row(name, {at[i]: 1.0, at[j]: -1.0}, b)
 
 
-def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list[Group]:
-    """Find the groups of a comparison, those that are small treated as asked."""
+def find_groups(
+    constraint: Constraint, view: View, compiler: _Compiler, known: Sequence[Group] | None = None
+) -> list[Group]:
+    """Find the groups of a comparison, and treat small groups as the constraint asks.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        A comparison of groups.
+    view : View
+        The partition that the constraint lives in.
+    compiler : _Compiler
+        The rows, and the small groups found so far.
+    known : sequence of Group, default=None
+        Groups of the training rows, where these are other rows. The known groups are kept as
+        they are, and groups that the training rows do not have follow with a size of zero.
+
+    Returns
+    -------
+    list of Group
+        The groups; the reference is the last one where it is a group.
+
+    Raises
+    ------
+    ValueError
+        If values are missing and `missing` is ``"raise"``, if the reference is no group, or if
+        there are too few or too many groups.
+    """
     cells, e = compiler.cells, constraint.expression
     assert isinstance(e, Grouped)
     by = columns_by(e, cells.rows)
     levels = cells.rows.attribute(by).levels
     count, weighted = cells.count[view.cells], cells.weighted_count[view.cells]
+    covered = frozenset[int]().union(*(group.levels for group in known or ()))
+    if known is not None and e.small_groups == "drop" and cells.rows.like is not None:
+        covered |= frozenset(range(len(cells.rows.like.attribute(by).levels)))
 
     def rows_in_rate(group: Group) -> int:
         taken_over = [compiler.inside(t, view, group) for _, t in e.rate.terms]
@@ -703,6 +825,8 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
 
     groups, sizes = [], []
     for i, level in enumerate(levels):
+        if i in covered:
+            continue
         group = Group(by, frozenset([i]), level)
         in_rate = rows_in_rate(group)
         in_group = view.levels[by] == i
@@ -715,29 +839,38 @@ def find_groups(constraint: Constraint, view: View, compiler: _Compiler) -> list
             )
         sizes.append(in_rate)
         groups.append(replace(group, size=sizes[-1]))
-    groups = told_apart(groups)
+    together = told_apart([*(known or ()), *groups])
+    taken_over, groups = together[: len(known or ())], together[len(known or ()) :]
     small = [i for i, size in enumerate(sizes) if size < e.min_group_size]
     if small:
-        named = some_of([f"{groups[i]} ({sizes[i]})" for i in small])
-        done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}
         nothing = [i for i in small if sizes[i] == 0]
         merged: list[Group] = []
         if e.small_groups == "merge":
             levels_of_all = frozenset[int]().union(*(groups[i].levels for i in small))
-            together = Group(by, levels_of_all, (SMALL,) * len(by))
-            if size := rows_in_rate(together):
-                merged = [replace(together, size=size)]
-        empty = " Groups without any such row are left out." if nothing and not merged else ""
-        warnings.warn(
-            f"{constraint}: some groups have fewer than min_group_size={e.min_group_size} rows "
-            f"that {e.rate} is taken over: {named}. They are {done[e.small_groups]} "
-            f"(small_groups={e.small_groups!r}).{empty}",
-            UserWarning,
-            stacklevel=level_of_the_user(),
-        )
+            name = (SMALL,) * len(by)
+            before = [group for group in taken_over if group.name == name and group.size]
+            if before:
+                at = taken_over.index(before[0])
+                taken_over[at] = replace(before[0], levels=before[0].levels | levels_of_all)
+            else:
+                joined = Group(by, levels_of_all, name)
+                if size := rows_in_rate(joined):
+                    merged = [replace(joined, size=size)]
+        done = {"keep": "kept", "merge": "merged", "drop": "left out"}[e.small_groups]
+        compiler.small += [
+            SmallGroup(constraint, groups[i], sizes[i], done if sizes[i] or merged else "left out")
+            for i in small
+        ]
         if e.small_groups == "keep":
             small = nothing
         groups = [g for i, g in enumerate(groups) if i not in small] + merged
+    if known is not None:
+        further = [replace(group, size=0) for group in groups]
+        has_reference = isinstance(e, Gap) and not isinstance(e.reference, Overall | None)
+        at = len(taken_over) - has_reference
+        groups = [*taken_over[:at], *further, *taken_over[at:]]
+        _check_few(constraint, by, len(groups), MOST_GROUPS)
+        return groups
     if isinstance(e, Gap) and e.reference is not None and not isinstance(e.reference, Overall):
         wanted = e.reference if isinstance(e.reference, tuple) else (e.reference,)
         reference = [g for g in groups if g.name == wanted]
@@ -766,6 +899,8 @@ def compile_constraints(
     reduce_sum: ReduceSum = local_sum,
     like: CompiledConstraints | None = None,
     idle: Collection[int] = (),
+    where: str = "",
+    listed_in: str = "",
 ) -> tuple[Cells, CompiledConstraints]:
     """Partition rows into cells and compile constraints against them.
 
@@ -778,12 +913,16 @@ def compile_constraints(
     reduce_sum : callable, default=identity
         Sums a table over machines.
     like : CompiledConstraints, default=None
-        The same constraints on training rows, whose groups are taken over. What these rows do not
-        have (a mask, a data set, a column, a group) then has the value NaN; without it, that is
-        an error.
+        The same constraints on training rows. Their groups are kept, and groups that these rows
+        have besides follow them. What these rows do not have (a mask, a data set, a column, a
+        group) then has the value NaN; without `like`, that is an error.
     idle : collection of int, default=()
         Positions of constraints that are only reported, as they are met whatever is decided: they
         have no rows, and the others are compiled as without them.
+    where : str, default=""
+        What the rows are called in a warning of small groups.
+    listed_in : str, default=""
+        What lists all small groups, for the warning.
 
     Raises
     ------
@@ -802,24 +941,27 @@ def compile_constraints(
     cells = Cells(rows, [keys or [] for keys in needs], reduce_sum, idle)
     compiler = _Compiler(cells)
     spans, owner, all_groups = [], [], []
-    for j, constraint in enumerate(constraints):
-        start, first_row = len(compiler.constants), len(compiler.names)
-        view = cells.views[cells.view_of[j]]
-        groups: Sequence[Group] = like.groups[j] if like is not None else ()
-        if like is not None and needs[j] is None:
-            for _ in like.constant[like.spans[j]]:
-                compiler.functional(Rate((), np.nan), view, None, lambda what: np.nan)
-        else:
-            try:
-                groups = _compile_one(constraint, compiler, view, groups, like is not None)
-            except ValueError as error:
-                message = str(error)
-                if str(constraint) not in message:
-                    message = f"{constraint}: {message}"
-                raise type(error)(message) from None
-        spans.append(slice(start, len(compiler.constants)))
-        owner += [j] * (len(compiler.names) - first_row)
-        all_groups.append(tuple(groups))
+    try:
+        for j, constraint in enumerate(constraints):
+            start, first_row = len(compiler.constants), len(compiler.names)
+            view = cells.views[cells.view_of[j]]
+            groups: Sequence[Group] = like.groups[j] if like is not None else ()
+            if like is not None and needs[j] is None:
+                for _ in like.constant[like.spans[j]]:
+                    compiler.functional(Rate((), np.nan), view, None, lambda what: np.nan)
+            else:
+                try:
+                    groups = _compile_one(constraint, compiler, view, groups, like is not None)
+                except ValueError as error:
+                    message = str(error)
+                    if str(constraint) not in message:
+                        message = f"{constraint}: {message}"
+                    raise type(error)(message) from None
+            spans.append(slice(start, len(compiler.constants)))
+            owner += [j] * (len(compiler.names) - first_row)
+            all_groups.append(tuple(groups))
+    finally:  # an error may be about what small groups leave
+        _warn_of_small_groups(compiler.small, where, listed_in)
     compiled = _assemble(constraints, compiler, spans, owner, all_groups)
     return cells, compiled.without_rows_of(idle)
 
@@ -845,8 +987,7 @@ def _compile_one(
         )
 
     if isinstance(expression, Grouped):
-        if not lenient:
-            groups = find_groups(constraint, view, compiler)
+        groups = find_groups(constraint, view, compiler, groups if lenient else None)
         at = [compiler.functional(expression.rate, view, g, undefined) for g in groups]
         if isinstance(expression, Gap) and isinstance(expression.reference, Overall):
             at.append(compiler.functional(expression.rate, view, None, undefined))
@@ -931,7 +1072,39 @@ def _assemble(
         np.array(rewards_all, dtype=bool),
         np.array(splits, dtype=bool),
         tuple(compiler.terms),
+        tuple(compiler.small),
     )
+
+
+def _warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: str) -> None:
+    """Warn once of all groups of few rows, and name the first of them."""
+    alike: dict[tuple[Columns, int, str], list[SmallGroup]] = {}
+    for found in small:
+        e = found.constraint.expression
+        assert isinstance(e, Grouped)
+        alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
+    lines = []
+    for (_, size, treatment), members in alike.items():
+        fewest: dict[str, int] = {}
+        for found in members:
+            name = str(found.group)
+            fewest[name] = min(found.rows, fewest.get(name, found.rows))
+        named = [f"{name} ({rows})" for name, rows in fewest.items()]
+        rules = list(dict.fromkeys(str(found.constraint) for found in members))
+        done = {"keep": "kept", "merge": "merged into one group", "drop": "left out"}[treatment]
+        has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
+        empty = " Groups without any such row are left out." if has_empty else ""
+        several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
+        lines.append(
+            f"{where}{some_of(rules, FEW_NAMED)}: some groups have fewer than "
+            f"min_group_size={size} rows that the rate is taken over: "
+            f"{some_of(named, FEW_NAMED)}{several}. They are {done} "
+            f"(small_groups={treatment!r}).{empty}"
+        )
+    if lines:
+        has_more = any("groups in all" in line for line in lines)
+        listed = f" {listed_in} lists all of them." if has_more and listed_in else ""
+        warnings.warn("\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user())
 
 
 def _n_labels(view: View) -> int:

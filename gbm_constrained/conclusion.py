@@ -16,6 +16,7 @@ from scipy.stats import norm
 from gbm_constrained.boldness import as_bold_as_scouts, rows_to_match
 from gbm_constrained.cells import CellStatistics
 from gbm_constrained.checks import level_of_the_user
+from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import (
     CHANCE,
@@ -48,7 +49,12 @@ from gbm_constrained.feasibility import (
 from gbm_constrained.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.loss_intervals import add_loss_intervals
 from gbm_constrained.losses import Array
-from gbm_constrained.reports import groups_frame, history_frame, rules_frame
+from gbm_constrained.reports import (
+    groups_frame,
+    history_frame,
+    rules_frame,
+    small_groups_frame,
+)
 from gbm_constrained.rows import Bool, Codes, Float
 from gbm_constrained.selection import MET, best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import ABPP
@@ -67,7 +73,8 @@ MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme lea
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
-    "shift_", "unseen_accuracy_", "feasibility_", "stopping_message_", "_threshold",
+    "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
+    "_threshold",
 )  # fmt: skip
 
 
@@ -239,11 +246,14 @@ class Conclusion:
             Boosting rounds that were trained; those of the solver by default.
         """
         self.feasibility = self._as_reported(self.fit.solver.rounds if rounds is None else rounds)
+        outcome = None if self.outcome is None else self._laid_out(self.outcome)
+        functionals = self._spread(self._functionals)
         verdicts = [rule.verdict for rule in self.feasibility.rules]
         estimator.constraint_report_ = rules_frame(
-            self.fit.reported, self._functionals, self.multipliers, self.outcome, verdicts
+            self._layout, functionals, self.multipliers, outcome, verdicts
         )
-        estimator.group_report_ = groups_frame(self.fit.reported, self._functionals, self.outcome)
+        estimator.group_report_ = groups_frame(self._layout, functionals, outcome)
+        estimator.small_groups_ = small_groups_frame(self.fit.reported)
         estimator.history_ = self._history()
         estimator.unseen_accuracy_ = UNKNOWN if self.outcome is None else self.outcome.accuracy
         estimator.feasibility_ = self.feasibility
@@ -351,10 +361,11 @@ class Conclusion:
         for held in {*self.fit.evaluation_sets, *([self.fit.unseen] if self.fit.unseen else [])}:
             held.functionals_in[rounds] = _expected(held.functionals_in, prefixes)
         outcomes = [
-            Outcome.of_mean(held, rounds, self._mean_counts(held)) for held in self.reporting
+            self._laid_out(Outcome.of_mean(held, rounds, self._mean_counts(held)))
+            for held in self.reporting
         ]
         if outcomes:
-            self.outcome = outcomes[0].completed_by(outcomes[-1], self.fit.reported)
+            self.outcome = outcomes[0].completed_by(outcomes[-1], self._layout)
         if self._is_judged_by_training:
             self._judge_training_rows(self._mean_counts(None))
 
@@ -419,7 +430,7 @@ class Conclusion:
             )
             held.functionals_in[rounds] = outcome.functionals
             if driving is not None:
-                outcome = outcome.completed_by(driving, self.fit.reported)
+                outcome = outcome.completed_by(self._laid_out(driving), self._layout)
             self.outcome = outcome
         else:
             statistics = scores.statistics(held.lagrangian)
@@ -435,6 +446,30 @@ class Conclusion:
         """Unseen rows whose rates are reported: for each rule the first that tell of it wholly."""
         driving = [self.fit.unseen] if self.fit.unseen is not None else []
         return [*self.fit.evaluation_sets[-1:], *driving]
+
+    @functools.cached_property
+    def _layout(self) -> CompiledConstraints:
+        """The constraints with the groups of the last evaluation set, which reports speak of."""
+        reported, sets = self.fit.reported, self.fit.evaluation_sets
+        return reported.with_groups_of(sets[-1].compiled) if sets else reported
+
+    def _spread(self, rates: Float) -> Float:
+        """Rates in the order of the report; NaN of groups that their rows do not have."""
+        reported, sets = self.fit.reported, self.fit.evaluation_sets
+        if not sets or len(rates) != reported.constant.size:
+            return rates
+        layout = sets[-1].compiled
+        wide = np.full((layout.constant.size, *rates.shape[1:]), np.nan)
+        wide[reported.positions_in(layout)] = rates
+        return wide
+
+    def _laid_out(self, outcome: Outcome) -> Outcome:
+        """Rates of an outcome in the order of the report."""
+        return replace(
+            outcome,
+            functionals=self._spread(outcome.functionals),
+            of_functionals=self._spread(outcome.of_functionals),
+        )
 
     def _stray(self, own_margin: Callable[[int], Array], rounds: int, shift: Float) -> float:
         """How far a model breaks gaps of error rates beyond sampling error, by its training rows.
@@ -513,7 +548,7 @@ class Conclusion:
         return self.outcome is None or bool(np.isnan(self._values_on(self.outcome)).any())
 
     def _values_on(self, outcome: Outcome) -> Float:
-        return self.fit.reported.values(outcome.functionals)
+        return self._layout.values(self._spread(outcome.functionals))
 
     def _measure_training_rows(self, scores: Scores, statistics: CellStatistics) -> None:
         """Find the intervals of values on training rows, and those of too few rows."""
@@ -619,8 +654,10 @@ class Conclusion:
         told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
         held_out = None
         if told:
-            last = [held.functionals_after(self._final.rounds) for held in self.reporting]
-            elsewhere = told_elsewhere(self.fit.reported, last[0], last[-1])
+            last = [
+                self._spread(held.functionals_after(self._final.rounds)) for held in self.reporting
+            ]
+            elsewhere = told_elsewhere(self._layout, last[0], last[-1])
             held_out = np.where(elsewhere, told[-1], told[0])
         return history_frame(
             records,

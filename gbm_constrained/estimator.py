@@ -25,8 +25,10 @@ from gbm_constrained.checks import (
     check_weight,
     level_of_the_user,
     own_random_state,
+    some_of,
 )
 from gbm_constrained.compiler import (
+    FEW_NAMED,
     ROUNDING,
     CompiledConstraints,
     as_losses,
@@ -35,6 +37,7 @@ from gbm_constrained.compiler import (
 )
 from gbm_constrained.counts import functionals_of
 from gbm_constrained.decision import (
+    FEW_PREFIXES,
     Choice,
     UnseenRows,
     aims,
@@ -347,15 +350,22 @@ class ConstrainedFit:
         self.fresh: UnseenRows | None = None
         if self.certified is not None:
             part = rows.take(self.certified)
-            found = self._compile(part, like=self.reported)
+            found = self._compile(part, self.reported, "the rows set aside")
             self.fresh = UnseenRows(*found, "certification")
             self._check_certifiable(self.fresh)
 
     def _compile(
-        self, rows: Rows, like: CompiledConstraints | None = None
+        self, rows: Rows, like: CompiledConstraints | None = None, name: str = ""
     ) -> tuple[Cells, CompiledConstraints]:
         """Compile the constraints, those that are always met without rows."""
-        found = compile_constraints(self.options.constraints, rows, like=like, idle=self._idle)
+        found = compile_constraints(
+            self.options.constraints,
+            rows,
+            like=like,
+            idle=self._idle,
+            where=f"{name}, " if name else "",
+            listed_in="" if name else "small_groups_",
+        )
         found[0].class_weight = self._class_weight
         return found
 
@@ -382,6 +392,12 @@ class ConstrainedFit:
                     f"guarantee out."
                 )
         compiled = rows.compiled
+        for group in compiled.further_groups(self.reported)[:1]:
+            raise ValueError(
+                f"guarantee={options.guarantee!r} sets aside all rows of {group}: the model would "
+                f"be trained on none. Give more rows of this group, drop them, or leave the "
+                f"guarantee out."
+            )
         for j, constraint in enumerate(options.constraints):
             undefined = np.isnan(compiled.constant[compiled.spans[j]])
             if j in self._idle or not undefined.any():
@@ -615,11 +631,15 @@ class ConstrainedFit:
         def follower(rows: Codes) -> ABPP | None:
             if not weighed:
                 return None
-            schedule = measurement.schedule
-            return self._make_solver(self._make_lagrangian(rows), schedule=schedule)
+            lagrangian = self._make_lagrangian(rows)
+            # Only optimism asks for the rates on the rows that the boosters are grown on.
+            has_rates = bool(self.driven.rewards_all_errors.any())
+            return self._make_solver(
+                lagrangian, schedule=measurement.schedule, has_rates=has_rates
+            )
 
         members = [make(fold, follower(fold.training)) for fold in folds]
-        scouts = Scouts(measurement, folds, members, log_odds)
+        scouts = Scouts(measurement, folds, members, self._prefixes_to_score(), log_odds)
         self.announcer.begin(len(members))
         save: Callable[[], None] | None = None
         if self.checkpoint is not None:
@@ -644,6 +664,11 @@ class ConstrainedFit:
         if not weighed:
             self.plain_error = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
         return scouts, unseen
+
+    def _prefixes_to_score(self) -> list[int]:
+        """List the rounds of the prefixes that a choice may look at."""
+        found = prefixes(self.n_rounds, self.options.rounds_per_iteration)
+        return found if self.classes.size == 2 else found[-FEW_PREFIXES - 1 :]
 
     def _no_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose boosters are the library's own."""
@@ -707,7 +732,7 @@ class ConstrainedFit:
             self.reported,
             self.cells,
             [fold.training for fold in scouts.folds],
-            [decisions(member.own_margin(choice.rounds)) for member in scouts.members],
+            [decisions(margin) for margin in scouts.own_margins(choice.rounds)],
             functionals_of(unseen.compiled, held),
         )
 
@@ -739,6 +764,13 @@ class ConstrainedFit:
 
     def watch(self, rows: UnseenRows) -> None:
         """Measure the constraints on an evaluation set while the library's own fit goes on."""
+        if found := self.further_groups(rows):
+            raise ValueError(
+                f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
+                f"a constraint has no training rows of: {found}. Put rows of these groups among "
+                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
+                f"to split the training rows instead."
+            )
         if len(rows.compiled) != len(self.driven):
             raise ValueError(
                 f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
@@ -874,10 +906,39 @@ class ConstrainedFit:
             [X],
             like=self.rows,
         )
-        found = self._compile(rows, like=self.reported)
+        try:
+            found = self._compile(rows, self.reported, name)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         added = UnseenRows(*found, name)
         self.evaluation_sets.append(added)
         return added
+
+    def further_groups(self, rows: UnseenRows) -> str:
+        """Name groups of an evaluation set that constraints have no training rows of.
+
+        Each group comes with its number of rows there. Without such groups the text is empty.
+        """
+        cells = rows.cells
+        sizes: dict[str, int] = {}
+        for group in rows.compiled.further_groups(self.reported):
+            view = next(view for view in cells.views if group.by in view.levels)
+            inside = np.isin(view.levels[group.by], list(group.levels))
+            sizes[str(group)] = int(cells.count[view.cells][inside].sum())
+        return some_of([f"{name} ({size:,} rows)" for name, size in sizes.items()], FEW_NAMED)
+
+    def warn_of_further_groups(self) -> None:
+        """Warn of groups of the last evaluation set that constraints have no training rows of."""
+        for rows in self.evaluation_sets[-1:]:
+            if found := self.further_groups(rows):
+                warnings.warn(
+                    f"{rows.source} has groups that a constraint has no training rows of: "
+                    f"{found}. Values on {rows.source} compare these groups as well, as audit "
+                    f"does, and training cannot act on them. Put rows of these groups among the "
+                    f"training rows, or leave them out of {rows.source}.",
+                    UserWarning,
+                    stacklevel=level_of_the_user(),
+                )
 
     def held_out(self, pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> list[int]:
         """Positions of the evaluation sets (X_i, y_i) that are not the training rows themselves.
@@ -914,7 +975,9 @@ class ConstrainedFit:
     def check_stopping_set(self) -> None:
         """Refuse to stop early on constraints that the last evaluation set knows nothing of."""
         held = self.evaluation_sets[-1]
-        if len(held.compiled) != len(self.reported):
+        compared = np.unique(self.reported.R.indices)
+        there = self.reported.positions_in(held.compiled)[compared]
+        if np.isnan(held.compiled.constant[there]).any():
             raise ValueError(
                 f"early_stopping_on={self.options.early_stopping_on!r} measures the constraints "
                 f"on {held.source}, where some cannot be measured (a mask, a data set, a column "

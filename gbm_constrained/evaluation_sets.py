@@ -165,6 +165,7 @@ def take_evaluation_sets(
     refuse_early_stopping(on, evaluation_set=bool(held_out), **stopping)
     for i in held_out:
         fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive[i])
+    fit.warn_of_further_groups()
     if on != "metric":
         fit.check_stopping_set()
     return held_out

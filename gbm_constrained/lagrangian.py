@@ -305,8 +305,11 @@ class Lagrangian:
         Of a sample of the rows; the largest that it can be in cells without one.
         """
         rows, weight, cells, mass, without = self._sample
-        p = self._probability[rows].astype(np.float64)
-        square = (p * (1.0 - p)) ** 2
+        p = self._probability if rows.size == self.n_samples else self._probability[rows]
+        p = p.astype(np.float64)
+        square = np.subtract(1.0, p)
+        square *= p
+        square *= square
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
         total = np.concatenate(
@@ -733,7 +736,8 @@ class Point:
         kernel = lag.kernel.gradient
         if isinstance(lag.kernel, BinaryKernel):
             kernel = partial(lag.kernel.gradient, learning_rate=learning_rate)
-        proximal = np.broadcast_to(np.asarray(inverse_tau, dtype=lag.dtype), len(lag.cells))
+        proximal = np.empty(len(lag.cells), dtype=lag.dtype)
+        proximal[...] = inverse_tau
         is_proximal = bool(proximal.any())
         if not lag._several_views:
             proximal = proximal[lag.cells.views[0].cells]

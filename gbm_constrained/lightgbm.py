@@ -253,7 +253,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
 
         A text is read as a value of the kind that `default` is of.
         """
-        given = self.get_params()
+        given = {**vars(self), **self._other_params}  # which get_params takes long to collect
         names = (name, *ALIASES.get(name, ()))
         found = [given[name] for name in names if given.get(name) is not None]
         return _as_read(name, found[0], default) if found else default
@@ -306,7 +306,9 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
             their groups are columns of X.
         sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set.
+            Sensitive features of each evaluation set. Groups that no training row is of take part
+            in the values of an evaluation set, and a warning names them;
+            ``measure_on="holdout"`` refuses an evaluation set with such groups.
         groups : array-like of shape (n_samples,), default=None
             Rows of one group are kept together where rows are split to measure constraints.
         constraint_callbacks : sequence of callable, default=None

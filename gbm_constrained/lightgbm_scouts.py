@@ -9,6 +9,7 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 from lightgbm.callback import CallbackEnv
 
 from gbm_constrained.checkpointing import State
@@ -18,7 +19,7 @@ from gbm_constrained.lightgbm_resuming import Renewal, merge_forest, state_of
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Codes
 from gbm_constrained.solvers import ABPP
-from gbm_constrained.tables import is_polars, take_rows, with_rows
+from gbm_constrained.tables import as_numbers, is_polars, take_rows, with_rows
 from gbm_constrained.unseen import Fold, MakeScout
 
 
@@ -53,7 +54,8 @@ def scout_maker(
     predicted = np.zeros_like(start) if fit.has_offset else start  # what predict adds as well
     # Those that change parameters; all others are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
-    return functools.partial(_Scout, whole, params, X, start, predicted, schedules, fit)
+    features = as_numbers(X) if isinstance(X, pd.DataFrame) else X
+    return functools.partial(_Scout, whole, params, features, start, predicted, schedules, fit)
 
 
 class _Scout:

@@ -125,6 +125,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         One row per iteration of ABPP up to the returned model, and a last one for that.
     group_report_ : DataFrame
         One row per rate of each group that a constraint looks at.
+    small_groups_ : DataFrame
+        One row per group of each constraint that compares groups, in which its rate is taken over
+        fewer than `min_group_size` rows: their number, and what became of the group.
     multipliers_ : Series
         Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
@@ -298,7 +301,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 if feasible is not None:
                     start = feasible
                 else:
-                    fit = make_fit(replace(options, solver="abpp"))
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # the first fit has given them
+                        fit = make_fit(replace(options, solver="abpp"))
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()

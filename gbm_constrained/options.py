@@ -125,8 +125,13 @@ FITTED_ATTRIBUTES_DOC = """
         Bregman distance, seconds. With ``error_form="log_loss"`` values and bounds are mean
         losses.
     group_report_ : DataFrame
-        One row per group of each constraint that compares groups: its rows and its rates, with the
-        interval of that on unseen rows.
+        One row per group of each constraint that compares groups: its training rows and its
+        rates, with the interval of that on unseen rows. Groups of the last evaluation set that
+        no training row is of have no training rows.
+    small_groups_ : DataFrame
+        One row per group of each constraint that compares groups, in which its rate is taken over
+        fewer than `min_group_size` training rows: their number, and whether the group is kept,
+        merged with others or left out.
     multipliers_ : Series
         Multipliers of the returned model, by linear row that the constraints compile to.
     unseen_accuracy_ : Estimate

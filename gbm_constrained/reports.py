@@ -84,6 +84,17 @@ def groups_frame(
     return pd.DataFrame(records, columns=columns)
 
 
+def small_groups_frame(compiled: CompiledConstraints) -> pd.DataFrame:
+    """List the groups of few training rows: their constraint, size, and what became of them."""
+    columns = ["constraint", "group", "rows", "treatment"]
+    names = dict(zip(compiled.constraints, compiled.names, strict=True))
+    records = [
+        (names[found.constraint], str(found.group), found.rows, found.treatment)
+        for found in compiled.small
+    ]
+    return pd.DataFrame(records, columns=columns)
+
+
 def history_frame(
     records: Sequence[Record],
     compiled: CompiledConstraints,

@@ -256,7 +256,8 @@ class Rows:
     sizes : sequence of int, default=None
         Number of training rows, and of rows of each further data set.
     like : Rows, default=None
-        Rows whose groups these share: values that do not occur there belong to no group.
+        Training rows, whose groups come first in the numbering; values that do not occur there
+        follow them.
     """
 
     y: Codes
@@ -401,8 +402,10 @@ class Rows:
             return Attribute(levels, codes)
         known = self.like.attribute(names).levels
         position = {level: i for i, level in enumerate(known)}
-        mapped = np.array([position.get(level, len(known)) for level in levels], dtype=np.intp)
-        return Attribute(known, mapped[codes])
+        further = [level for level in levels if level not in position]
+        position |= {level: len(known) + i for i, level in enumerate(further)}
+        mapped = np.array([position[level] for level in levels], dtype=np.intp)
+        return Attribute((*known, *further), mapped[codes])
 
     def _decisions(self, deployed: Deployed) -> Codes:
         if deployed.forgotten is not None:

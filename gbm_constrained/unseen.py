@@ -18,7 +18,7 @@ moved by rates of other rows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -127,8 +127,8 @@ class Scout(Protocol):
     Parameters
     ----------
     solver : ABPP or None
-        What it is trained for. Its history has the rates on the rows that it is grown on. None for
-        the library's own objective.
+        What it is trained for. Its history has the rates on the rows that it is grown on, where
+        something asks for them. None for the library's own objective.
     """
 
     solver: ABPP | None
@@ -201,6 +201,8 @@ class Scouts:
         The rows of each booster.
     members : sequence of Scout
         The boosters.
+    kept_rounds : collection of int, default=()
+        Rounds whose scores of the unseen rows are kept: those of prefixes to choose from.
     log_odds : float, default=0
         What the weights of their objective add to the log-odds of the second of two classes.
 
@@ -215,10 +217,12 @@ class Scouts:
     measurement: Measurement
     folds: Sequence[Fold]
     members: Sequence[Scout]
+    kept_rounds: Collection[int] = ()
     log_odds: float = 0.0
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
-    _held: dict[int | None, Array] = field(default_factory=dict, init=False, repr=False)
+    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
+    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Find the rows of each booster, once."""
@@ -241,11 +245,13 @@ class Scouts:
             if self.rounds % rounds_per_iteration == 0:
                 if is_over(self.rounds):
                     break
-                self.measurement.observe(self.held_margin())
+                margin = self.held_margin()
+                self.measurement.observe(margin)
+                if self.rounds in self.kept_rounds:  # to score them again takes much longer
+                    self._held[self.rounds] = margin
             for member in self.members:
                 member.grow(self.rounds)
             self.rounds += 1
-            self._held.clear()
             if save is not None:
                 save()
 
@@ -298,7 +304,7 @@ class Scouts:
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all unseen rows, each by the booster that has not seen it."""
-        if rounds in self._held:
+        if rounds is not None and rounds in self._held:
             return self._held[rounds]
         parts = [member.held_margin(rounds) for member in self.members]
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
@@ -308,6 +314,15 @@ class Scouts:
         if rounds is not None:  # choices look at the same prefixes
             self._held[rounds] = pooled
         return pooled
+
+    def own_margins(self, rounds: int) -> list[Array]:
+        """Scores of the rows that each booster is grown on, by that booster after some rounds.
+
+        The last ones are kept: a choice that is made is looked at several times.
+        """
+        if self._own is None or self._own[0] != rounds:
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        return self._own[1]
 
 
 MakeScout: TypeAlias = Callable[[Fold, ABPP | None], Scout]

@@ -216,7 +216,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
             not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
             their groups are columns of X.
         sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set.
+            Sensitive features of each evaluation set. Groups that no training row is of take part
+            in the values of an evaluation set, and a warning names them;
+            ``measure_on="holdout"`` refuses an evaluation set with such groups.
         groups : array-like of shape (n_samples,), default=None
             Rows of one group are kept together where rows are split to measure constraints.
         constraint_callbacks : sequence of callable, default=None

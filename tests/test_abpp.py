@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from gbm_constrained import compiler
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
 from gbm_constrained.losses import rate_lipschitz
@@ -48,6 +50,45 @@ def run(solver, n_rounds, start, rate=0.3):
         answers.append((grad, hess))
         margin -= rate * grad / (hess + 1e-3)
     return answers
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_rates_a_schedule_is_followed_alike(n_classes, mu):
+    """To the last bit where step sizes stay, as they do by default."""
+    y, scores, weight, _ = draw(n_classes)
+    rules = [error_rate() <= 0.1, class_error(1) <= 0.2]
+    schedule = [np.array([0.0, 0.0]), np.array([0.5, 0.0]), np.array([1.0, 2.0])]
+    options = {"schedule": schedule, "lazy": True, "rounds_per_iteration": 2, "mu": mu}
+    full, bare = (
+        ABPP(build(y, rules, weight), has_rates=has_rates, **options)
+        for has_rates in (True, False)
+    )
+    for (g, h), (g_bare, h_bare) in zip(
+        run(full, 9, 0.0 * scores), run(bare, 9, 0.0 * scores), strict=True
+    ):
+        np.testing.assert_allclose(g_bare, g, rtol=1e-12 * (mu > 0))
+        np.testing.assert_allclose(h_bare, h, rtol=1e-12 * (mu > 0))
+    assert len(full.history) == len(bare.history) == 5
+    assert [r.rounds for r in bare.history] == [0, 2, 4, 6, 8]
+    assert all(np.isnan(r.rates).all() for r in bare.history)
+    np.testing.assert_allclose(bare.ergodic_weights, full.ergodic_weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("most", [0, 10_000])
+def test_products_of_constraints_are_those_of_scipy(most, monkeypatch):
+    """To the last bit, whether a matrix is small or large, and where scipy sorts it in place."""
+    monkeypatch.setattr(compiler, "SMALL_MATRIX", most)
+    rng = np.random.default_rng(0)
+    for shape in ((7, 9), (1, 4), (5, 1), (0, 3)):
+        matrix = sparse.random_array(shape, density=0.6, format="csr", rng=rng)
+        matrix.indices[:2] = matrix.indices[:2][::-1].copy()
+        across, down = rng.normal(size=shape[1]), rng.normal(size=shape[0])
+        expected = matrix @ across, matrix.T @ down
+        products = compiler._product_with(matrix), compiler._product_with(matrix, transposed=True)
+        matrix.sort_indices()
+        assert np.array_equal(products[0](across), expected[0])
+        assert np.array_equal(products[1](down), expected[1])
 
 
 # Schedule

@@ -731,7 +731,7 @@ def test_json_round_trips(full):
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         Audit.from_json("{}")
-    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained.audit/1': audit the"):
+    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
         Audit.from_json(text.replace("audit/2", "audit/1", 1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import os
@@ -405,8 +406,9 @@ def test_rules_are_named_by_their_labels_where_these_are_codes_of_others(run):
     rules = [f"each(class_error({label}), by=g) <= 0.3" for label in (1, 2)]
     done = run(*fit("xgboost", Path(), *map("--constraint={}".format, rules), "--sensitive=g",
                     table="t.csv", target="y"))  # fmt: skip
-    named = re.findall(r"class_error\((.)\).* that class_error\((.)\) is taken over", done.err)
-    assert named == [("1", "1"), ("2", "2")] * 2  # of the fit, then of the audit
+    named = re.findall(r"class_error\((.)\), by='g'.* fewer than min_group_size", done.err)
+    assert named == ["1", "1"]  # of the fit, then of the audit
+    assert len(re.findall(r"class_error\(2\), by='g'\) <= 0.3: some groups", done.err)) == 2
 
 
 @BOTH
@@ -1032,7 +1034,7 @@ def test_missing_decisions_of_another_model_are_named(run):
     rule = "--constraint=churn(to=old) <= 0.1"
     done = run("fit", "t.parquet", "--target=y", "--out=model.json", "--sensitive=old", rule)
     assert done.code == 2
-    assert "holds <NA>, which is not among the labels [0, 1]." in done.err
+    assert "holds a missing value, which is not among the labels [0, 1]." in done.err
 
 
 @pytest.mark.parametrize("value", [-1.0, np.nan])
@@ -1051,7 +1053,7 @@ def test_tables_that_cannot_be_read(run, monkeypatch):
     assert "must be a table that ends in .parquet or .csv" in run("fit", "t.xls", *arguments).err
     done = run("fit", "t.csv", *arguments)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "No such file or directory: 't.csv'" in done.err
+    assert "DATA t.csv does not exist: check its name and folder." in done.err
     Path("t.csv").write_text("y\n")
     assert "t.csv has no rows." in run("fit", "t.csv", *arguments).err
     Path("t.csv").write_text("y\n1\n0\n")
@@ -1062,7 +1064,7 @@ def test_tables_that_cannot_be_read(run, monkeypatch):
     assert "t.csv has rows with more fields than its header has names" in done.err
     Path("t.csv").write_text("")
     done = run("fit", "t.csv", *arguments)
-    assert "t.csv cannot be read as CSV in UTF-8: No columns to parse from file" in done.err
+    assert "DATA t.csv is empty: give a file with content." in done.err
     Path("t.csv").write_bytes("y,a\n1,Köln\n".encode("latin-1"))
     done = run("fit", "t.csv", *arguments)
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -1071,9 +1073,232 @@ def test_tables_that_cannot_be_read(run, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)
     )
+    Path("t.parquet").write_bytes(b"PAR1")
     done = run("fit", "t.parquet", *arguments)
     assert done.code == 2
     assert "reading t.parquet needs pyarrow: pip install 'gbm_constrained[datasets]'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.cvs", None, "must be a table that ends in .parquet or .csv"),
+        ("trian.csv", None, "does not exist: did you mean train.csv?"),
+        ("none/train.csv", None, "does not exist: check its name and folder."),
+        ("folder.csv", None, "is a folder: name a file in it."),
+        ("empty.csv", b"", "is empty: give a file with content."),
+        ("empty.parquet", b"", "is empty: give a file with content."),
+        ("t.parquet", b"no table", "cannot be read as Parquet: "),
+        ("t.csv.gz", b"no table", "cannot be read as CSV in UTF-8: "),
+        ("cut.csv.gz", "cut", "cannot be read as CSV in UTF-8: "),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "audit"])
+def test_files_that_cannot_be_read_are_named(command, name, content, message, run, files):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    run(*fit("lightgbm", files), "--quiet")
+    Path("folder.csv").mkdir()
+    Path("train.csv").write_text("y\n1\n")
+    if content == "cut":
+        content = gzip.compress((files / "train.csv").read_bytes())[:5000]
+    if content is not None:
+        Path(name).write_bytes(content)
+    more = ["--out=m.json"] if command == "fit" else ["--constraint=fpr <= 0.1"]
+    given = [MODEL["lightgbm"], name] if command == "audit" else [name]
+    done = run(command, *given, "--target=income", *more)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert name in done.err
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "MODEL new.json does not exist: did you mean model.json?"),
+        ("folder", "MODEL new.json is a folder: name a file in it."),
+        (b"", "MODEL new.json is empty: give a file with content."),
+        (b"PAR1", "new.json is neither a model of XGBoost (JSON, UBJSON) nor one of LightGBM."),
+    ],
+)
+def test_models_that_cannot_be_read_are_named(content, message, run, files):
+    run(*fit("xgboost", files), "--quiet")
+    if content == "folder":
+        Path("new.json").mkdir()
+    elif content is not None:
+        Path("new.json").write_bytes(content)
+    rule = "--constraint=fpr <= 0.1"
+    done = run("audit", "new.json", files / "new.csv", "--target=income", rule)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"gbm-constrained audit: error: {message}\n"
+
+
+def test_files_without_permission_are_named(run, files, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *given: False)
+    done = run(*fit("xgboost", files))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"DATA {files / 'train.csv'} cannot be read: permission is denied." in done.err
+
+
+# --- values of groups and labels in files -------------------------------------------------------
+
+
+def coded_rows(codes, n=400):
+    """Rows whose groups have these codes in turn, and decide much of the label."""
+    rng = np.random.default_rng(0)
+    turn = np.arange(n) % len(codes)
+    x = rng.normal(size=n)
+    y = (x + (turn == 0) + 0.5 * rng.normal(size=n) > 0.5).astype(int)
+    return pd.DataFrame({"x": x, "g": pd.Series(codes, dtype=object).to_numpy()[turn], "y": y})
+
+
+def groups_printed(run, library, table, *more, rule="gap(selection_rate, by=g) <= 0.9"):
+    given = ["fit", table, "--target=y", "--library", library, "--out", MODEL[library]]
+    parameters = [f"--param={name}={value}" for name, value in TINY.items()]
+    done = run(
+        *given, *parameters, f"--constraint={rule}", "--json=r.json", "--html=r.html", *more
+    )
+    assert done.code in (0, 1), done.err
+    return [row["group"] for row in json.loads(Path("r.json").read_text())["groups"]]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("codes", "groups"),
+    [
+        (["01", "1", "00001"], ["g=00001", "g=01", "g=1"]),
+        (["02134", "90210"], ["g=02134", "g=90210"]),
+        (["1e5", "2e5"], ["g=1e5", "g=2e5"]),
+        (["1.10", "1.1", "2"], ["g=1.1", "g=1.10", "g=2"]),
+        (["+1", "1"], ["g=+1", "g=1"]),
+        (["1", "2", "10"], ["g=1", "g=2", "g=10"]),
+        (["1.0", "2.0"], ["g=1", "g=2"]),
+        (["1.50", "2.25", "3"], ["g=1.5", "g=2.25", "g=3.0"]),
+        (["1", "2", ""], ["g=1", "g=2", "g=missing"]),
+        (["01", "02", ""], ["g=01", "g=02", "g=missing"]),
+        (["True", "False"], ["g=False", "g=True"]),
+        (["true", "FALSE", ""], ["g=False", "g=True", "g=missing"]),
+        (["9007199254740993", "9007199254740992", ""],
+         ["g=9007199254740992", "g=9007199254740993", "g=missing"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_groups_of_csv_are_as_they_are_written(library, codes, groups, run):
+    """pandas reads 01, 1 and 00001 as the number 1, and they were one group."""
+    coded_rows(codes).to_csv("t.csv", index=False)
+    assert groups_printed(run, library, "t.csv", "--sensitive=g") == groups
+    done = run("audit", MODEL[library], "t.csv", "--target=y", "--json=a.json")
+    assert done.code in (0, 1), done.err
+    assert [row["group"] for row in json.loads(Path("a.json").read_text())["groups"]] == groups
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([1, 2, 3]),
+        pd.Series([1.0, 2.0, np.nan]),
+        pd.Series([1.5, 2.0, 4.0]),
+        pd.Series([1, 2, None], dtype="Int64"),
+        pd.Series(["1", "2", "10"]),
+        pd.Series(["01", "1", None]),
+        pd.Series([True, False, True]),
+        pd.Series([True, False, None], dtype="boolean"),
+        pd.Series(["a", "b", None]).astype("category"),
+        pd.Series([3, 1, 2]).astype("category"),
+        pd.to_datetime(pd.Series(["2020-01-01", "2021-01-01", None])),
+    ],
+    ids=lambda column: f"{column.dtype}-{column[0]}",
+)
+def test_groups_of_parquet_and_csv_are_named_alike(column, run):
+    pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    table = coded_rows([0, 1, 2]).drop(columns="g")
+    table["g"] = column.take(np.arange(len(table)) % 3).reset_index(drop=True)
+    table[["x", "y"]].to_csv("x.csv", index=False)
+    run(*fit("lightgbm", Path(), table="x.csv", target="y"), "--quiet")
+    table.to_csv("t.csv", index=False)
+    table.to_parquet("t.parquet")
+    found = {}
+    for name in ("t.csv", "t.parquet"):
+        rule = "--constraint=gap(selection_rate, by=g) <= 0.9"
+        done = run("audit", MODEL["lightgbm"], name, "--target=y", rule, "--json=r.json")
+        assert done.code in (0, 1), done.err
+        found[name] = sorted(
+            (row["group"], row["rate"]) for row in json.loads(Path("r.json").read_text())["groups"]
+        )
+    assert len(found["t.csv"]) > 1
+    assert found["t.csv"] == found["t.parquet"]
+
+
+@BOTH
+def test_numbers_that_rules_group_by_are_numbers_to_the_model(library, run):
+    """The groups are texts, the feature is what pandas makes of it."""
+    table = coded_rows(["01", "1", "2"])
+    table.to_csv("t.csv", index=False)
+    assert groups_printed(run, library, "t.csv") == ["g=01", "g=1", "g=2"]
+    model = model_files.open_model(MODEL[library])
+    assert model.features == ["x", "g"]
+    assert model.categories(pd.read_csv("t.csv")[["x", "g"]]) == {}
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_rules_that_name_a_value_by_its_text_find_it(form, run):
+    """Whole numbers are texts where a rule says so."""
+    if form == "parquet":
+        pytest.importorskip("pyarrow", reason="parquet is read by pyarrow")
+    table = coded_rows([1, 2])
+    table["g"] = table["g"].astype(int)
+    getattr(table, f"to_{form}")(f"t.{form}", index=False)
+    for rule in ('selection_rate(on={g: "1"}) <= 0.9', "selection_rate(on={g: 1}) <= 0.9",
+                 'gap(selection_rate, by=g, reference="1") <= 0.9'):  # fmt: skip
+        done = run(*fit("lightgbm", Path(), f"--constraint={rule}", table=f"t.{form}", target="y"))
+        assert done.code in (0, 1), done.err
+    table = coded_rows(["01", "2"])
+    getattr(table, f"to_{form}")(f"t.{form}", index=False)
+    rule = "--constraint=selection_rate(on={g: 1}) <= 0.9"
+    done = run(*fit("lightgbm", Path(), rule, table=f"t.{form}", target="y"))
+    assert done.code == 2
+    assert "selects no row: the values of 'g' are ['01', '2']." in done.err
+
+
+@BOTH
+def test_labels_and_decisions_of_csv_are_as_they_are_written(library, run):
+    table = coded_rows(["a", "b"])
+    table["y"] = np.where(table["y"] == 1, "01", "1")
+    table["old"] = np.where(table["x"] > 0, "01", "1")
+    table["same"] = "1"
+    table.to_csv("t.csv", index=False)
+    more = ["--constraint=churn(to=old) <= 0.9; churn(to=same) <= 1", "--sensitive=old"]
+    done = run(*fit(library, Path(), *more, "--sensitive=same", table="t.csv", target="y"))
+    assert done.code in (0, 1), done.err
+    assert "labels ['01', '1']" in done.out
+
+
+def test_texts_that_pandas_takes_as_missing_are_told(run):
+    """NA may be a region; the group is called missing, as in the documentation."""
+    coded_rows(["NA", "EU", "", "None"]).to_csv("t.csv", index=False)
+    rule = "--constraint=gap(selection_rate, by=g) <= 0.9"
+    done = run(*fit("lightgbm", Path(), "--sensitive=g", rule, table="t.csv", target="y"))
+    assert "g: 'NA' is a missing value (100 rows)" in done.out
+    assert "g: 'None' is a missing value (100 rows)" in done.out
+    assert done.out.count("is a missing value") == 2
+    assert "g=missing" in done.out
+
+
+def test_small_groups_have_an_option(run):
+    """Its name is in the warning, which is given once for all rules."""
+    table = coded_rows([*range(40)], 1200)
+    table.to_csv("t.csv", index=False)
+    rules = ["--constraint=gap(fpr, by=g) <= 0.9", "--constraint=gap(tpr, by=g) <= 0.9"]
+    given = [*fit("lightgbm", Path(), "--sensitive=g", *rules, table="t.csv", target="y")]
+    done = run(*given, "--test-fraction=0")
+    (line,) = [line for line in done.err.splitlines() if "min_group_size" in line]
+    assert "and 35 more, 40 groups in all. They are kept (--small-groups keep)." in line
+    assert "small_groups" not in done.err
+    done = run(*given, "--test-fraction=0", "--small-groups=merge")
+    assert "They are merged into one group (--small-groups merge)." in done.err
+    done = run(*given, "--test-fraction=0", "--small-groups=drop")
+    assert done.code == 2
+    assert "--small-groups drop" in done.err
 
 
 def test_categories_of_xgboost_need_pyarrow(run, files, monkeypatch):
@@ -1120,7 +1345,8 @@ def test_it_is_a_program(files, tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        "gbm-constrained audit: error: [Errno 2] No such file or directory: 'none.json'\n"
+        "gbm-constrained audit: error: MODEL none.json does not exist: check its name and "
+        "folder.\n"
     )
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"gbm-constrained": f"{cli.__name__}:{cli.main.__name__}"}

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
+    ConstrainedLogisticRegression,
     ConstrainedXGBClassifier,
     audit,
     fnr,
@@ -21,7 +22,17 @@ from gbm_constrained import (
 from gbm_constrained.checks import as_groups, check_labels, check_weight
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.lagrangian import Lagrangian
-from gbm_constrained.rates import MISSING, dataset, each, error_rate, gap, selection_rate, tpr
+from gbm_constrained.rates import (
+    MISSING,
+    dataset,
+    each,
+    error_rate,
+    gap,
+    overall,
+    ratio,
+    selection_rate,
+    tpr,
+)
 from gbm_constrained.rows import Rows, columns_of
 
 N = 60
@@ -450,6 +461,12 @@ def problem(n=600):
     return X, (X[:, 0] + rng.normal(size=n) > 0.5).astype(int), sex
 
 
+OPTIONS = (
+    "measure_on", "holdout_fraction", "iterate", "guarantee", "early_stopping_on",
+    "early_stopping_rounds",
+)  # fmt: skip
+
+
 def fitted(rules, X, y, booster="lightgbm", **given):
     if booster == "lightgbm":
         model = ConstrainedLGBMClassifier(
@@ -459,7 +476,9 @@ def fitted(rules, X, y, booster="lightgbm", **given):
         model = ConstrainedXGBClassifier(
             constraints=rules, n_estimators=40, n_jobs=1, max_depth=2, enable_categorical=True
         )
-    return model.fit(X, y, **given)
+        given |= {"verbose": False}
+    options = {name: given.pop(name) for name in [*given] if name in OPTIONS}
+    return model.set_params(**options).fit(X, y, **given)
 
 
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
@@ -493,21 +512,248 @@ def test_a_feature_is_as_good_as_a_sensitive_feature():
     np.testing.assert_allclose(report.train, [chosen[sex == s].mean() for s in "FM"], atol=1e-12)
 
 
-def test_groups_of_evaluation_rows():
-    """Training groups are looked up there; other values belong to none."""
+def test_evaluation_rows_without_groups_report_none():
     X, y, sex = problem()
-    rules = [gap(selection_rate()) <= 0.05]
-    held_sex = np.where(np.arange(200) % 3 == 0, "X", sex[:200])
-    options = {"sensitive_features": sex[200:], "eval_set": [(X[:200], y[:200])]}
-    model = fitted(rules, X[200:], y[200:], **options, sensitive_features_eval_set=[held_sex])
-    chosen = model.predict(X[:200])
-    expected = abs(chosen[held_sex == "F"].mean() - chosen[held_sex == "M"].mean())
-    np.testing.assert_allclose(model.constraint_report_.held_out, [expected], atol=1e-12)
-    model.set_params(measure_on="train").fit(X[200:], y[200:], **options)
-    # Without its groups the evaluation set has no value: the training rows judge.
+    model = fitted(
+        [gap(selection_rate()) <= 0.05], X[200:], y[200:], sensitive_features=sex[200:],
+        measure_on="train", eval_set=[(X[:200], y[:200])],
+    )  # fmt: skip
     assert model.constraint_report_["rows"].tolist() == ["training rows"]
     assert model.constraint_report_.held_out.isna().all()
     assert model.constraint_report_.satisfied.isna().all()
+
+
+# --- groups of evaluation sets that the training rows do not have -------------------------------
+
+NEW_GROUPS = "eval_set\\[0\\] has groups that a constraint has no training rows of: "
+
+
+def with_new_groups(values=("X",), n=200):
+    """A problem whose first rows, the evaluation set, have groups of their own."""
+    X, y, sex = problem()
+    held = sex[:n].astype(object)
+    for k, value in enumerate(values):
+        held[np.arange(n) % (3 + k) == 0] = value
+    return X, y, sex, held
+
+
+def fitted_beside(rule, held, booster, n=200, **options):
+    X, y, sex = problem()
+    return fitted(
+        [rule] if not isinstance(rule, list) else rule, X[n:], y[n:], booster,
+        sensitive_features={"sex": sex[n:]}, eval_set=[(X[:n], y[:n])],
+        sensitive_features_eval_set=[{"sex": held}], **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gap(selection_rate(), by="sex") <= 0.05,
+        gap(tpr(), by="sex", reference=overall, min_group_size=1) <= 0.1,
+        gap(fpr(), by="sex", reference="F", min_group_size=1) <= 0.1,
+        ratio(selection_rate(), by="sex") >= 0.8,
+        ratio(selection_rate(), by="sex", reference="F") >= 0.8,
+        each(selection_rate(), by="sex") <= 0.9,
+    ],
+    ids=str,
+)
+def test_new_groups_of_an_evaluation_set_are_reported_as_audit_does(booster, measure_on, rule):
+    """The report said "satisfied" of the known groups alone."""
+    X, y, _, held = with_new_groups(("X", None))
+    with pytest.warns(UserWarning, match=NEW_GROUPS) as told:
+        model = fitted_beside(rule, held, booster, measure_on=measure_on)
+    assert len([w for w in told if re.match(NEW_GROUPS, str(w.message))]) == 1
+    found = audit(model, X[:200], y[:200], rule, sensitive_features={"sex": held})
+    report = model.constraint_report_.iloc[0]
+    assert report["rows"] == "eval_set[0]"
+    expected = found.frame.iloc[0]
+    for column in ("held_out", "low", "high"):
+        name = {"held_out": "value"}.get(column, column)
+        assert report[column] == pytest.approx(expected[name], abs=1e-12), column
+    assert report.satisfied == expected.satisfied
+    groups = model.group_report_.set_index("group")
+    rates = found.groups.set_index("group")["rate"]
+    assert set(groups.index) == set(rates.index)
+    pd.testing.assert_series_equal(
+        groups["held_out"].sort_index(), rates.sort_index(), check_names=False
+    )
+    new = groups.loc[~groups.index.isin(["sex=F", "sex=M"])]
+    assert len(new) == 2
+    assert (new["rows"] == 0).all()
+    assert new["train"].isna().all()
+    assert model.history_[f"held_out[{rule}]"].iloc[-1] == pytest.approx(report.held_out)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
+def test_rules_of_known_groups_stay_beside_rules_with_new_ones(booster):
+    X, y, _, held = with_new_groups()
+    rules = [
+        gap(fpr(), by="sex", min_group_size=1) <= 0.1,
+        fpr(on={"sex": "F"}) <= 0.5,
+        fnr() <= 0.5,
+    ]
+    model = fitted_beside(rules, held, booster)
+    found = audit(model, X[:200], y[:200], rules, sensitive_features={"sex": held})
+    np.testing.assert_allclose(model.constraint_report_.held_out, found.frame.value, atol=1e-12)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
+def test_a_mean_of_prefixes_is_reported_on_new_groups(booster):
+    *_, held = with_new_groups()
+    rule = gap(selection_rate(), by="sex") <= 0.02
+    model = fitted_beside(rule, held, booster, iterate="randomized")
+    groups = model.group_report_.set_index("group").held_out
+    assert groups.index.tolist() == ["sex=F", "sex=M", "sex=X"]
+    assert model.constraint_report_.held_out[0] == pytest.approx(groups.max() - groups.min())
+    assert model.constraint_report_["rows"][0] == "eval_set[0]"
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_small_new_groups_are_left_out_where_that_is_asked_for(booster):
+    *_, held = with_new_groups(())
+    held[:5] = "X"
+    rule = gap(selection_rate(), by="sex", small_groups="drop") <= 0.05
+    with pytest.warns(UserWarning, match=r"eval_set\[0\], gap.*sex=X \(5\)\. They are left out"):
+        model = fitted_beside(rule, held, booster)
+    assert model.group_report_.group.tolist() == ["sex=F", "sex=M"]
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}", "ignore:.*fewer than min_group_size")
+def test_small_new_groups_join_the_others_where_that_is_asked_for(booster):
+    X, y, sex, held = with_new_groups(("X",), 200)
+    rule = gap(selection_rate(), by="sex", min_group_size=70, small_groups="merge") <= 0.05
+    groups = fitted_beside(rule, held, booster).group_report_
+    assert groups.group.tolist() == ["sex=F", "sex=M", "sex=small groups"]
+    held[0] = None
+    groups = fitted_beside(rule, held, booster).group_report_
+    assert groups.group.tolist() == ["sex=F", "sex=M", "sex=small groups"]
+    few = sex.astype(object)
+    few[300:330] = "Y"
+    model = fitted(
+        [rule], X[200:], y[200:], booster, sensitive_features={"sex": few[200:]},
+        eval_set=[(X[:200], y[:200])], sensitive_features_eval_set=[{"sex": held}],
+    )  # fmt: skip
+    groups = model.group_report_.set_index("group")
+    chosen = model.predict(X[:200])[~np.isin(held, ["F", "M"])].mean()
+    assert groups.held_out["sex=small groups"] == pytest.approx(chosen)
+    assert groups["rows"]["sex=small groups"] == 30
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_missing_groups_of_an_evaluation_set_are_refused_where_missing_is(booster):
+    *_, held = with_new_groups((None,))
+    rule = gap(selection_rate(), by="sex", missing="raise") <= 0.05
+    with pytest.raises(ValueError, match=r"eval_set\[0\]: gap.*sex has missing values: fill"):
+        fitted_beside(rule, held, booster)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_multipliers_are_not_moved_by_groups_that_training_rows_lack(booster):
+    *_, held = with_new_groups()
+    rule = gap(selection_rate(), by="sex") <= 0.05
+    with (
+        pytest.raises(ValueError, match=r"'holdout' moves.*of: sex=X \(67 rows\)\. Put rows of"),
+        pytest.warns(UserWarning, match=NEW_GROUPS),
+    ):
+        fitted_beside(rule, held, booster, measure_on="holdout")
+    with pytest.warns(UserWarning, match=NEW_GROUPS):
+        fitted_beside(rule, held, booster, measure_on="holdout", holdout_fraction=0.3)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
+def test_early_stopping_looks_at_new_groups(booster):
+    """A round meets the rules only if the new group does too."""
+    X, y, _, held = with_new_groups()
+    held = np.where(X[:200, 0] > 0, "X", held)
+    rule = gap(selection_rate(), by="sex", min_group_size=1) <= 0.05
+    stop = {"early_stopping_on": "constraints", "early_stopping_rounds": 3}
+    model = fitted_beside(rule, held, booster, measure_on="train", **stop)
+    found = audit(model, X[:200], y[:200], rule, sensitive_features={"sex": held})
+    assert model.constraint_report_.held_out[0] == pytest.approx(found.frame.value[0], abs=1e-12)
+    sex = problem()[2]
+    with pytest.raises(ValueError, match="cannot be measured"):
+        fitted(
+            [rule], X[200:], y[200:], booster, sensitive_features={"sex": sex[200:]},
+            eval_set=[(X[:200], y[:200])], **stop,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+def test_a_guarantee_is_refused_where_all_rows_of_a_group_are_set_aside(guarantee, monkeypatch):
+    """The certificate was about the other groups, in silence."""
+    X, y, sex = problem()
+    sex = sex.astype(object)
+    sex[:40] = "X"
+
+    def parts(self, rows, *given):
+        return [np.arange(200), np.arange(200, rows.size)]
+
+    monkeypatch.setattr("gbm_constrained.estimator.ConstrainedFit._parts", parts)
+    rule = each(selection_rate(), by="sex") <= 0.9
+    with pytest.raises(ValueError, match=r"sets aside all rows of sex=X: .* Give more rows"):
+        fitted([rule], X, y, sensitive_features={"sex": sex}, guarantee=guarantee)
+
+
+@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+def test_new_groups_of_further_data_sets_take_part(booster):
+    X, y, sex = problem()
+    frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(float))
+    further = frame[:120].assign(sex=np.repeat([0.0, 2.0, np.nan], 40))
+    rule = gap(selection_rate(on=dataset("mon")), by="sex", small_groups="drop") <= 0.1
+    with pytest.warns(UserWarning, match=r"sex=1\.0 \(0\)\. They are left out"):
+        model = fitted([rule], frame, y, booster, datasets={"mon": further})
+    chosen = model.predict(further).reshape(3, 40).mean(axis=1)
+    groups = model.group_report_
+    assert groups.group.tolist() == ["sex=0.0", "sex=2.0", "sex=missing"]
+    np.testing.assert_allclose(groups.train, chosen, atol=1e-12)
+    rule = gap(selection_rate(on=dataset("mon")), by="sex", missing="raise") <= 0.1
+    with pytest.raises(ValueError, match="sex has missing values"):
+        fitted([rule], frame, y, booster, datasets={"mon": further})
+
+
+def test_numbers_and_texts_that_print_alike_are_quoted_in_the_report():
+    X, y, sex = problem()
+    codes = np.where(sex == "F", "0", "1")
+    held = np.array([0, "0", "1"] * 67, dtype=object)[:200]
+    with pytest.warns(UserWarning, match=NEW_GROUPS + "c=0"):
+        model = fitted(
+            [gap(selection_rate(), by="c") <= 0.1], X[200:], y[200:],
+            sensitive_features={"c": codes[200:]}, eval_set=[(X[:200], y[:200])],
+            sensitive_features_eval_set=[{"c": held}],
+        )  # fmt: skip
+    assert model.group_report_.group.tolist() == ["c='0'", "c=1", "c=0"]
+
+
+def test_many_small_groups_are_told_of_once_and_listed():
+    """Five names, the number of all, and the list in `small_groups_`."""
+    rng = np.random.default_rng(0)
+    X, y, region = rng.normal(size=(800, 3)), rng.integers(0, 2, 800), rng.integers(0, 60, 800)
+    rules = [gap(rate, by="region") <= 0.9 for rate in (fpr(), tpr())]
+    with pytest.warns(UserWarning, match="fewer than min_group_size") as told:
+        model = fitted(rules, X, y, sensitive_features={"region": region}, measure_on="train")
+    (text,) = [str(w.message) for w in told if "min_group_size" in str(w.message)]
+    assert text.startswith(f"{rules[0]}, {rules[1]}: some groups have fewer")
+    assert text.count("region=") == 5
+    assert "and 55 more, 60 groups in all. They are kept" in text
+    assert text.endswith("small_groups_ lists all of them.")
+    assert len(text) < 500
+    listed = model.small_groups_
+    sizes = pd.Series(region[y == 1]).value_counts()
+    of_tpr = listed[listed.constraint == str(rules[1])].set_index("group")["rows"]
+    assert {int(g.removeprefix("region=")): n for g, n in of_tpr.items()} == sizes.to_dict()
+    assert listed.treatment.unique().tolist() == ["kept"]
+    model = ConstrainedLogisticRegression(constraints=rules)
+    with pytest.warns(UserWarning, match="fewer than min_group_size") as told:
+        model.fit(X, y, sensitive_features={"region": region})
+    assert len([w for w in told if "min_group_size" in str(w.message)]) == 1
+    assert len(model.small_groups_) == len(listed)
 
 
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
@@ -557,7 +803,7 @@ def test_numbers_that_are_no_groups_are_refused():
         clf.set_params(constraints=rule <= 0.1)
         with (
             pytest.raises(ValueError, match=r"800 groups by income, more than 500.*pandas\.cut"),
-            pytest.warns(UserWarning, match=r"\(1\) and 780 more\. They are kept"),
+            pytest.warns(UserWarning, match=r"and 795 more, 800 groups in all\. They are kept"),
         ):
             clf.fit(np.zeros((800, 1)), y, sensitive_features={"income": income})
 

@@ -610,7 +610,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 OUR_ATTRIBUTES = {
     "constraint_report_", "feasibility_", "group_report_", "history_", "multipliers_", "shift_",
-    "stopping_message_", "unseen_accuracy_",
+    "small_groups_", "stopping_message_", "unseen_accuracy_",
 }  # fmt: skip
 
 

@@ -369,6 +369,47 @@ def test_a_group_that_is_not_among_the_unseen_rows_is_not_taken_to_miss_all(
 
 @BOTH
 @KINDS
+@pytest.mark.parametrize("options", [{}, {"subsample": 0.6, "learning_rate": 0.3}], ids=str)
+def test_scores_that_are_kept_are_those_of_the_prefixes(
+    library, kind, options, table, conclusions
+):
+    """Scores are kept while boosters grow; to score prefixes again takes longer."""
+    X, y = table[0], table[1][kind]
+    rules = [fnr() <= 0.1] if kind == "binary" else [class_error(0) <= 0.1]
+    make(library, rules, n_estimators=20, **options).fit(X, y)
+    scouts = conclusions[-1].fit.scouts
+    kept = dict(scouts._held)
+    assert len(kept) >= 3
+    scouts._held.clear()
+    for rounds, scores in kept.items():
+        assert np.array_equal(scores, scouts.held_margin(rounds))
+
+
+def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
+    rng = np.random.default_rng(0)
+    n = 600
+    frame = pd.DataFrame({0: rng.normal(size=n), "kind": rng.choice(list("abc"), n)})
+    frame["kind"] = frame["kind"].where(frame.index % 7 > 0).astype("category")
+    frame["few"] = pd.Categorical(rng.integers(5, 8, n), categories=[7, 6, 5, 4], ordered=True)
+    frame["count"] = pd.array(np.where(frame.index % 5, 3, None), dtype="Int64")
+    frame["flag"] = rng.random(n) < 0.5
+    frame["single"] = rng.normal(size=n).astype(np.float32)
+    frame = frame.iloc[rng.permutation(n)]
+    score = frame[0] + 2 * (frame["kind"] == "a") + frame["flag"] + rng.normal(size=n)
+    make("lightgbm", [fnr() <= 0.1], min_child_samples=5).fit(frame, score > 1.5)
+    scouts = conclusions[-1].fit.scouts
+    for rounds in (4, 6):
+        for member, fold in zip(scouts.members, scouts.folds, strict=True):
+            scored = member.booster.predict(
+                frame.iloc[fold.held], raw_score=True, num_iteration=rounds
+            )
+            found = member.held_margin(rounds) - member.held_start
+            np.testing.assert_allclose(found, scored, rtol=0, atol=1e-14)
+    assert np.ptp(scored) > 0.1
+
+
+@BOTH
+@KINDS
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
 def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, table, conclusions):
     """Each booster's own predictions on its held rows, counted with weights; history has them."""

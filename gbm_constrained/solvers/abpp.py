@@ -237,6 +237,9 @@ class ABPP:
         Those rows.
     callback : callable, default=None
         Called with the :class:`Record` of each outer iteration.
+    has_rates : bool, default=True
+        Whether the history has the rates at the scores given. Without them, which takes a
+        `schedule`, records hold NaN in their place.
 
     Attributes
     ----------
@@ -268,6 +271,7 @@ class ABPP:
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
     callback: Callable[[Record], object] | None = None
+    has_rates: bool = True
     start: Float = field(init=False)
     multipliers: Float = field(init=False)
     bounds: Float = field(init=False)
@@ -285,7 +289,7 @@ class ABPP:
         m = len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
         self._observes = self.lazy and self.lipschitz is None
-        if self.lipschitz is None:
+        if self.lipschitz is None and self.has_rates:  # without rates there are no dual steps
             # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
             slope = rate_lipschitz(self.lagrangian.n_classes) if self.lazy else None
             self.lipschitz, coupling = self.lagrangian.lipschitz(slope)
@@ -307,6 +311,7 @@ class ABPP:
         self._stride = np.ones(m)
         self._previous_excess = np.zeros(m)
         self._weighed_on: tuple[Array, Array] | None = None  # multipliers at work, their cells
+        self._held_with: float | Float | None = None  # the proximal weight of this iteration
         self._started = time.perf_counter()
         self._restart()
 
@@ -348,7 +353,44 @@ class ABPP:
         point : Point
             The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
         """
-        self._dual_step(point, point.statistics())
+        if self.has_rates:
+            self._dual_step(point, point.statistics())
+        else:
+            self._follow(point)
+
+    def _follow(self, point: Point) -> None:
+        """Take the multipliers of the schedule, and measure nothing."""
+        scheduled = self._scheduled()
+        assert scheduled is not None
+        self._held_with = None
+        if self.history:
+            self._change_step_sizes()
+        if self.lazy and (scheduled.any() or self.multipliers.any()):
+            self._observe_slopes()
+        self.multipliers, k = scheduled, len(self.history)
+        self._move_anchor(point.margin)
+        self.ergodic_weights.append(self._sigma / self._sigma_0)
+        self.history.append(
+            Record(
+                iteration=k,
+                rounds=k * self.rounds_per_iteration,
+                objective=np.nan,
+                error=np.nan,
+                rates=np.full(scheduled.size, np.nan),
+                functionals=np.full(self.lagrangian.constraints.constant.size, np.nan),
+                bounds=self.bounds,
+                multipliers=scheduled,
+                bregman=np.nan,
+                seconds=self.elapsed,
+            )
+        )
+
+    def _change_step_sizes(self) -> None:
+        """Accelerate, where the objective is strongly convex."""
+        gamma_before = self._gamma
+        self._gamma *= 1.0 + self.mu * self._tau
+        self._tau *= float(np.sqrt(gamma_before / self._gamma))
+        self._sigma = self._gamma * self._tau
 
     def _dual_step(
         self,
@@ -358,12 +400,9 @@ class ABPP:
         fritz_john: float = np.nan,
     ) -> None:
         """Move step sizes, multipliers and proximal centre; `offset` is added to g."""
-        sigma_before = self._sigma
+        sigma_before, self._held_with = self._sigma, None
         if self._previous_values is not None:
-            gamma_before = self._gamma
-            self._gamma *= 1.0 + self.mu * self._tau
-            self._tau *= float(np.sqrt(gamma_before / self._gamma))
-            self._sigma = self._gamma * self._tau
+            self._change_step_sizes()
         theta = sigma_before / self._sigma if self._sigma > 0 else 1.0
         k = len(self.history)
         rounds = k * self.rounds_per_iteration
@@ -395,7 +434,7 @@ class ABPP:
             functionals=functionals,
             bounds=self.bounds,
             multipliers=self.multipliers,
-            bregman=self._move_anchor(point.margin),
+            bregman=self._distance_moved(point.margin),
             seconds=self.elapsed,
             fritz_john=fritz_john,
         )
@@ -480,17 +519,18 @@ class ABPP:
         rates, losses = self.lagrangian.reactions
         return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
 
-    def _move_anchor(self, margin: Array) -> float:
+    def _distance_moved(self, margin: Array) -> float:
         """Make x_k the proximal centre; return its distance to the centre before."""
-        if self._anchor is None:
-            self._anchor = margin.copy()
-            return 0.0
-        distance = self.lagrangian.bregman(margin, self._anchor)
-        if self._anchor.dtype == margin.dtype:
+        before = 0.0 if self._anchor is None else self.lagrangian.bregman(margin, self._anchor)
+        self._move_anchor(margin)
+        return before
+
+    def _move_anchor(self, margin: Array) -> None:
+        """Make x_k the proximal centre."""
+        if self._anchor is not None and self._anchor.dtype == margin.dtype:
             self._anchor[...] = margin
         else:
             self._anchor = margin.copy()
-        return distance
 
     def state(self) -> dict[str, Any]:
         """Give all that :meth:`restore` needs to go on from here, to the last bit.
@@ -516,6 +556,7 @@ class ABPP:
         """
         for name in self.CHANGING:
             setattr(self, name, state[name])
+        self._held_with = None
         self.history[:] = _records_of(state["history"])
         self._started = time.perf_counter() - state["elapsed"]
         self.lagrangian.restore(state["lagrangian"])
@@ -568,7 +609,7 @@ class ABPP:
         left = held - self._loss_curvature * (1.0 / self.progress - 1.0)
         begins, is_whole = COMES_BACK_SOON if self.schedule is None else COMES_BACK
         path = len(self.history) * self.progress
-        back = np.clip((path - begins) / (is_whole - begins), 0.0, 1.0)
+        back = min(max((path - begins) / (is_whole - begins), 0.0), 1.0)
         at_rest, weighed_on = np.maximum(left, held * back)
         return np.asarray(np.where(self._weighed_on[1], weighed_on, at_rest))
 
@@ -591,7 +632,9 @@ class ABPP:
     @property
     def proximal(self) -> tuple[Array | None, float | Float]:
         """Centre and weight of the proximal term of the current subproblem."""
-        return self._anchor, self.proximal_weight
+        if self._held_with is None:
+            self._held_with = self.proximal_weight
+        return self._anchor, self._held_with
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Gradient and Hessian of the current subproblem at `point`, multiplied by W.
