@@ -593,7 +593,7 @@ def _aimed_shift(
 
 
 def _standard_error(error: float, margin: Array) -> float:
-    """Standard error of an error on as many rows as have scores."""
+    """Give the standard error of an error on as many rows as have scores."""
     return float(np.sqrt(error * (1.0 - error) / len(margin)))
 
 
