@@ -13,6 +13,7 @@ others. Shifts that decide alike are one candidate, put midway between its neigh
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -190,7 +191,7 @@ def best_shift(
     if margin.ndim == 1:
         firm = None
         if priced is not None and priced.any():
-            firm = _Merits(decisions, compiled, np.where(priced, np.inf, right))
+            firm = merits.under(np.where(priced, np.inf, right))
         value = np.array([_best_threshold(margin, merits, price, firm)])
         decided = (margin + value > 0).astype(np.intp)
     else:
@@ -505,24 +506,40 @@ class _Merits:
         of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
         self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
-        self.right = right[kept]
-        self.alike = _alike(compiled.A[kept], decisions.n_classes)
-        rows = compiled.R[kept]
-        used = np.unique(rows.indices)
+        self._compiled, self._kept = compiled, kept
+        self._rows = compiled.R[kept]
+        self._used = np.unique(self._rows.indices)
+        few = kept.size <= self._used.size
+        self.linear = _Linear(decisions, compiled.A[kept] if few else compiled.U[self._used])
+        self._bound_by(right)
+
+    def _bound_by(self, right: Float) -> None:
+        """Take right-hand sides of all rows of constraints."""
+        self.right = right[self._kept]
         self.pairs = list[_Pairs]()
-        if kept.size <= used.size:
-            self.linear = _Linear(decisions, compiled.A[kept])
+        if self._kept.size <= self._used.size:
             self.parts = self.others = [_Combined(None, self.right)]
-        else:  # gaps of many groups
-            self.linear = _Linear(decisions, compiled.U[used])
-            combine, left = rows[:, used], np.ones(kept.size, dtype=bool)
-            for j in np.unique(compiled.owner[kept]):
-                mine = compiled.owner[kept] == j
-                if pairs := _Pairs.of(combine[mine], self.right[mine]):
-                    self.pairs.append(pairs)
-                    left[mine] = False
-            self.parts = _Combined.split(combine, self.right)
-            self.others = _Combined.split(combine[left], self.right[left])
+            return
+        combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
+        left = np.ones(self._kept.size, dtype=bool)  # gaps of many groups are pairs
+        for j in np.unique(owner):
+            mine = owner == j
+            if pairs := _Pairs.of(combine[mine], self.right[mine]):
+                self.pairs.append(pairs)
+                left[mine] = False
+        self.parts = _Combined.split(combine, self.right)
+        self.others = _Combined.split(combine[left], self.right[left])
+
+    def under(self, right: Float) -> _Merits:
+        """Give the merits of the same decisions under other right-hand sides."""
+        other = copy.copy(self)
+        other._bound_by(right)
+        return other
+
+    @property
+    def alike(self) -> list[tuple[int, ...]]:
+        """Classes that no constraint tells apart."""
+        return _alike(self._compiled.A[self._kept], self.linear.decisions.n_classes)
 
     @property
     def stays(self) -> bool:
