@@ -147,3 +147,21 @@ def save(figure: plt.Figure, path: Path) -> None:
     """Save a figure and say where. It stays open: the gallery shows it."""
     figure.savefig(path, dpi=150)
     print(f"Saved {path}")
+
+
+def save_models(output: Path, constrained: Mapping[str, Any], X: Any) -> None:
+    """Save the native model of each library, and compare the decisions of the plain library."""
+    for library, model in constrained.items():
+        if library == "XGBoost":
+            path = output / "model.json"
+            model.get_booster().save_model(path)
+            rows = xgb.DMatrix(X, **CATEGORIES[library])
+            probability = xgb.Booster(model_file=path).predict(rows)
+        else:
+            path = output / "model.txt"
+            model.booster_.save_model(path)
+            probability = lgb.Booster(model_file=path).predict(X)
+        differ = int(((probability > 0.5) != model.predict(X)).sum())
+        print(
+            f"Saved {path}. Read by plain {library}, {differ} of {len(X):,} test decisions differ."
+        )
