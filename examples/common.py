@@ -17,6 +17,7 @@ import xgboost as xgb
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    CostlyConstraintsWarning,
     FragileConstraintsWarning,
     InfeasibleConstraintsWarning,
     MissedConstraintsWarning,
@@ -30,7 +31,8 @@ SILENT: dict[str, dict[str, Any]] = {"XGBoost": {"verbose": False}, "LightGBM": 
 # XGBoost wants to be told of columns that are categories; LightGBM sees it.
 CATEGORIES: dict[str, dict[str, Any]] = {"XGBoost": {"enable_categorical": True}, "LightGBM": {}}
 
-# Rules that cannot be met, or only by a model that knows little: see `print_notes`.
+# Rules that cannot be met, cost much, or leave a model that knows little: see `print_notes`.
+warnings.filterwarnings("ignore", category=CostlyConstraintsWarning)
 warnings.filterwarnings("ignore", category=InfeasibleConstraintsWarning)
 warnings.filterwarnings("ignore", category=FragileConstraintsWarning)
 warnings.filterwarnings("ignore", category=MissedConstraintsWarning)
@@ -116,7 +118,10 @@ def print_notes(models: Mapping[str, Any]) -> None:
     by_finding: dict[str, list[str]] = {}
     for name, model in models.items():
         found = model.feasibility_
-        by_finding.setdefault("fragile" if found.is_fragile else found.status, []).append(name)
+        finding = "fragile" if found.is_fragile else found.status
+        if found.cost.is_costly:
+            finding += " and costly"
+        by_finding.setdefault(finding, []).append(name)
     for finding, names in by_finding.items():
         if finding != "met":
             print(f"\nRules found {finding}: {'; '.join(names)}. Of the first it is said:")

@@ -28,6 +28,7 @@ from common import (
     interval,
     load,
     make_parser,
+    print_notes,
     save,
     save_models,
     started,
@@ -111,6 +112,7 @@ def main() -> None:
     table = pd.DataFrame(records)
     print_table(table)
     print_what_it_is_worth(table, guaranteed)
+    print_notes(constrained)
     save_models(args.output, constrained, X_test)
     plot_histories(args.output / "credit_history.png", constrained)
     plot_trade_offs(args.output / "credit_trade_off.png", table, scores, y_test)
