@@ -165,12 +165,12 @@ def test_dry_bean_saves_figures(dry_bean):
         assert path.read_bytes().startswith(PNG)
 
 
-def ran(script, folder, *arguments, start=run):
-    """What an example prints, and the one figure that it saves."""
+def ran(script, folder, *arguments, start=run, models=()):
+    """What an example prints, of which one figure is saved, and models if it saves any."""
     result = start(f"{script}.py", "--jobs", 1, "--output", folder, *arguments, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr
-    assert saved(folder) == [f"{script}.png"]
+    assert saved(folder) == [f"{script}.png", *models]
     assert (folder / f"{script}.png").read_bytes().startswith(PNG)
     assert "interval" in result.stdout
     return result.stdout
@@ -368,17 +368,18 @@ def test_arguments_that_no_example_can_take_are_said(script, arguments, said, tm
 
 
 @pytest.mark.parametrize(
-    ("script", "least"),
+    ("script", "least", "models"),
     [
-        ("adult_fairness", 1000),
-        ("compas_fairness", 1500),
-        ("churn_and_recall", 200),
-        ("coverage_budget", 200),
+        ("adult_fairness", 1000, []),
+        ("adult_false_positive_rates", 1000, ["model.txt"]),
+        ("compas_fairness", 1500, []),
+        ("churn_and_recall", 200, []),
+        ("coverage_budget", 200, []),
     ],
 )
-def test_the_fewest_rows_are_enough(script, least, tmp_path, run_here):
+def test_the_fewest_rows_are_enough(script, least, models, tmp_path, run_here):
     given = ["--rows", least, "--rounds", 2, "--library", "LightGBM"]
-    ran(script, tmp_path, *given, start=run_here)
+    ran(script, tmp_path, *given, start=run_here, models=models)
 
 
 def test_a_search_says_whether_any_trial_met_the_rule(tmp_path):
