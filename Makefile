@@ -1,5 +1,5 @@
 # Two commands do all the set-up on a machine with only Python 3.11+ and make:
-#   make demo   fresh .venv, install, train both libraries on the Credit data, print and plot
+#   make demo   fresh .venv, install, train both libraries on Adult, print and plot
 #   make test   fresh .venv with the test extras, lint, types, the whole suite
 # A third builds the documentation, into build/docs:
 #   make docs   fresh .venv, run the examples for the gallery, build every page without a warning
@@ -18,7 +18,7 @@ MATRIX_TESTS ?= tests
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet ".[demo]"
-	$(BIN)/python examples/credit_neyman_pearson.py --output output
+	$(BIN)/python examples/adult_false_positive_rates.py --jobs 1 --output output
 
 test:
 	$(PYTHON) -m venv --clear $(VENV)

@@ -6,6 +6,7 @@ from typing import Any
 SAMPLED = ["--rows", "12000", "--rounds", "60"]
 LIGHT = {
     "adult_fairness": SAMPLED,
+    "adult_false_positive_rates": [],
     "churn_and_recall": SAMPLED,
     "coverage_budget": SAMPLED,
     "compas_fairness": ["--rounds", "100"],

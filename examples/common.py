@@ -17,6 +17,7 @@ import xgboost as xgb
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    CostlyConstraintsWarning,
     FragileConstraintsWarning,
     InfeasibleConstraintsWarning,
     MissedConstraintsWarning,
@@ -30,7 +31,8 @@ SILENT: dict[str, dict[str, Any]] = {"XGBoost": {"verbose": False}, "LightGBM": 
 # XGBoost wants to be told of columns that are categories; LightGBM sees it.
 CATEGORIES: dict[str, dict[str, Any]] = {"XGBoost": {"enable_categorical": True}, "LightGBM": {}}
 
-# Rules that cannot be met, or only by a model that knows little: see `print_notes`.
+# Rules that cannot be met, cost much, or leave a model that knows little: see `print_notes`.
+warnings.filterwarnings("ignore", category=CostlyConstraintsWarning)
 warnings.filterwarnings("ignore", category=InfeasibleConstraintsWarning)
 warnings.filterwarnings("ignore", category=FragileConstraintsWarning)
 warnings.filterwarnings("ignore", category=MissedConstraintsWarning)
@@ -116,7 +118,10 @@ def print_notes(models: Mapping[str, Any]) -> None:
     by_finding: dict[str, list[str]] = {}
     for name, model in models.items():
         found = model.feasibility_
-        by_finding.setdefault("fragile" if found.is_fragile else found.status, []).append(name)
+        finding = "fragile" if found.is_fragile else found.status
+        if found.cost.is_costly:
+            finding += " and costly"
+        by_finding.setdefault(finding, []).append(name)
     for finding, names in by_finding.items():
         if finding != "met":
             print(f"\nRules found {finding}: {'; '.join(names)}. Of the first it is said:")
@@ -147,3 +152,21 @@ def save(figure: plt.Figure, path: Path) -> None:
     """Save a figure and say where. It stays open: the gallery shows it."""
     figure.savefig(path, dpi=150)
     print(f"Saved {path}")
+
+
+def save_models(output: Path, constrained: Mapping[str, Any], X: Any) -> None:
+    """Save the native model of each library, and compare the decisions of the plain library."""
+    for library, model in constrained.items():
+        if library == "XGBoost":
+            path = output / "model.json"
+            model.get_booster().save_model(path)
+            rows = xgb.DMatrix(X, **CATEGORIES[library])
+            probability = xgb.Booster(model_file=path).predict(rows)
+        else:
+            path = output / "model.txt"
+            model.booster_.save_model(path)
+            probability = lgb.Booster(model_file=path).predict(X)
+        differ = int(((probability > 0.5) != model.predict(X)).sum())
+        print(
+            f"Saved {path}. Read by plain {library}, {differ} of {len(X):,} test decisions differ."
+        )

@@ -18,12 +18,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lightgbm as lgb
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import xgboost as xgb
-from common import CONSTRAINED, PLAIN, QUIET, interval, load, make_parser, save, started
+from common import (
+    CONSTRAINED,
+    PLAIN,
+    QUIET,
+    interval,
+    load,
+    make_parser,
+    print_notes,
+    save,
+    save_models,
+    started,
+)
 from scipy.stats import binomtest
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import cross_val_predict, train_test_split
@@ -103,6 +112,7 @@ def main() -> None:
     table = pd.DataFrame(records)
     print_table(table)
     print_what_it_is_worth(table, guaranteed)
+    print_notes(constrained)
     save_models(args.output, constrained, X_test)
     plot_histories(args.output / "credit_history.png", constrained)
     plot_trade_offs(args.output / "credit_trade_off.png", table, scores, y_test)
@@ -185,24 +195,6 @@ def print_what_it_is_worth(table: pd.DataFrame, guaranteed: dict[str, Any]) -> N
         "The fifth of the frauds that is set aside for it certifies 5% only if not one of them is "
         "missed: a threshold below\nthe strangest of them, and ruinous. It takes more frauds, or "
         "a looser bound."
-    )
-
-
-def save_models(output: Path, constrained: Any, X_test: pd.DataFrame) -> None:
-    """Save the native models, and read them with the plain libraries."""
-    constrained["XGBoost"].get_booster().save_model(output / "model.json")
-    constrained["LightGBM"].booster_.save_model(output / "model.txt")
-    reloaded = {
-        "XGBoost": xgb.Booster(model_file=output / "model.json").predict(xgb.DMatrix(X_test)),
-        "LightGBM": lgb.Booster(model_file=output / "model.txt").predict(X_test),
-    }
-    differ = [
-        int(np.sum((probability > 0.5) != constrained[library].predict(X_test)))
-        for library, probability in reloaded.items()
-    ]
-    print(
-        f"\nSaved {output / 'model.json'} and {output / 'model.txt'}. Read by plain xgboost and "
-        f"lightgbm, {differ[0]} and {differ[1]} of {len(X_test):,} test decisions differ."
     )
 
 
