@@ -89,7 +89,12 @@ class Cost:
 
 
 def measure_cost(
-    rows: UnseenRows, margin: Array, bounds: Float, error: float, plain_error: float
+    rows: UnseenRows,
+    margin: Array,
+    shift: Float,
+    bounds: Float,
+    error: float,
+    plain_error: float,
 ) -> Cost:
     """Measure what constraints cost.
 
@@ -99,6 +104,8 @@ def measure_cost(
         The rows that the model was chosen by.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Their scores under the prefix that is returned, without a shift.
+    shift : ndarray of shape (1,) or (n_classes,)
+        The shift that is returned.
     bounds : ndarray of shape (m,)
         Right-hand sides that decisions had to meet.
     error : float
@@ -107,9 +114,10 @@ def measure_cost(
         Error of boosters without multipliers; NaN if there are none.
     """
     cells, compiled = rows.cells, rows.compiled
-    needed = group_threshold_error(cells, compiled, margin, bounds)
+    needed = group_threshold_error(cells, compiled, margin, shift, bounds)
     if np.isnan(plain_error):
-        plain_error = group_threshold_error(cells, compiled, margin, np.full_like(bounds, np.inf))
+        free = np.full_like(bounds, np.inf)
+        plain_error = group_threshold_error(cells, compiled, margin, shift, free)
     noise = float(np.sqrt(needed * (1.0 - needed) / len(cells.rows)))
     found = Cost(error, needed, plain_error, noise)
     names, owners = compiled.names, np.unique(compiled.owner)

@@ -666,7 +666,7 @@ def judge(
             right = compiled.b - norm.isf(choice.level) * standard_errors(
                 reported.compiled, reported.cells, outcome.functionals
             )
-        cost = measure_cost(rows, chosen, right, rows.error(own), plain_error)
+        cost = measure_cost(rows, chosen, choice.shift, right, rows.error(own), plain_error)
     return Feasibility(
         tuple(compiled.constraints[j] for j in conflict),
         rules,

@@ -36,7 +36,11 @@ MOST_GROUPS = 64  # The largest ones; the others are one group.
 
 
 def group_threshold_error(
-    cells: Cells, compiled: CompiledConstraints, margin: Array, bounds: Float | None = None
+    cells: Cells,
+    compiled: CompiledConstraints,
+    margin: Array,
+    shift: Float,
+    bounds: Float | None = None,
 ) -> float:
     """Smallest error of group-wise decisions by some scores that meet constraints.
 
@@ -49,6 +53,9 @@ def group_threshold_error(
         them.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores of the rows.
+    shift : ndarray of shape (1,) or (n_classes,)
+        The best shift of all scores that is known. Biases of several classes, of which there are
+        too many to look at all, are drawn around it.
     bounds : ndarray of shape (m,), default=None
         Right-hand sides of the constraints; their own by default.
 
@@ -69,7 +76,7 @@ def group_threshold_error(
     groups = _groups(cells)
     for group in np.unique(groups):
         inside = np.flatnonzero(groups == group)
-        weight = _decided(cells.take(inside), margin[inside])
+        weight = _decided(cells.take(inside), margin[inside], shift)
         fractions = (weight * share[:, None]).reshape(len(weight), -1)
         left.append(compiled.A[kept] @ fractions.T)
         error.append((weight * wrong).sum(axis=(1, 2)))
@@ -101,10 +108,10 @@ def _groups(cells: Cells) -> Codes:
     return np.where(count < least, -1, np.arange(count.size))[group.ravel()]
 
 
-def _decided(cells: Cells, margin: Array) -> Float:
+def _decided(cells: Cells, margin: Array, shift: Float) -> Float:
     """Weights by cell and class of each candidate, shape (n_candidates, n_cells, n_classes)."""
     if margin.ndim > 1:
-        decided = [(margin + bias).argmax(axis=1) for bias in _biases(margin.shape[1])]
+        decided = [(margin + bias).argmax(axis=1) for bias in _biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
     labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, THRESHOLDS)
     scores: Sequence[Float] = [
@@ -114,8 +121,9 @@ def _decided(cells: Cells, margin: Array) -> Float:
     return CellCounts.at_thresholds(cells, margin, at).weight
 
 
-def _biases(n_classes: int) -> Float:
-    """Biases of several classes: nothing, always one class, and random ones."""
-    rng = np.random.default_rng(0)
-    drawn = rng.normal(size=(BIASES, n_classes)) * rng.exponential(2.0, (BIASES, 1))
-    return np.concatenate([np.zeros((1, n_classes)), 1e6 * np.eye(n_classes), drawn])
+def _biases(shift: Float) -> Float:
+    """Biases of several classes: none, a shift, those for one class, and random ones near it."""
+    rng, n_classes = np.random.default_rng(0), shift.size
+    drawn = rng.normal(size=(BIASES, n_classes)) * rng.exponential(1.0, (BIASES, 1))
+    nothing = np.zeros(n_classes)
+    return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])

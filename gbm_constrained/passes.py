@@ -185,9 +185,8 @@ class PassSearch:
         if self.fresh is not None:
             certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
         asked = unseen if certified is None else certified
-        needed = group_threshold_error(
-            asked.cells, asked.compiled, scouts.held_margin(scouts.rounds)
-        )
+        margin, shift = scouts.held_margin(scouts.rounds), unseen.choices[scouts.rounds].shift
+        needed = group_threshold_error(asked.cells, asked.compiled, margin, shift)
         noise = np.sqrt(needed * (1.0 - needed) / len(asked.cells.rows))
         cost = cost_of(choice, scouts, certified)
         if not scouts.is_unweighed:
