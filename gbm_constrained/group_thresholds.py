@@ -81,6 +81,8 @@ def group_threshold_error(
         left.append(compiled.A[kept] @ fractions.T)
         error.append((weight * wrong).sum(axis=(1, 2)))
         size.append(np.ones((1, len(weight))))
+    if not kept.size:  # each group by itself
+        return float(sum(errors.min() for errors in error))
     one_each: Any = sparse.block_diag(size)
     found = linprog(
         np.concatenate(error),
