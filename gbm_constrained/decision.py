@@ -65,7 +65,8 @@ FEW_PREFIXES = 3  # The last of these, for several classes.
 # cost any number of them. Of several classes, and of one that is told by training rows; of two
 # classes, and of one of a gap that may be chance.
 PRICE, DEAR = 3.0, 10.0
-ROOM_STEPS = 3  # Times that a shift is moved to leave room.
+# Shares of a violation by which a shift leaves room, one after the other.
+ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
 CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
@@ -643,21 +644,29 @@ def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[C
     decisions = honest_decisions(rows, margin, choice)
     if margin.ndim > 1 or choice.excess > 0.0:
         return choice, decisions
-    compiled, aimed = rows.compiled, rows.compiled.b if choice.bounds is None else choice.bounds
+    missed = _missed(rows, margin, choice, decisions)
+    if missed.max(initial=0.0) <= MET:
+        return choice, decisions
+    aimed = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + _standard_error(choice.error, margin)
-    for _ in range(ROOM_STEPS):
-        functionals = rows.functionals(shifted(margin, choice.shift), rows.counts(decisions))
-        left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
-        left[~np.isfinite(left) | (np.diff(compiled.B.indptr) > 0)] = 0.0
-        if left.max(initial=0.0) <= MET:
-            break
-        aimed = aimed - np.maximum(left, 0.0)
-        found = best_shift(margin, rows.cells, compiled, bounds=aimed)
+    for share in ROOM:
+        bounds = aimed - share * missed
+        found = best_shift(margin, rows.cells, rows.compiled, bounds=bounds)
         if not found.feasible or found.error > affordable:
             break
-        roomy = replace(choice, shift=found.value, error=found.error, bounds=aimed)
-        choice, decisions = roomy, honest_decisions(rows, margin, roomy)
+        roomy = replace(choice, shift=found.value, error=found.error, bounds=bounds)
+        decided = honest_decisions(rows, margin, roomy)
+        if _missed(rows, margin, roomy, decided).max() <= MET:
+            return roomy, decided
     return choice, decisions
+
+
+def _missed(rows: UnseenRows, margin: Array, choice: Choice, decisions: Codes) -> Float:
+    """How far decisions violate each row of constraints, apart from those on mean losses."""
+    compiled = rows.compiled
+    functionals = rows.functionals(shifted(margin, choice.shift), rows.counts(decisions))
+    left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
+    return np.where(np.diff(compiled.B.indptr) > 0, 0.0, np.maximum(left, 0.0))
 
 
 def expected(compiled: CompiledConstraints, cells: Cells) -> Float:
