@@ -69,7 +69,6 @@ ABOUT_MORE = {
     "errors of all": [accuracy() >= 0.7],
     "a quotient": [precision() >= 0.7],
     "another one": [f1() >= 0.7],
-    "a loss": [log_loss(on=label(1)) <= 0.5],
     "asks for the other class": [tpr() <= 0.5],
 }
 
@@ -85,11 +84,19 @@ def test_rules_about_the_smaller_class_go_by_the_larger_one(rules):
     cells, compiled = compiled_on(rules, y)
     np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 0)
     cells, compiled = compiled_on(rules, 1 - y)  # of which there now are more
-    assert rows_to_match(compiled, cells) is None
+    assert rows_to_match(compiled, cells).all()
 
 
 @pytest.mark.parametrize("rules", ABOUT_MORE.values(), ids=ABOUT_MORE)
-def test_other_rules_say_nothing(rules):
+def test_other_rules_go_by_all_rows(rules):
+    cells, compiled = compiled_on(rules, (np.arange(480) % 4 == 0).astype(int))
+    found = rows_to_match(compiled, cells)
+    assert found.shape == (480,)
+    assert found.all()
+
+
+@pytest.mark.parametrize("rules", [[log_loss(on=label(1)) <= 0.5], []], ids=["a loss", "none"])
+def test_losses_and_no_rules_go_by_no_rows(rules):
     cells, compiled = compiled_on(rules, (np.arange(480) % 4 == 0).astype(int))
     assert rows_to_match(compiled, cells) is None
 
@@ -100,13 +107,13 @@ def test_class_zero_may_be_the_smaller_one():
         cells, compiled = compiled_on([rule], y)
         np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
     cells, compiled = compiled_on([gap(fpr(), by="g") <= 0.1], y)
-    assert rows_to_match(compiled, cells) is None
+    assert rows_to_match(compiled, cells).all()
 
 
 def test_weights_say_which_class_is_the_smaller_one():
     y = (np.arange(480) % 4 == 0).astype(int)
     cells, compiled = compiled_on([fnr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
-    assert rows_to_match(compiled, cells) is None
+    assert rows_to_match(compiled, cells).all()
     cells, compiled = compiled_on([fpr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
     np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
 
@@ -181,13 +188,33 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
 
 
 @BOTH
-def test_other_thresholds_stay_where_they_were_chosen(library, conclusions):
-    X, y, group = drawn(np.random.default_rng(1), 1200)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, conclusions):
+    """By hand: the share of the model, and of the boosters on their rows and on others."""
+    rng = np.random.default_rng(1)
+    X, y, group = drawn(rng, 1200)
     groups = pd.DataFrame({"g": group})
+    weight = rng.random(y.size) + 0.5 if weighted else None
+    mass = np.ones(y.size) if weight is None else weight
     for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
-        model = make(library, rules, measure_on="crossfit").fit(X, y, sensitive_features=groups)
-        np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
-        assert model.shift_.any()
+        model = make(library, rules, measure_on="crossfit")
+        model.fit(X, y, sample_weight=weight, sensitive_features=groups)
+        choice, scouts = conclusions[-1].choice, conclusions[-1].fit.scouts
+        assert choice.shift.any()
+        rows, rounds = scouts.measurement.rows, choice.rounds
+
+        def share(scores, inside, shift=choice.shift[0]):
+            return np.average(scores + shift > 0, weights=mass[inside])
+
+        held = share(scouts.held_margin(rounds), rows)
+        members = zip(scouts.members, scouts.folds, strict=True)
+        own = np.mean([share(m.own_margin(rounds), fold.training) for m, fold in members])
+        wanted = held + np.mean([f.training.size / y.size for f in scouts.folds]) * (own - held)
+        margin = margins_of(model, X)
+        possible = [np.average(margin > c, weights=mass) for c in [-99.0, *np.unique(margin)]]
+        found = np.average(model.predict(X) == 1, weights=mass)
+        assert abs(found - wanted) <= np.abs(np.array(possible) - wanted).min() + 1e-9
+        assert abs(found - wanted) < 0.01
 
 
 @BOTH
