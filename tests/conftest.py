@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gbm_constrained import passes
 from gbm_constrained.conclusion import Conclusion
 from gbm_constrained.datasets import load_adult, load_dry_bean
 
@@ -49,9 +50,15 @@ def conclusions(monkeypatch):
     seen = []
     describe = Conclusion.describe
 
-    def keep(self, estimator):
+    def keep(self, *args, **kwargs):
         seen.append(self)
-        describe(self, estimator)
+        describe(self, *args, **kwargs)
 
     monkeypatch.setattr(Conclusion, "describe", keep)
     return seen
+
+
+@pytest.fixture
+def one_pass(monkeypatch):
+    """Boosters of the folds are grown under multipliers once, whatever the constraints cost."""
+    monkeypatch.setattr(passes, "PASSES", 1)

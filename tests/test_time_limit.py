@@ -87,6 +87,7 @@ def says(text):
 
 
 @BOTH
+@pytest.mark.usefixtures("one_pass")
 def test_measuring_leaves_time_for_the_model(library, clock):
     """Of four folds a round of the model takes a third of theirs: (i + 1) (1 + 1 / 3) <= 9."""
     now = clock()
@@ -220,6 +221,7 @@ def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
 
 
 @BOTH
+@pytest.mark.usefixtures("one_pass")
 def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
     """Measuring does not go on where the model has begun to follow it."""
     path = Checkpoint(tmp_path / "fit", seconds=0)

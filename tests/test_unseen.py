@@ -411,6 +411,7 @@ def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
 @BOTH
 @KINDS
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+@pytest.mark.usefixtures("one_pass")
 def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, table, conclusions):
     """Each booster's own predictions on its held rows, counted with weights; history has them."""
     X, y = table[0], table[1][kind]
@@ -449,6 +450,7 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
 
 @BOTH
 @KINDS
+@pytest.mark.usefixtures("one_pass")
 def test_the_model_follows_the_schedule(library, kind, table, conclusions, monkeypatch):
     """It is the fit on all rows whose multipliers are given, measured nowhere."""
     X, y = table[0], table[1][kind]
@@ -537,6 +539,7 @@ def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, gua
 
 
 @BOTH
+@pytest.mark.usefixtures("one_pass")
 def test_thresholds_stay_where_the_rule_is_met_with_room(library, table):
     """The constant model that a fit begins with misses all: the rule has been at work."""
     X, y = table[0], table[1]["binary"]
