@@ -72,24 +72,34 @@ def group_threshold_error(
     total = cells.total(cells.rows.weight)
     share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
     wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
-    left, error, size = [], [], []
+    # Rates are variables of their own, so that comparisons of many groups stay sparse.
+    combine = compiled.R[kept]
+    used = np.unique(combine.indices)
+    rates, error, size = [], [], []
     groups = _groups(cells)
     for group in np.unique(groups):
         inside = np.flatnonzero(groups == group)
         weight = _decided(cells.take(inside), margin[inside], shift)
         fractions = (weight * share[:, None]).reshape(len(weight), -1)
-        left.append(compiled.A[kept] @ fractions.T)
+        rates.append(sparse.csr_array(compiled.U[used] @ fractions.T))
         error.append((weight * wrong).sum(axis=(1, 2)))
         size.append(np.ones((1, len(weight))))
     if not kept.size:  # each group by itself
-        return float(sum(errors.min() for errors in error))
+        return float(sum(each.min() for each in error))
+    errors = np.concatenate(error)
     one_each: Any = sparse.block_diag(size)
+    equal: Any = sparse.block_array(
+        [[sparse.hstack(rates), -sparse.eye_array(used.size)], [one_each, None]], format="csc"
+    )
+    none: Any = sparse.csc_array((kept.size, errors.size))
+    free = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
     found = linprog(
-        np.concatenate(error),
-        A_ub=np.concatenate(left, axis=1),
+        np.concatenate([errors, np.zeros(used.size)]),
+        A_ub=sparse.hstack([none, combine[:, used]], format="csc"),
         b_ub=right[kept],
-        A_eq=one_each,
-        b_eq=np.ones(len(size)),
+        A_eq=equal,
+        b_eq=np.repeat([0.0, 1.0], [used.size, len(size)]),
+        bounds=free,
         method="highs",
     )
     return np.nan if found.status else float(found.fun or 0.0)
