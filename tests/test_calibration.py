@@ -184,6 +184,40 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pr
     assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
 
 
+@random(40)
+@given(
+    seed=seeds, weighted=st.booleans(), priced=st.lists(st.booleans(), min_size=4, max_size=4),
+    price=st.sampled_from([0.2, 1.0, 10.0]),
+)  # fmt: skip
+def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
+    """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
+
+    Of errors and the price of the largest violation.
+    """
+    problem = Problem(seed, weighted=weighted)
+    cells, compiled = problem.compiled(problem.rules())
+    of_rule = np.array(priced)[: len(compiled.constraints)]
+    at_a_price = of_rule[compiled.owner]
+    firm = np.where(at_a_price, np.inf, compiled.b)
+    found = best_shift(
+        problem.margin, cells, compiled, problem.weight, price=price, priced=at_a_price
+    )
+    scores = np.unique(problem.margin)
+    table = []
+    for cut in [-scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2), 0.0]:
+        error, excess, _ = measured(problem, cells, compiled, cut)
+        _, broken, _ = measured(problem, cells, compiled, cut, firm)
+        table.append((broken, error, excess))
+    if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
+        least = min(error + price * excess for broken, error, excess in table if broken == 0.0)
+        assert found.error + price * found.excess == pytest.approx(least, abs=1e-10)
+        _, broken, _ = measured(problem, cells, compiled, found.value, firm)
+        assert broken == 0.0
+    else:  # as if none were at a price
+        plain = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+        np.testing.assert_array_equal(found.value, plain.value)
+
+
 @random(25)
 @given(seed=seeds)
 def test_bounds_replace_those_of_the_constraints(seed):
@@ -244,6 +278,21 @@ def test_never_worse_than_no_shift(seed, k):
     if excess == 0.0:
         assert found.feasible
         assert found.error <= error + 1e-12
+
+
+@random(25)
+@given(seed=seeds, weighted=st.booleans())
+def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
+    """Scores far apart, so that no line leads to deciding all rows alike at once."""
+    problem = Problem(seed, n=40, k=3, weighted=weighted)
+    problem.margin = problem.margin * 20.0
+    cells, compiled = problem.compiled(problem.rules())
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    for always in 1e4 * np.eye(3):
+        error, excess, _ = measured(problem, cells, compiled, always)
+        assert found.excess <= excess + 1e-10
+        if abs(found.excess - excess) <= 1e-10:
+            assert found.error <= error + 1e-10
 
 
 def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():

@@ -357,6 +357,40 @@ def test_early_stopping_stops_early(rows):
 
 
 @BOTH
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_interrupted_inside_a_further_pass(library, number, rows, path, interrupted):
+    """Boosters of the folds are grown several times: passes that have ended are not made again."""
+    rules = [gap(fpr(), by="group") <= 0.01, fnr() <= 0.1]
+    grown = []
+
+    def fit():
+        grown.clear()
+        model = CLASSIFIERS[library](
+            constraints=rules, n_estimators=ROUNDS, n_jobs=1, max_depth=3,
+            **({"verbose": -1} if library == "lightgbm" else {}),
+        )  # fmt: skip
+        checkpoint = Checkpoint(path, seconds=0)
+        return model.fit(
+            rows["X"], rows["binary"], sensitive_features={"group": rows["group"]},
+            checkpoint=checkpoint,
+            constraint_callbacks=[lambda state: grown.append((state.phase, state.rounds))],
+        )  # fmt: skip
+
+    whole = fit()
+    passes = grown.count(("measuring", 0))
+    assert passes >= 4
+    assert grown.count(("training", 0)) == 1
+    print(grown)
+    interrupted(fit, (number - 1) * ROUNDS + 3)
+    print(grown)
+    assert grown.count(("measuring", 0)) == number
+    assert ("training", 0) not in grown
+    assert_same(fit(), whole)
+    assert grown.count(("measuring", 0)) == passes - number
+    assert not path.exists()
+
+
+@BOTH
 def test_interrupted_again_and_again(library, rows, path, interrupted):
     """Each time a few rounds further, from a file older than the interruption."""
 
