@@ -166,6 +166,8 @@ class PassSearch:
             if count == (1 if is_mixed else BEFORE_PLAIN):
                 plain = self._measured(self.grow(weighed=False))
                 yield plain
+                if not self.has_time():
+                    return
                 if is_mixed and plain.is_broken(of_labels):
                     log_odds = plain.shift_for(of_labels)
                     start = np.where(of_labels, 0.0, made[-1].start + made[-1].drift)

@@ -155,10 +155,11 @@ def test_a_pass_that_ended_before_its_time_is_not_taken(search):
 
 
 def test_passes_are_made_while_there_is_time(search):
-    left = iter([True, True, False])
-    costs = [0.5, 0.4, 0.3]
-    cost, asked = search(made(0.6), *map(made, costs), has_time=lambda: next(left))
-    assert (cost, len(asked)) == (0.3, 3)
+    for most in range(4):
+        left = iter([True] * most + [False])
+        costs = [0.5, 0.4, 0.3]
+        cost, asked = search(made(0.6), *map(made, costs), has_time=lambda left=left: next(left))
+        assert (cost, len(asked)) == ([0.6, *costs][most], most)
 
 
 def test_mixed_rules_leave_those_of_labels_to_the_threshold(search):

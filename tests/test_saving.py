@@ -78,11 +78,14 @@ SCENARIOS = {
     "calibrated": {"probabilities": "calibrated"},
     "calibrated several": {"probabilities": "calibrated"},
     "randomized": {"iterate": "randomized"},
+    "costly": {"n_estimators": 4, "learning_rate": 0.05},
     "guaranteed": {"guarantee": "high_probability", "calibration_fraction": 0.4},
 }
 
 
 def rules_of(scenario):
+    if scenario == "costly":
+        return [gap(fpr(), by="group") <= 0.005, fnr() <= 0.05]
     if "several" in scenario:
         return RULES["several"]
     if scenario == "categories":
@@ -212,6 +215,9 @@ def test_everything_is_there_again_in_another_process(library, scenario, saved, 
     assert_same_state(library, known, vars(model))
     for name, value in properties.items():
         assert_same_attribute(getattr(model, name), value)
+    if scenario == "costly":
+        assert model.feasibility_.cost.costliest
+        assert known["feasibility_"].cost == model.feasibility_.cost
     np.testing.assert_array_equal(p, model.predict_proba(X))
     source = {"random_state": 0} if scenario == "randomized" else {}
     expected = model.predict(X, **source)
