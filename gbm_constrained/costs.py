@@ -9,7 +9,7 @@ leaving out one constraint after the other, and moving the threshold as the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Cost:
     Parameters
     ----------
     error : float, default=NaN
-        Error of the model returned.
+        Error of the model returned, at its own threshold.
     needed_error : float, default=NaN
         Error of the best group-wise decisions on its scores that meet the constraints; NaN where
         none meet them, and where nothing was chosen on unseen rows.
@@ -46,6 +46,8 @@ class Cost:
         The constraint that costs most, if they cost more than they should.
     error_without_costliest : float, default=NaN
         Error of the best threshold if that constraint were left out.
+    rows : str, default=""
+        Number and name of these rows.
     """
 
     error: float = np.nan
@@ -54,6 +56,7 @@ class Cost:
     noise: float = np.nan
     costliest: str = ""
     error_without_costliest: float = np.nan
+    rows: str = ""
 
     @property
     def is_costly(self) -> bool:
@@ -61,20 +64,14 @@ class Cost:
         excess = self.error - self.needed_error
         return bool(excess > max(COSTLY, 2.0 * self.noise))
 
-    def message(self, rows: str) -> str:
-        """Describe it in words, with the remedy; empty unless the constraints are costly.
-
-        Parameters
-        ----------
-        rows : str
-            Name of the rows.
-        """
+    def message(self) -> str:
+        """Describe it in words, with the remedy; empty unless the constraints are costly."""
         if not self.is_costly:
             return ""
         relaxed = "a bound"
         lines = [
-            f"The rules cost more errors than they should, on {rows}: the model returned has an "
-            f"error of {self.error:.4f}, {self.unconstrained_error:.4f} without rules, and "
+            f"The rules cost more errors than they should, on {self.rows}: the model returned has "
+            f"an error of {self.error:.4f}, {self.unconstrained_error:.4f} without rules, and "
             f"thresholds for each group on the same scores would meet the rules with "
             f"{self.needed_error:.4f}."
         ]
@@ -119,7 +116,8 @@ def measure_cost(
         free = np.full_like(bounds, np.inf)
         plain_error = group_threshold_error(cells, compiled, margin, shift, free)
     noise = float(np.sqrt(needed * (1.0 - needed) / len(cells.rows)))
-    found = Cost(error, needed, plain_error, noise)
+    where = f"{len(cells.rows):,} unseen rows ({rows.source})"
+    found = Cost(error, needed, plain_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)
     if not found.is_costly or margin.ndim > 1:
         return found
@@ -130,4 +128,4 @@ def measure_cost(
         for j in owners
     ]
     least = int(np.argmin(without))
-    return Cost(error, needed, plain_error, noise, names[owners[least]], without[least])
+    return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])

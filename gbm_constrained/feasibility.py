@@ -267,7 +267,7 @@ class Feasibility:
         """What was found, in plain words; one line for each rule that is not met."""
         found = [
             self._conflict_message() or self._fragile_message(),
-            self.cost.message(self._rows),
+            self.cost.message(),
             *self._doubts(),
             *self._misses(),
             self._within_message(),
@@ -530,7 +530,7 @@ class Feasibility:
         missed = "\n".join(filter(None, self._misses()))
         if missed:
             warnings.warn(missed, MissedConstraintsWarning, stacklevel=level_of_the_user())
-        if costly := self.cost.message(self._rows):
+        if costly := self.cost.message():
             warnings.warn(costly, CostlyConstraintsWarning, stacklevel=level_of_the_user())
         if message := self._conflict_message():
             if raises:
@@ -660,7 +660,8 @@ def judge(
     cost = Cost(error, error, error)
     if not untouched:
         chosen = margins(choice.rounds)
-        own = decisions if rows is reported else rows.decisions(shifted(chosen, choice.shift))
+        # By the shift that is returned: those of the folds may be far from it, and cost more.
+        own = rows.decisions(shifted(chosen, choice.shift))
         right = compiled.b if bounds is None else bounds
         if np.isfinite(choice.level):
             right = compiled.b - norm.isf(choice.level) * standard_errors(

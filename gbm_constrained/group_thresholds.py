@@ -92,7 +92,7 @@ def group_threshold_error(
         [[sparse.hstack(rates), -sparse.eye_array(used.size)], [one_each, None]], format="csc"
     )
     none: Any = sparse.csc_array((kept.size, errors.size))
-    free = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
+    free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
     found = linprog(
         np.concatenate([errors, np.zeros(used.size)]),
         A_ub=sparse.hstack([none, combine[:, used]], format="csc"),

@@ -36,24 +36,24 @@ OPTIONS = {
 def test_when_constraints_are_costly(error, noise, is_costly):
     cost = Cost(error, needed_error=0.1, unconstrained_error=0.08, noise=noise)
     assert cost.is_costly == is_costly
-    assert bool(cost.message("900 rows")) == is_costly
+    assert bool(cost.message()) == is_costly
 
 
 def test_what_is_not_known_is_not_costly():
     assert not Cost().is_costly
-    assert Cost().message("900 rows") == ""
+    assert Cost().message() == ""
     assert not Cost(0.5, np.nan, 0.1, np.nan).is_costly  # no group thresholds meet them
 
 
 def test_the_message_has_the_figures_and_the_remedy():
-    cost = Cost(0.31, 0.1, 0.08, 0.01, "fnr <= 0.2", 0.12)
-    message = cost.message("900 unseen rows")
+    cost = Cost(0.31, 0.1, 0.08, 0.01, "fnr <= 0.2", 0.12, "900 unseen rows")
+    message = cost.message()
     for part in ("900 unseen rows", "0.3100", "0.1000", "0.0800", "fnr <= 0.2", "0.1200"):
         assert part in message
     assert message.endswith(
         "Give more boosting rounds or a larger learning_rate, or relax the bound of fnr <= 0.2."
     )
-    assert "costs most" not in Cost(0.31, 0.1, 0.08, 0.01).message("900 unseen rows")
+    assert "costs most" not in Cost(0.31, 0.1, 0.08, 0.01).message()
 
 
 # --- the rule that costs most -------------------------------------------------------------------
@@ -145,7 +145,9 @@ def test_a_fit_tells_of_costly_constraints(library):
     told = [w.message for w in caught if issubclass(w.category, CostlyConstraintsWarning)]
     assert cost.is_costly
     (message,) = map(str, told)
-    assert message == cost.message("1,500 unseen rows (out of fold)")
+    assert message == cost.message()
+    assert cost.rows == "1,500 unseen rows (out of fold)"
+    assert f"on {cost.rows}: " in message
     assert cost.costliest in map(str, rules)
     assert message in model.feasibility_.message
     assert cost.unconstrained_error <= cost.error
@@ -163,6 +165,33 @@ def test_rules_that_the_plain_model_meets_cost_nothing(library):
     assert cost.error == cost.needed_error == cost.unconstrained_error
     assert cost.error == pytest.approx(1 - model.unseen_accuracy_.value)
     assert not cost.is_costly
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", [None, "expected"])
+def test_the_error_is_that_of_the_shift_returned(library, guarantee, conclusions):
+    """Those of the folds may be far from it: a gap within noise turns with every row.
+
+    Costs are measured on the rows that decisions are chosen by, with a guarantee as well.
+    """
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 2, 1500)
+    X = rng.normal(size=(1500, 5))
+    y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * group + rng.normal(size=1500) > 0.5).astype(int)
+    rules = [gap(fpr(), by="g") <= 0.1, fnr() <= (0.2 if guarantee is None else 0.1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = CLASSIFIERS[library](
+            constraints=rules, n_estimators=20, guarantee=guarantee, **OPTIONS[library]
+        ).fit(X, y, sensitive_features={"g": group})
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
+    scores = fit.scouts.held_margin(choice.rounds) + choice.shift[0]
+    rows = fit.scouts.measurement.rows
+    cost = model.feasibility_.cost
+    inside = np.arange(1500) if guarantee is None else fit.kept
+    assert cost.rows == f"{inside.size:,} unseen rows (out of fold)"
+    assert cost.error == pytest.approx(np.mean((scores > 0) != y[inside][rows]))
 
 
 @BOTH

@@ -9,6 +9,7 @@ from gbm_constrained import (
     ConstrainedXGBClassifier,
     FragileConstraintsWarning,
     class_error,
+    conclusion,
     error_rate,
     f1,
     fnr,
@@ -22,7 +23,6 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
-from gbm_constrained import conclusion
 from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.counts import CellCounts, functionals_of
 from gbm_constrained.disagreement import (

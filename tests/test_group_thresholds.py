@@ -101,7 +101,7 @@ RULES = {
 )
 @settings(derandomize=True, deadline=None, max_examples=12)
 def test_by_trying_all_mixtures(name, scores, labels, bound):
-    """A dozen rows, six of each group, each many times over: small groups would be put together."""
+    """A dozen rows, each many times over: small groups would be put together."""
     margin, y = np.array(scores, dtype=float), np.array(labels)
     group = np.arange(12) % 2
     assume(all((y[group == g] == k).any() for g in (0, 1) for k in (0, 1)))
@@ -151,9 +151,7 @@ def test_tighter_bounds_cost_no_less():
     assert (np.diff(errors, axis=1) <= CLOSE).all()
     assert errors[0, 0] > errors[-1, -1] + 0.05
     everything = np.full(3, np.inf)
-    assert least(cells, compiled, margin, everything) == pytest.approx(
-        errors[-1, -1], abs=CLOSE
-    )
+    assert least(cells, compiled, margin, everything) == pytest.approx(errors[-1, -1], abs=CLOSE)
 
 
 def test_never_more_than_a_common_threshold_needs():
@@ -237,9 +235,7 @@ def test_several_views_data_sets_and_masks():
     rows = Rows(labels, np.arange(2), None, columns, frames, ("more",), (400, 200))
     cells, compiled = compile_constraints(rules, rows)
     found = least(cells, compiled, scores)
-    alone = least(
-        cells, compiled, scores, np.where(compiled.owner == 2, compiled.b, np.inf)
-    )
+    alone = least(cells, compiled, scores, np.where(compiled.owner == 2, compiled.b, np.inf))
     free = least(cells, compiled, scores, np.full(len(compiled), np.inf))
     assert free == pytest.approx(alone, abs=CLOSE)  # errors of the data set do not count
     assert free < found < 0.5

@@ -16,7 +16,6 @@ from gbm_constrained import (
     fnr,
     fpr,
     gap,
-    passes,
     selection_rate,
 )
 from gbm_constrained.compiler import compile_constraints
@@ -71,16 +70,16 @@ class Grow:
 
     Parameters
     ----------
-    passes : tuple
+    *grown : tuple
         The boosters, from :func:`made`, in the order in which they are grown.
     """
 
-    def __init__(self, *passes):
-        self.passes, self.asked = list(passes), []
+    def __init__(self, *grown):
+        self.grown, self.asked = list(grown), []
 
     def __call__(self, **asked):
         self.asked.append(asked)
-        return self.passes.pop(0)
+        return self.grown.pop(0)
 
 
 def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), **others):
