@@ -604,9 +604,11 @@ def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
     A shift chosen by the very rows that report it looks a little better than it is. So each fold
     is decided by the shift that the other folds would have chosen, with the aims of the choice: of
     a gap that no common threshold closes, they would not have gone inside the bound at any price.
-    Several classes, whose shifts take longer to find, are decided by their common one.
+    Several classes, whose shifts take longer to find, are decided by their common one. So are rows
+    under rules that the choice violates: what a fold would choose there may be another way out.
     """
-    if margin.ndim > 1 or len(rows.folds) < 2 or not choice.shift.any():
+    alone = len(rows.folds) < 2 or not choice.shift.any()
+    if margin.ndim > 1 or alone or choice.excess > 0.0:
         return rows.decisions(shifted(margin, choice.shift))
     aimed = rows.compiled.b if choice.bounds is None else choice.bounds
     decided = np.empty(margin.size, dtype=np.intp)

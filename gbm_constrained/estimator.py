@@ -581,10 +581,11 @@ class ConstrainedFit:
         grow = partial(self._grow_scouts, make, folds, rows, source)
         unweighed = may_be_unweighed(self.options, self.driven, self._has_plenty)
         grown = grow(weighed=not unweighed)
+        plain = grown if unweighed else None
         if unweighed and self.options.solver == "auto":
             grown = self._better_with_multipliers(*grown, grow)
         if not grown[0].is_unweighed:
-            grown = self._with_better_multipliers(*grown, grow)
+            grown = self._with_better_multipliers(*grown, plain, grow)
         self.scouts, self.unseen = grown
         if self.scouts.rounds < self.announcer.n_rounds:
             self.announcer.end_for_time(self.scouts.rounds, "measuring")
@@ -706,13 +707,17 @@ class ConstrainedFit:
         return scouts, unseen
 
     def _with_better_multipliers(
-        self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
+        self,
+        scouts: Scouts,
+        unseen: UnseenRows,
+        plain: tuple[Scouts, UnseenRows] | None,
+        grow: Callable[..., tuple[Scouts, UnseenRows]],
     ) -> tuple[Scouts, UnseenRows]:
         """Give these boosters, or those of a further pass if constraints cost too much."""
         if self.options.iterate not in ("last", "best") or self.options.error_form != "rate":
             return scouts, unseen
         path = self.n_rounds / self.options.rounds_per_iteration * self.solver.progress
-        search = PassSearch(grow, path, self.options, self.fresh, self._has_time_again)
+        search = PassSearch(grow, path, self.options, self.fresh, self._has_time_again, plain)
         return search.run(scouts, unseen)
 
     def _has_time_again(self) -> bool:

@@ -128,6 +128,8 @@ class PassSearch:
         Rows that are kept for a guarantee.
     has_time : callable
         Tells whether there is time for one more pass.
+    plain : tuple of Scouts and UnseenRows, default=None
+        Boosters without multipliers, if they are there already.
     """
 
     def __init__(
@@ -137,9 +139,10 @@ class PassSearch:
         options: SolverOptions,
         fresh: UnseenRows | None,
         has_time: Callable[[], bool],
+        plain: Grown | None = None,
     ) -> None:
         self.grow, self.path, self.options, self.fresh = grow, path, options, fresh
-        self.has_time = has_time
+        self.has_time, self.plain = has_time, plain
 
     def run(self, scouts: Scouts, unseen: UnseenRows) -> Grown:
         """Give the best of some boosters and those of further passes."""
@@ -164,7 +167,7 @@ class PassSearch:
             if not self.has_time():
                 return
             if count == (1 if is_mixed else BEFORE_PLAIN):
-                plain = self._measured(self.grow(weighed=False))
+                plain = self._measured(self.plain or self.grow(weighed=False))
                 yield plain
                 if not self.has_time():
                     return
