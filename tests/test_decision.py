@@ -656,8 +656,9 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
         folds = np.array_split(np.arange(300), 3)
         unseen = UnseenRows(cells, compiled, "test", folds)
         choice = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
-        if not choice.shift.any():  # a gap that is worth no threshold
-            np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), margin > 0)
+        if not choice.shift.any() or choice.excess > 0.0:  # a gap that is not worth its threshold
+            common = margin + choice.shift[0] > 0
+            np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), common)
             continue
         expected = np.empty(300, dtype=np.intp)
         for fold in folds:
