@@ -654,7 +654,7 @@ def test_size_is_that_of_the_rows_of_the_rate():
     # A weight of zero leaves a row out.
     p.weight = np.where(p.region == "a", np.arange(p.n) < 5, 1.0)
     left = int((p.region[:5] == "a").sum())
-    with pytest.warns(UserWarning, match=rf"rows that error_rate is .*: region=a \({left}\)"):
+    with pytest.warns(UserWarning, match=rf"rows that the rate is .*: region=a \({left}\)"):
         compiled = p.measured(each(error_rate(), by="region", min_group_size=6) <= 0.5)[3]
     assert compiled.groups[0][0].size == left
 
