@@ -46,6 +46,8 @@ BEFORE_PLAIN = 2  # Passes after which boosters without multipliers are looked a
 AFFORDABLE = 0.01
 SHORT = 2.0  # Exact iterations up to which a second pass begins twice as far as the first ended.
 FARTHEST = 3.0  # Drifts that a pass begins beyond the one before, at most.
+STALLED = 0.25  # Share of a multiplier below which a drift is none.
+PUSH = 1.5  # By how much a multiplier is raised that is at rest while its constraint is violated.
 LAST = 4  # The part of a pass that its end is read from: one of so many.
 FEWEST = 4  # Iterations of it at least.
 
@@ -84,6 +86,18 @@ class Pass:
         history = self.grown[0].measurement.solver.history
         last = history[-max(len(history) // LAST, 1) :]
         return np.asarray(np.mean([record.multipliers for record in last], axis=0) - self.start)
+
+    @property
+    def pushed(self) -> Float:
+        """Least multipliers of the next pass: more of those that stall beyond a bound.
+
+        At first scores are alike, few rates are far apart and multipliers fall; they rise again
+        later. They may so end where they began although a constraint is still violated.
+        """
+        record = self.grown[0].measurement.solver.history[-1]
+        end = self.start + self.drift
+        is_stalled = (np.abs(self.drift) < STALLED * end) & (record.rates > record.bounds)
+        return np.asarray(np.where(is_stalled, PUSH * end, 0.0))
 
     @property
     def of_labels(self) -> Bool:
@@ -179,6 +193,7 @@ class PassSearch:
                 log_odds += made[-1].shift_for(of_labels)
             if made:
                 start = next_start([p.start for p in made], [p.drift for p in made], self.path)
+                start = np.maximum(start, made[-1].pushed)
             fixed = of_labels if log_odds else None
             grown = self.grow(weighed=True, start=start, fixed=fixed, log_odds=log_odds)
             made.append(self._measured(grown))

@@ -22,7 +22,14 @@ from gbm_constrained.compiler import compile_constraints
 from gbm_constrained.decision import UnseenRows, standard_errors
 from gbm_constrained.estimator import ConstrainedFit
 from gbm_constrained.options import SolverOptions
-from gbm_constrained.passes import AFFORDABLE, PASSES, PassSearch, _swing, next_start
+from gbm_constrained.passes import (
+    AFFORDABLE,
+    PASSES,
+    Pass,
+    PassSearch,
+    _swing,
+    next_start,
+)
 from gbm_constrained.rows import Rows
 
 OPTIONS = {
@@ -87,6 +94,7 @@ def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), 
     described = SimpleNamespace(
         cost=cost, needed=needed, noise=noise, of_labels=np.array(of_labels),
         drift=np.full(len(of_labels), drift), start=np.zeros(len(of_labels)),
+        pushed=np.full(len(of_labels), others.get("pushed", 0.0)),
         is_broken=lambda rows: others.get("is_broken", False),
         shift_for=lambda rows: others.get("shift", 0.0),
     )  # fmt: skip
@@ -125,6 +133,20 @@ def test_passes_are_made_in_order_and_the_best_is_taken(search):
     assert len([of for of in asked if of["weighed"]]) == PASSES - 1
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked if of["weighed"])
     np.testing.assert_allclose(asked[0]["start"], (1 + 0.2) * 0.5)  # the drift, and a fifth more
+
+
+def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed(search):
+    """The next pass starts there at least."""
+    _, asked = search(made(0.6, pushed=0.75), made(0.105))
+    np.testing.assert_allclose(asked[0]["start"], 0.75)  # 0.6 otherwise
+    start, ends = np.array([0.4, 0.4, 0.4, 0.0]), np.array([0.45, 0.45, 0.6, 0.3])
+    record = SimpleNamespace(
+        multipliers=ends, rates=np.array([0.2, 0.1, 0.2, 0.2]), bounds=np.full(4, 0.1)
+    )
+    solver = SimpleNamespace(start=start, history=[record])
+    scouts = SimpleNamespace(measurement=SimpleNamespace(solver=solver))
+    found = Pass((scouts, None), 0.3, 0.1, 0.0).pushed
+    np.testing.assert_allclose(found, [1.5 * 0.45, 0.0, 0.0, 0.0])
 
 
 def test_no_pass_is_made_after_an_affordable_one(search):

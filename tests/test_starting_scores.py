@@ -4,7 +4,6 @@ LightGBM's ``predict`` does not add ``init_score``, XGBoost's adds the ``base_ma
 """
 
 import numpy as np
-import pandas as pd
 import pytest
 from boosters import BOTH, CLASSIFIERS, KINDS, RULES, quiet
 
