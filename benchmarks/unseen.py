@@ -3,7 +3,7 @@
 Nothing here looks at test rows before the figures are printed.
 
     python benchmarks/unseen.py [gaps ceilings tpr credit neyman_pearson beans digits thresholds
-        intervals cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01]
+        intervals cost small_cost] [--library xgboost] [--splits 5] [--jobs 2] [--bounds 0.01]
         [--factors 1.0 1.28] [--delta 0.05] [--output FOLDER]
 
 Each fit is a row of a CSV of its part, and is not repeated while its row is there.
@@ -31,7 +31,17 @@ from scale import drawn_rows
 from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
-from gbm_constrained import audit, class_error, fnr, fpr, gap, precision, recall, tpr
+from gbm_constrained import (
+    audit,
+    class_error,
+    fnr,
+    fpr,
+    gap,
+    precision,
+    recall,
+    selection_rate,
+    tpr,
+)
 from gbm_constrained.calibration import best_shift
 from gbm_constrained.certificates import umbrella_threshold
 from gbm_constrained.cli import at_least
@@ -380,6 +390,12 @@ def thresholds(results: Measurements, library: str, splits: int) -> None:
         print(f"{library:9s} {', '.join(case)}: {shown}", flush=True)
 
 
+SMALL_RULES: dict[str, Any] = {
+    "gap of fpr": [gap(fpr(), by="sex") <= 0.02],
+    "gap of selection rates": [gap(selection_rate(), by="sex") <= 0.03],
+    "fnr": [fnr() <= 0.1],
+    "fpr": [fpr() <= 0.02],
+}
 WAYS: dict[str, dict[str, Any]] = {
     "train": {"measure_on": "train"},
     "holdout": {"measure_on": "holdout"},
@@ -468,6 +484,32 @@ def cost(results: Measurements, library: str, splits: int) -> None:
         print(f"{library:9s} {name}: median of {splits}, over a plain fit: {shown}", flush=True)
 
 
+def fit_small(library: str, rows: int, rounds: int, repetition: int) -> dict[str, float]:
+    """CPU seconds of the plain library on part of Adult, and of the default under each rule."""
+    X, _, y, _, sex, _ = adult(repetition)
+    X, y, sex = X[:rows], y[:rows], sex[:rows]
+    seconds = {}
+    for name, rules in {"plain": [], **SMALL_RULES}.items():
+        clf = make(library, rules, n_estimators=rounds, measure_on="auto", n_jobs=1)
+        given = {"sensitive_features": sex} if rules else {}
+        start = time.process_time()
+        clf.fit(X, y, **given)
+        seconds[name] = time.process_time() - start
+    return seconds
+
+
+def small_cost(results: Measurements, library: str, splits: int) -> None:
+    """CPU time of the default on small data, one thread, over one unconstrained fit."""
+    for rows, rounds in ((5000, 60), (20000, 100)):
+        measure = partial(fit_small, library, rows, rounds)
+        found = [
+            results.once(partial(measure, i), library, rows, rounds, i) for i in range(splits)
+        ]
+        plain = column(found, "plain")
+        shown = ", ".join(f"{n} {np.median(column(found, n) / plain):.2f}" for n in SMALL_RULES)
+        print(f"{library:9s} {rows} rows, {rounds} rounds, over a plain fit: {shown}", flush=True)
+
+
 PARTS: dict[str, tuple[Part, int]] = {
     "gaps": (
         Part(
@@ -541,6 +583,14 @@ PARTS: dict[str, tuple[Part, int]] = {
         10,
     ),
     "cost": (Part(cost, ("library", "table", "repetition"), ("plain", *WAYS)), 5),
+    "small_cost": (
+        Part(
+            small_cost,
+            ("library", "rows", "rounds", "repetition"),
+            ("plain", *SMALL_RULES),
+        ),
+        5,
+    ),
 }
 
 
