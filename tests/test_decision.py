@@ -845,7 +845,7 @@ def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
     X = np.column_stack([rng.normal(size=(n, 2)), group == "w"])
     y = (X[:, 0] + 3 * X[:, 2] + rng.normal(size=n) / 2 > 0.5).astype(int)
     training, watched = np.arange(n) < 1000, (np.arange(n) >= 1000) & (group != "w")
-    rules = [gap(selection_rate(), by="g") <= 0.1, gap(fpr(), by="h") <= 0.5]
+    rules = [gap(selection_rate(), by="g") <= 0.1, gap(error_rate(), by="h") <= 0.5]
     model = make(library, rules, n_estimators=5, measure_on="crossfit")
     given = X[training], y[training]
     columns = {"g": group, "h": rng.choice(["a", "b"], n)}
