@@ -8,8 +8,9 @@ as the difference is more than :data:`AFFORDABLE`, further passes are made, and 
 
 - A pass starts at the multipliers that are expected to end where they began, by the secant method
   on the *drift*, the distance from the start of a pass to the mean of its last quarter.
-- Boosters without multipliers, whose threshold may be moved, are a candidate as well: after two
-  passes, or after one where constraints are of both kinds that follow.
+- Boosters without multipliers, whose threshold may be moved, are a candidate as well unless a
+  solver was asked for: after two passes, or after one where constraints are of both kinds that
+  follow.
 - Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
   another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
   would flatten the scores in between. So where both are there, further passes leave the former
@@ -177,10 +178,11 @@ class PassSearch:
         made, log_odds = [first], 0.0
         of_labels = first.of_labels
         is_mixed = of_labels.any() and not of_labels.all()
+        may_be_plain = self.options.solver == "auto"  # others ask for multipliers
         for count in range(1, PASSES):
             if not self.has_time():
                 return
-            if count == (1 if is_mixed else BEFORE_PLAIN):
+            if may_be_plain and count == (1 if is_mixed else BEFORE_PLAIN):
                 plain = self._measured(self.plain or self.grow(weighed=False))
                 yield plain
                 if not self.has_time():

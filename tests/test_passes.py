@@ -109,9 +109,9 @@ def search(monkeypatch):
 
     monkeypatch.setattr(PassSearch, "_measured", measured)
 
-    def run(first, *others, has_time=lambda: True):
+    def run(first, *others, has_time=lambda: True, solver="auto"):
         grow = Grow(*others)
-        options = SolverOptions(constraints=[fnr() <= 0.1])
+        options = SolverOptions(constraints=[fnr() <= 0.1], solver=solver)
         found = PassSearch(grow, 10.0, options, None, has_time).run(*first)
         return found[1].cost, grow.asked
 
@@ -133,6 +133,16 @@ def test_passes_are_made_in_order_and_the_best_is_taken(search):
     assert len([of for of in asked if of["weighed"]]) == PASSES - 1
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked if of["weighed"])
     np.testing.assert_allclose(asked[0]["start"], (1 + 0.2) * 0.5)  # the drift, and a fifth more
+
+
+@pytest.mark.parametrize("of_labels", [(False,), (True, False)])
+def test_multipliers_that_were_asked_for_are_never_left_out(search, of_labels):
+    others = [made(0.5, of_labels=of_labels, is_broken=True, shift=1.0) for _ in range(PASSES - 1)]
+    first = made(0.6, of_labels=of_labels)
+    cost, asked = search(first, *others, solver="abpp")
+    assert cost == 0.5
+    assert len(asked) == PASSES - 1
+    assert all(of["weighed"] and of["fixed"] is None for of in asked)
 
 
 def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed(search):
