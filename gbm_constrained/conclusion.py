@@ -19,7 +19,6 @@ from gbm_constrained.checks import level_of_the_user
 from gbm_constrained.compiler import CompiledConstraints
 from gbm_constrained.counts import CellCounts
 from gbm_constrained.decision import (
-    CHANCE,
     UNKNOWN,
     Choice,
     Outcome,
@@ -69,6 +68,7 @@ from gbm_constrained.verdicts import (
 )
 
 MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
+CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (

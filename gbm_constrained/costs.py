@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.decision import UnseenRows
+from gbm_constrained.decision import UnseenRows, standard_error_of
 from gbm_constrained.group_thresholds import group_threshold_error
 from gbm_constrained.losses import Array
 from gbm_constrained.rows import Float
@@ -115,7 +115,7 @@ def measure_cost(
     if np.isnan(plain_error):
         free = np.full_like(bounds, np.inf)
         plain_error = group_threshold_error(cells, compiled, margin, shift, free)
-    noise = float(np.sqrt(needed * (1.0 - needed) / len(cells.rows)))
+    noise = standard_error_of(needed, len(cells.rows))
     where = f"{len(cells.rows):,} unseen rows ({rows.source})"
     found = Cost(error, needed, plain_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)

@@ -63,12 +63,11 @@ PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
 FEW_PREFIXES = 3  # The last of these, for several classes.
 # Errors that a violation is worth where not all rules can be met: the last of it would otherwise
 # cost any number of them. Of several classes, and of one that is told by training rows; of two
-# classes, and of one of a gap that may be chance.
+# classes, where a gap or ratio of groups has this price also if it can be met.
 PRICE, DEAR = 3.0, 10.0
 # Shares of a violation by which a shift leaves room, one after the other.
 ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
-CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
 THRESHOLDS = 400  # Thresholds of each that are tested, at most.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, standard errors.
@@ -584,7 +583,9 @@ def _aimed_shift(
     found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells), priced=priced)
     if priced is not None and priced.any() and not found.feasible:
         firm = best_shift(margin, cells, compiled, bounds=asked)
-        if firm.feasible and firm.error <= found.error + _standard_error(found.error, margin):
+        if firm.feasible and firm.error <= found.error + standard_error_of(
+            found.error, len(margin)
+        ):
             found = firm
     if (aimed < asked).any():
         inside = best_shift(margin, cells, compiled, bounds=aimed)
@@ -593,9 +594,17 @@ def _aimed_shift(
     return found, asked
 
 
-def _standard_error(error: float, margin: Array) -> float:
-    """Give the standard error of an error on as many rows as have scores."""
-    return float(np.sqrt(error * (1.0 - error) / len(margin)))
+def standard_error_of(error: float, n_rows: int) -> float:
+    """Give the standard error of an error on so many rows; NaN for an error that is NaN.
+
+    Parameters
+    ----------
+    error : float
+        Share of the rows that is decided wrongly.
+    n_rows : int
+        Number of rows.
+    """
+    return float(np.sqrt(error * (1.0 - error) / n_rows))
 
 
 def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
@@ -650,7 +659,7 @@ def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[C
     if missed.max(initial=0.0) <= MET:
         return choice, decisions
     aimed = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + _standard_error(choice.error, margin)
+    affordable = choice.error + standard_error_of(choice.error, len(margin))
     for share in ROOM:
         bounds = aimed - share * missed
         found = best_shift(margin, rows.cells, rows.compiled, bounds=bounds)

@@ -321,7 +321,6 @@ class ConstrainedFit:
             "majoriser_factor": softmax_hessian(self.classes.size),
             **kernel,
         }
-        self._log_odds = 0.0
         self.plain_error = np.nan
         self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
@@ -453,9 +452,14 @@ class ConstrainedFit:
                     f"leaves to it. {remedy(compiled.owner == j, ' or delta')}"
                 )
 
-    def _make_lagrangian(self, index: Codes | None = None, *, told: bool = False) -> Lagrangian:
-        """Build the Lagrangian of all rows, or of some: if rates are `told` of these alone."""
-        weight = self._objective_weight()
+    def _make_lagrangian(
+        self, index: Codes | None = None, *, told: bool = False, log_odds: float = 0.0
+    ) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of some: if rates are `told` of these alone.
+
+        The weights of the objective may add to the `log_odds` of the second class.
+        """
+        weight = self._objective_weight(log_odds)
         if index is None:
             return Lagrangian(self.rows.y, self.cells, self.driven, weight=weight, **self._kernel)
         part = None if weight is None else weight[index]
@@ -463,12 +467,12 @@ class ConstrainedFit:
         driven = self.driven.on(cells) if told else self.driven
         return Lagrangian(y, cells, driven, weight=part, **self._kernel)
 
-    def _objective_weight(self) -> Float | None:
-        """Weight of each row in the objective, with the log-odds that boosters are grown at."""
-        if not self._log_odds:
+    def _objective_weight(self, log_odds: float) -> Float | None:
+        """Give the weights of rows in an objective that adds to log-odds; None if all are one."""
+        if not log_odds:
             return self._row_weight
         weight = np.ones(len(self.rows)) if self._row_weight is None else self._row_weight
-        leaning = weight * np.exp(np.where(self.rows.y == 1, 0.5, -0.5) * self._log_odds)
+        leaning = weight * np.exp(np.where(self.rows.y == 1, 0.5, -0.5) * log_odds)
         return np.asarray(leaning * (weight.sum() / leaning.sum()))
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
@@ -592,9 +596,11 @@ class ConstrainedFit:
         if self.checkpoint is None:
             self._grown.clear()
         leader = self.scouts.measurement.solver
-        self._log_odds = self.scouts.log_odds
-        self.solver = self._make_solver(self._make_lagrangian(), initial_multipliers=leader.start)
-        self.solver.callback = self._teller("training", "training rows", self.solver)
+        if self.scouts.log_odds:
+            lagrangian = self._make_lagrangian(log_odds=self.scouts.log_odds)
+            self.solver = self._make_solver(lagrangian)
+            self.solver.callback = self._teller("training", "training rows", self.solver)
+        self.solver.multipliers = leader.start.copy()
         self._follow(self.scouts.measurement)
         if not self.is_unweighed:
             self._correct(leader)
@@ -616,11 +622,10 @@ class ConstrainedFit:
         Multipliers may `start` elsewhere than was asked for, some of them `fixed`, and the
         objective may add to the `log_odds` of the second class.
         """
-        self._log_odds = log_odds
         share = len(self.rows) / sum(fold.training.size for fold in folds)
         R = self.options.rounds_per_iteration
         clock = self._clock = MeasuringClock(self.announcer.limit, share, R)
-        lagrangian = self._make_lagrangian(rows, told=True)
+        lagrangian = self._make_lagrangian(rows, told=True, log_odds=log_odds)
         others = {} if weighed else self._no_multipliers()
         if start is not None:
             others = {"initial_multipliers": start, "fixed": fixed}
@@ -632,7 +637,7 @@ class ConstrainedFit:
         def follower(rows: Codes) -> ABPP | None:
             if not weighed:
                 return None
-            lagrangian = self._make_lagrangian(rows)
+            lagrangian = self._make_lagrangian(rows, log_odds=log_odds)
             # Only optimism asks for the rates on the rows that the boosters are grown on.
             has_rates = bool(self.driven.rewards_all_errors.any())
             return self._make_solver(

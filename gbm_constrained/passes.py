@@ -32,7 +32,12 @@ from typing import TypeAlias
 import numpy as np
 
 from gbm_constrained.calibration import best_shift
-from gbm_constrained.decision import UnseenRows, price, standard_errors
+from gbm_constrained.decision import (
+    UnseenRows,
+    price,
+    standard_error_of,
+    standard_errors,
+)
 from gbm_constrained.group_thresholds import group_threshold_error
 from gbm_constrained.options import SolverOptions
 from gbm_constrained.rows import Bool, Float
@@ -209,7 +214,7 @@ class PassSearch:
         asked = unseen if certified is None else certified
         margin, shift = scouts.held_margin(scouts.rounds), unseen.choices[scouts.rounds].shift
         needed = group_threshold_error(asked.cells, asked.compiled, margin, shift)
-        noise = np.sqrt(needed * (1.0 - needed) / len(asked.cells.rows))
+        noise = standard_error_of(needed, len(asked.cells.rows))
         cost = cost_of(choice, scouts, certified)
         if not scouts.is_unweighed:
             cost += price(unseen.cells) * _swing(unseen, scouts)
