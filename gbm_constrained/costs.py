@@ -1,10 +1,10 @@
 """What constraints cost: errors of the model returned, beside those that they should cost.
 
-Constraints cost errors. How many they should cost is said by group-wise decisions on the same
-scores that meet them (:mod:`.group_thresholds`): the best that a decision could do if it knew the
-groups. A model that makes more errors than these, by :data:`COSTLY` and by two standard errors, is
-told of in a :class:`CostlyConstraintsWarning`, with the constraint that costs most. It is found by
-leaving out one constraint after the other, and moving the threshold as the others then allow.
+Constraints cost errors. The best group-wise decisions on the same scores that meet the constraints
+(:mod:`.group_thresholds`) say how many they should cost: no decision could do better if it knew
+the groups. If a model makes more errors than these, by :data:`COSTLY` and by two standard errors,
+the fit gives a :class:`CostlyConstraintsWarning`. The warning names the constraint that costs
+most: the one without which the threshold that meets the others has the fewest errors.
 """
 
 from __future__ import annotations

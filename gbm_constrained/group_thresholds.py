@@ -1,17 +1,17 @@
 r"""The smallest error that scores allow under constraints, if each group had its own decisions.
 
-A constraint costs errors even at best. How many is told by a linear programme over the decisions
-that scores allow: with :math:`\lambda_{gt}` the share of the rows of group g that is decided as
-the candidate t decides,
+A constraint costs errors even at best. A linear programme over the decisions that scores allow
+says how many: with :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
+candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`,
 
 .. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
     \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
 
 The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
-supervised learning", 2016, section 4), and biases of scores for several. Groups are what the
-constraints tell apart apart from labels. A model that does not see the groups cannot decide like
-that, but boosters under multipliers come close to it on real data, and a model that is far from
-it pays for its constraints more than they should cost.
+supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
+with the same values of all attributes that the constraints look at, except for the label. A model
+that does not see the groups cannot decide like that. Boosters under multipliers come close to it
+on real data, so that a model far from it pays more for its constraints than they should cost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def group_threshold_error(
     shift: Float,
     bounds: Float | None = None,
 ) -> float:
-    """Smallest error of group-wise decisions by some scores that meet constraints.
+    """Compute the smallest error of group-wise decisions on some scores that meet constraints.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def group_threshold_error(
 
 
 def _groups(cells: Cells) -> Codes:
-    """Group of each row: what constraints tell apart besides labels."""
+    """Number the groups, and give that of each row; small groups are one."""
     codes = []
     for view in cells.views:
         keys = [key for key in view.levels if key != "label"]
