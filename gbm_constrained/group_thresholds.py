@@ -106,7 +106,7 @@ def group_threshold_error(
 
 
 def _groups(cells: Cells) -> Codes:
-    """Number the groups, and give that of each row; small groups are one."""
+    """Give the group of each row, of which small ones are one."""
     codes = []
     for view in cells.views:
         keys = [key for key in view.levels if key != "label"]
