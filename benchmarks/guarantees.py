@@ -1,10 +1,11 @@
 """Guarantees: how often thresholds that were certified on a sample break the rule in truth.
 
 Scores are Gaussian in each class and group, so that the rates of every threshold are known. Each
-repetition draws rows, chooses thresholds on them by a procedure of `gbm_constrained.certificates`
-and by the plain rule (the most permissive threshold that holds on the sample), and looks up what
-they do in the population. "violated" is the frequency of thresholds that break the rule, with its
-Clopper-Pearson interval; where n is too small for a certificate, none is given and none is broken.
+repetition draws rows, chooses thresholds on them by a procedure of
+`gbm_constrained.statistics.order_statistics` and by the plain rule (the most permissive threshold
+that holds on the sample), and looks up what they do in the population. "violated" is the frequency
+of thresholds that break the rule, with its Clopper-Pearson interval; where n is too small for a
+certificate, none is given and none is broken.
 
 - umbrella: fnr <= b with probability 1 - delta (Neyman-Pearson umbrella).
 - expected: fnr <= b in expectation (conformal risk control): "rate" is to be b at most.
@@ -41,14 +42,15 @@ from result_file import Measurements
 from scipy.stats import norm
 
 from gbm_constrained import ConstrainedLGBMClassifier
-from gbm_constrained.certificates import expected_bounds, learn_then_test, umbrella_threshold
-from gbm_constrained.cli import at_least
-from gbm_constrained.compiler import compile_constraints
-from gbm_constrained.counts import CellCounts, functionals_of
-from gbm_constrained.intervals import clopper_pearson
-from gbm_constrained.p_values import rule_p_value
-from gbm_constrained.rates import class_error, fnr, fpr, gap
-from gbm_constrained.rows import Rows
+from gbm_constrained.cli.main import at_least
+from gbm_constrained.constraints.rates import class_error, fnr, fpr, gap
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.binomial import clopper_pearson
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.multiple_testing import learn_then_test
+from gbm_constrained.statistics.order_statistics import expected_bounds, umbrella_threshold
+from gbm_constrained.statistics.p_values import rule_p_value
 
 POSITIVE, SHIFT, SECOND = 0.3, 0.6, 0.4  # class share, group shift, group share
 SIZES = (300, 1000, 10000)

@@ -76,7 +76,7 @@ from gbm_constrained import (
     gap,
     log_loss,
 )
-from gbm_constrained.cli import at_least
+from gbm_constrained.cli.main import at_least
 from gbm_constrained.datasets import load_adult, load_compas, load_credit, load_dry_bean
 
 LIBRARIES = ("lightgbm", "xgboost")

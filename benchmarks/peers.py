@@ -42,7 +42,7 @@ from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
 from result_file import ResultFile
 
-from gbm_constrained.cli import at_least
+from gbm_constrained.cli.main import at_least
 
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.

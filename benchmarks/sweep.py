@@ -48,7 +48,7 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.cli import at_least
+from gbm_constrained.cli.main import at_least
 
 RESULTS = Path(__file__).parent / "results" / "sweep.csv"
 RATES = {f.__name__: f for f in (fpr, fnr, selection_rate, tpr, error_rate)}

@@ -42,13 +42,13 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.calibration import best_shift
-from gbm_constrained.certificates import umbrella_threshold
-from gbm_constrained.cli import at_least
-from gbm_constrained.compiler import compile_constraints
+from gbm_constrained.cli.main import at_least
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_credit, load_dry_bean
-from gbm_constrained.intervals import newcombe_difference
-from gbm_constrained.rows import Rows
+from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.binomial import newcombe_difference
+from gbm_constrained.statistics.order_statistics import umbrella_threshold
 
 RESULTS = Path(__file__).parent / "results" / "unseen"
 BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}

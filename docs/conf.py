@@ -30,7 +30,9 @@ myst_heading_anchors = 3
 add_module_names = False
 autosummary_generate = True
 # Names of files that differ by more than case, as some file systems ask for.
-autosummary_filename_map = {"gbm_constrained.audit.audit": "gbm_constrained.audit.audit-function"}
+autosummary_filename_map = {
+    "gbm_constrained.reporting.audit.audit": "gbm_constrained.reporting.audit.audit-function"
+}
 autodoc_typehints = "none"  # docstrings give the types, with shapes and defaults
 # What classes inherit is their parents' and is documented there.
 numpydoc_show_class_members = False

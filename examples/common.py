@@ -22,7 +22,7 @@ from gbm_constrained import (
     InfeasibleConstraintsWarning,
     MissedConstraintsWarning,
 )
-from gbm_constrained.cli import at_least
+from gbm_constrained.cli.main import at_least
 
 PLAIN = {"XGBoost": xgb.XGBClassifier, "LightGBM": lgb.LGBMClassifier}
 CONSTRAINED = {"XGBoost": ConstrainedXGBClassifier, "LightGBM": ConstrainedLGBMClassifier}

@@ -23,7 +23,7 @@ import optuna
 from sklearn.metrics import accuracy_score
 
 from gbm_constrained import ConstrainedLGBMClassifier, fpr, gap
-from gbm_constrained.cli import at_least
+from gbm_constrained.cli.main import at_least
 from gbm_constrained.datasets import load_adult
 
 # What optuna 5 has in its place is unknown to optuna 4.

@@ -1,36 +1,23 @@
 """Gradient-boosted classifiers trained under constraints on their error rates."""
 
-from gbm_constrained.audit import audit
-from gbm_constrained.checkpointing import Checkpoint, CheckpointWarning
-from gbm_constrained.costs import CostlyConstraintsWarning
-from gbm_constrained.feasibility import (
-    Feasibility,
-    FragileConstraintsWarning,
-    InfeasibleConstraintsError,
-    InfeasibleConstraintsWarning,
-    MissedConstraintsWarning,
-)
-from gbm_constrained.frontier import tradeoff_curve
-from gbm_constrained.language import format_constraint, parse_constraint, parse_constraints
-from gbm_constrained.lightgbm import ConstrainedLGBMClassifier
-from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import (
-    Constraint,
+from gbm_constrained._version import __version__ as __version__
+from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
+from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.rates import (
     accuracy,
     churn,
     class_error,
     confusion,
-    dataset,
     each,
     error_rate,
     f1,
     fnr,
     fpr,
     gap,
-    label,
     log_loss,
     losses,
-    overall,
     precision,
     ratio,
     recall,
@@ -39,25 +26,44 @@ from gbm_constrained.rates import (
     tpr,
     wins,
 )
-from gbm_constrained.time_limit import TimeLimitWarning
-from gbm_constrained.xgboost import ConstrainedXGBClassifier
-
-__version__ = "0.1.0"
+from gbm_constrained.constraints.selectors import dataset, label
+from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
+from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.np_roc import np_roc_band
+from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.exceptions import (
+    CheckpointWarning,
+    CostlyConstraintsWarning,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsError,
+    InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
+    TimeLimitWarning,
+)
+from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.reporting.audit import Audit, audit
+from gbm_constrained.tradeoff import tradeoff_curve
+from gbm_constrained.training.callbacks import ConstraintState
+from gbm_constrained.training.checkpoint import Checkpoint
 
 __all__ = [
+    "Audit",
     "Checkpoint",
     "CheckpointWarning",
     "ConstrainedLGBMClassifier",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",
+    "ConstraintState",
     "CostlyConstraintsWarning",
     "Feasibility",
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
     "MissedConstraintsWarning",
+    "Rate",
     "TimeLimitWarning",
+    "Verdict",
     "accuracy",
     "audit",
     "churn",
@@ -74,6 +80,7 @@ __all__ = [
     "label",
     "log_loss",
     "losses",
+    "np_roc_band",
     "overall",
     "parse_constraint",
     "parse_constraints",

@@ -2,7 +2,7 @@
 
 import sys
 
-from gbm_constrained.cli import main
+from gbm_constrained.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

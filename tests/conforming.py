@@ -15,8 +15,8 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
-from gbm_constrained.logistic import ConstrainedLogisticRegression
-from gbm_constrained.rates import error_rate, fpr, gap, selection_rate
+from gbm_constrained.constraints.rates import error_rate, fpr, gap, selection_rate
+from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 
 
 def groups_of(X, n_samples):

@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gbm_constrained import passes
-from gbm_constrained.conclusion import Conclusion
 from gbm_constrained.datasets import load_adult, load_dry_bean
+from gbm_constrained.training import passes
+from gbm_constrained.training.finalize import Conclusion
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.certificates import umbrella_threshold
+from gbm_constrained.statistics.order_statistics import umbrella_threshold
 
 from .booster import fitted_without_calibration, plain, positive_scores
 from .rules import Rule, value

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.intervals import clopper_pearson, newcombe_difference
+from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
 
 from .catalogue import Peer
 from .rules import Rule, counts, value

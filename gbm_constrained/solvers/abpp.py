@@ -103,16 +103,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gbm_constrained.cells import CellStatistics
-from gbm_constrained.lagrangian import Lagrangian, Point
-from gbm_constrained.losses import Array, rate_lipschitz
-from gbm_constrained.rows import Bool, Float
+from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.problem.kernels.base import rate_lipschitz
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.solvers.base import Record, columns_of_records, records_of_columns
 
 STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
 SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
@@ -127,61 +128,6 @@ ROUNDING = 1e-6
 # Exact iterations at which the proximal term begins to come back, and is whole.
 COMES_BACK = (10.0, 30.0)
 COMES_BACK_SOON = (5.0, 10.0)  # Where constraints are measured on the rows that trees grow on.
-
-
-@dataclass(frozen=True)
-class Record:
-    """One outer iteration: the state x_k it started from, and its dual step.
-
-    Parameters
-    ----------
-    iteration : int
-        k, from 0.
-    rounds : int
-        Calls answered before this iteration: boosting rounds, for a booster.
-    objective : float
-        f(x_k), weighted mean cross-entropy in nats.
-    error : float
-        0-1 error of the training rows at x_k.
-    rates : ndarray of shape (m,)
-        Left-hand side of each row of constraints at x_k, exact.
-    functionals : ndarray of shape (n_functionals,)
-        Value of each rate (of each group) at x_k.
-    bounds : ndarray of shape (m,)
-        The right-hand sides in force.
-    multipliers : ndarray of shape (m,)
-        y_{k+1}, the multipliers of the subproblem that follows.
-    bregman : float
-        D(x_k, x_{k-1}).
-    seconds : float
-        Since the solver was made.
-    fritz_john : float
-        Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
-    """
-
-    iteration: int
-    rounds: int
-    objective: float
-    error: float
-    rates: Float
-    functionals: Float
-    bounds: Float
-    multipliers: Float
-    bregman: float
-    seconds: float
-    fritz_john: float = np.nan
-
-
-def _columns_of(records: Sequence[Record]) -> dict[str, Array]:
-    """Make a table of records, one array for each field."""
-    names = [f.name for f in fields(Record)]
-    return {name: np.array([getattr(r, name) for r in records]) for name in names}
-
-
-def _records_of(columns: Mapping[str, Array]) -> list[Record]:
-    """Make records of such a table."""
-    rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
-    return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]
 
 
 @dataclass
@@ -539,7 +485,7 @@ class ABPP:
         """
         return {
             **{name: getattr(self, name) for name in self.CHANGING},
-            "history": _columns_of(self.history),
+            "history": columns_of_records(self.history),
             "elapsed": self.elapsed,
             "lagrangian": self.lagrangian.state(),
         }
@@ -557,7 +503,7 @@ class ABPP:
         for name in self.CHANGING:
             setattr(self, name, state[name])
         self._held_with = None
-        self.history[:] = _records_of(state["history"])
+        self.history[:] = records_of_columns(state["history"])
         self._started = time.perf_counter() - state["elapsed"]
         self.lagrangian.restore(state["lagrangian"])
         if self.callback is not None:

@@ -73,10 +73,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from gbm_constrained.cells import CellStatistics
-from gbm_constrained.lagrangian import Point
-from gbm_constrained.losses import Array
-from gbm_constrained.rows import Float
+from gbm_constrained._typing import Array, Float
+from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.problem.lagrangian import Point
 from gbm_constrained.solvers.abpp import ABPP
 
 FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.

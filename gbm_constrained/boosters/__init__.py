@@ -1,0 +1,1 @@
+"""Drop-in classifiers of XGBoost and of LightGBM."""

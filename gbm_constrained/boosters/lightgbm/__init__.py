@@ -1,0 +1,1 @@
+"""The LightGBM classifier: arguments, callbacks, folds and model files."""

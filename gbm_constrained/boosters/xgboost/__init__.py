@@ -1,0 +1,1 @@
+"""The XGBoost classifier: arguments, callbacks, folds and model files."""

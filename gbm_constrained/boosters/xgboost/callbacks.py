@@ -1,0 +1,124 @@
+"""What looks on while XGBoost trains: measurements after each round, and early stopping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters.xgboost.resuming import Resuming
+from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
+from gbm_constrained.training.fit import ConstrainedFit
+
+
+class Observer(xgb.callback.TrainingCallback):
+    """Measures the evaluation sets after every outer iteration.
+
+    XGBoost keeps the margins of matrices it has seen and adds the new trees only. The booster that
+    its ``fit`` returns is a copy that has forgotten them, so the last margins of the training rows
+    are taken before.
+    """
+
+    def __init__(self, fit: ConstrainedFit, matrices: list[Any], resuming: Resuming) -> None:
+        super().__init__()
+        self.fit = fit
+        self.resuming = resuming
+        self.matrices = matrices
+        self.watches = False
+        self.grown_before = 0  # rounds of the model that is continued
+        self.grown_after = 0  # rounds of the model that the last margins are of
+        self.train_margin: Array | None = None
+
+    def before_training(self, model: Any) -> Any:
+        """Begin with the model that is continued, or with a saved state."""
+        self.grown_before = model.num_boosted_rounds()
+        if self.watches:
+            self.fit.watch(self.fit.evaluation_sets[-1])
+        if self.resuming.rounds:
+            self.resuming.restore()
+        elif self.watches:
+            self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Whether training is over, as a callback of the user or the time limit says."""
+        # Not after the last one, where the callbacks that follow would not see it.
+        if self.resuming.passes(epoch):
+            return False
+        if self.fit.announcer.is_training_over(epoch):
+            return True
+        if self.fit.is_unweighed:
+            self.fit.solver.look(lambda: self._training_margin(model))
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """Take the last margins of the training rows."""
+        self.grown_after = model.num_boosted_rounds()
+        if self.matrices:
+            self.train_margin = self._training_margin(model)
+        return model
+
+    def _training_margin(self, model: Any) -> Array:
+        return np.asarray(model.predict(self.matrices[0], output_margin=True))
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Measure, and save what a checkpoint needs."""
+        if self.resuming.passes(epoch):
+            return False
+        rounds = self.fit.solver.rounds
+        if self.fit.measures_after(rounds):
+            watches = self.watches and self.fit.is_iteration_end(rounds)
+            for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
+                margin = model.predict(matrix, output_margin=True)
+                held.measure(rounds, margin)
+                if watches and held is self.fit.unseen:
+                    self.fit.observe(margin)
+        self.resuming.save(model, epoch)
+        return False
+
+
+class RulesStopping(xgb.callback.TrainingCallback):
+    """Early stopping that looks at the rules; see :mod:`gbm_constrained.training.early_stopping`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        Its last evaluation set has been measured when this is called.
+    by_metric : EarlyStopping
+        XGBoost's own, which has the patience and judges by the metric.
+    on : {"constraints", "both"}
+        What is judged.
+    """
+
+    def __init__(
+        self, fit: ConstrainedFit, by_metric: xgb.callback.EarlyStopping, on: EarlyStoppingOn
+    ) -> None:
+        super().__init__()
+        self.fit, self.by_metric, self.on = fit, by_metric, on
+        self.watch = RulesWatch()
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rules alone decided which round is best."""
+        return self.on == "constraints" or not self.watch.met
+
+    def before_training(self, model: Any) -> Any:
+        """Let XGBoost's own begin."""
+        return self.by_metric.before_training(model)
+
+    def after_training(self, model: Any) -> Any:
+        """Let XGBoost's own end."""
+        return self.by_metric.after_training(model)
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Judge the round; true ends training."""
+        round_ = self.by_metric.starting_round + epoch
+        holds = self.watch.look(round_, self.fit.violation(epoch + 1))
+        if self.on == "both" and holds:
+            return bool(self.by_metric.after_iteration(model, epoch, evals_log))
+        if self.watch.best == round_:
+            model.set_attr(best_iteration=str(round_), best_score=str(self.watch.least))
+        stops = round_ - self.watch.best >= self.by_metric.rounds
+        return bool(self.on == "constraints" and stops)

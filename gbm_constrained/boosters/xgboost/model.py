@@ -1,0 +1,126 @@
+"""XGBoost's models in their binary form: scale trees, cut them, add to scores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+from scipy.special import expit, logit
+
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters import ubjson
+
+
+def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
+    """Multiply the leaves of each round's trees."""
+    model = _read(booster)
+    forest, drop_weights = _trees_of(model)
+    ends = forest["iteration_indptr"]
+    for round_, factor in enumerate(scale, start=grown_before):
+        for i in range(ends[round_], ends[round_ + 1]):
+            if drop_weights is not None:
+                drop_weights[i] *= float(factor)
+                continue
+            tree = forest["trees"][i]
+            is_leaf = tree["left_children"] == -1
+            tree["split_conditions"][is_leaf] *= float(factor)
+            tree["base_weights"] *= float(factor)
+    booster.load_model(ubjson.write(model))
+
+
+def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
+    """Cut a booster to its first rounds, with its categories and attributes.
+
+    A slice of XGBoost's has no categories, and takes the codes of any table for those of the
+    training rows. The slice also loses the best iteration of early stopping.
+    """
+    kept = booster[:end]
+    kept.set_attr(**booster.attributes())
+    if "c" not in (booster.feature_types or ()):
+        return kept
+    config = kept.save_config()
+    model = _read(kept)
+    _trees_of(model)[0]["cats"] = _trees_of(_read(booster))[0]["cats"]
+    kept.load_model(ubjson.write(model))
+    kept.load_config(config)
+    return kept
+
+
+def _read(booster: xgb.Booster) -> dict[str, Any]:
+    """Read a model in its binary form; arrays of numbers can be written to."""
+    model: dict[str, Any] = ubjson.read(booster.save_raw("ubj"))
+    return model
+
+
+def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Trees of a model, and what DART multiplies each of them by, if it does."""
+    gradient_booster = model["learner"]["gradient_booster"]
+    if gradient_booster["name"] == "dart":
+        return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
+    forest = gradient_booster["model"]
+    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
+
+
+def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
+    """Add to all margins that a booster predicts, in place; those of its prefixes too.
+
+    The shift goes into the leaves of one tree of each class in the first round: ``base_score`` of
+    two classes is a probability in float32, which has no room for large margins. It is used only
+    where there is no tree.
+
+    Parameters
+    ----------
+    booster : Booster
+        Of ``gbtree`` or ``dart``.
+    shift : ndarray of shape (1,) or (n_classes,)
+        What to add to each class's margin.
+    """
+    config = json.loads(booster.save_config())
+    model = _read(booster)
+    forest, drop_weights = _trees_of(model)
+    if forest["trees"]:
+        for i, add in _carriers(forest, drop_weights, shift):
+            _add_to_leaves(forest["trees"][i], add)
+    else:
+        for holder in (model, config):
+            _add_to_base_score(holder["learner"]["learner_model_param"], shift)
+    booster.load_model(ubjson.write(model))
+    booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
+
+
+def _carriers(forest: dict[str, Any], drop_weights: Any, shift: Array) -> list[tuple[int, Array]]:
+    """Trees of the first round that take the shift, and what is added to the leaves of each."""
+    first = range(forest["iteration_indptr"][1])
+    weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
+    if int(forest["trees"][0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
+        i = int(weight.argmax())
+        return [(i, shift / weight[i])]
+    of_class = np.array(forest["tree_info"][: len(first)])
+    heaviest = [int(np.where(of_class == k, weight, -1.0).argmax()) for k in range(shift.size)]
+    return [(i, shift[k : k + 1] / weight[i]) for k, i in enumerate(heaviest)]
+
+
+def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
+    if add.size == 1:
+        tree["split_conditions"][tree["left_children"] == -1] += add
+    else:
+        _of_classes(tree["leaf_weights"], add)[...] += add
+    _of_classes(tree["base_weights"], add)[...] += add
+
+
+def _of_classes(values: Array, add: Array) -> Array:
+    """View of nodes' values, a column of each class."""
+    return values.reshape(-1, add.size)
+
+
+def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
+    base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
+    if shift.size == 1:
+        # float32 ends the probabilities below one at 1 - 2^-24.
+        base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
+    else:
+        base_score = base_score + shift
+    parameters["base_score"] = json.dumps(base_score.tolist())
+    parameters["boost_from_average"] = "0"

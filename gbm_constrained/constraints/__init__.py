@@ -1,0 +1,1 @@
+"""The language of constraints, which holds no data."""

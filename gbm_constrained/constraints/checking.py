@@ -1,0 +1,55 @@
+"""The constraints that a user hands over, checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.fairlearn import from_fairlearn
+from gbm_constrained.constraints.presets import is_fairlearn
+
+
+def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
+    """Constraints as a tuple: from None, one constraint, or a sequence of them."""
+    if constraints is None:
+        return ()
+    if isinstance(constraints, Constraint) or is_fairlearn(constraints):
+        return check_constraints((constraints,))
+    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
+        raise TypeError(
+            f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
+            f"{constraints!r}.{_remedy(constraints)}"
+        )
+    if isinstance(constraints, Iterator):
+        raise TypeError(
+            f"constraints is an iterator ({type(constraints).__name__}), which is empty once it "
+            f"has been read: give a list, constraints=list(...)."
+        )
+    checked: list[Constraint] = []
+    for item in constraints:
+        item = from_fairlearn(item) if is_fairlearn(item) else item
+        if isinstance(item, (list, tuple)):  # presets may make several
+            checked += check_constraints(item)
+        elif isinstance(item, Constraint):
+            checked.append(item)
+        else:
+            raise TypeError(
+                f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
+                f"fnr() <= 0.05.{_remedy(item)}"
+            )
+    return tuple(checked)
+
+
+def _remedy(item: Any) -> str:
+    """Say how what was meant as a rule is written."""
+    if inspect.isfunction(item):
+        return (
+            f" {item.__name__} is a function that makes a rate: write {item.__name__}() <= 0.05."
+        )
+    if isinstance(item, str):
+        return " parse_constraint reads a rule that is written as text."
+    if isinstance(item, bool):
+        return " Rules are made by <= and >=; == says whether two rates are the same."
+    return ""

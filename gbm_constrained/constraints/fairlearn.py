@@ -1,0 +1,57 @@
+"""Constraints of fairlearn, read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.presets import (
+    BoundedGroupLoss,
+    is_zero_one,
+)
+from gbm_constrained.constraints.rates import error_rate, fpr, gap, ratio, selection_rate, tpr
+
+__all__ = ["from_fairlearn"]
+
+
+def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:
+    """Read a constraint of ``fairlearn.reductions``, with its meaning and its bounds.
+
+    Parameters
+    ----------
+    moment : DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds, \
+ErrorRateParity or BoundedGroupLoss
+        A classification moment. BoundedGroupLoss takes ``ZeroOneLoss()``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is another one, or has no bound.
+    """
+    name = type(moment).__name__
+    rates = {
+        "DemographicParity": (selection_rate(),),
+        "TruePositiveRateParity": (tpr(),),
+        "FalsePositiveRateParity": (fpr(),),
+        "EqualizedOdds": (tpr(), fpr()),
+        "ErrorRateParity": (error_rate(),),
+    }
+    if name == "BoundedGroupLoss" and is_zero_one(moment.reduction_loss):
+        if moment.upper_bound is None:
+            raise ValueError(
+                "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "
+                "each(error_rate()) <= bound."
+            )
+        return (BoundedGroupLoss("zero_one", upper_bound=float(moment.upper_bound)),)
+    if name not in rates:
+        raise TypeError(
+            f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
+            f"here: {list(rates)} and BoundedGroupLoss(ZeroOneLoss(), ...) are."
+        )
+    if moment.ratio == 1.0:
+        return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])
+    return tuple(
+        ratio(rate, reference=overall, slack=float(moment.eps)) >= float(moment.ratio)
+        for rate in rates[name]
+    )

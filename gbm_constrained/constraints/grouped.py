@@ -1,0 +1,207 @@
+"""Comparisons of a rate between groups of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._messages import is_finite
+from gbm_constrained.constraints.expressions import (
+    Constraint,
+    Expression,
+    Rate,
+    Sense,
+    is_number,
+    refuse_uncalled,
+    shorten_number,
+)
+from gbm_constrained.constraints.selectors import Missing
+
+__all__ = ["overall"]
+
+SmallGroups: TypeAlias = Literal["keep", "merge", "drop"]
+
+
+@dataclass(frozen=True, repr=False)
+class Overall:
+    """The rate of all groups together, as a reference of groups."""
+
+    def __repr__(self) -> str:
+        return "overall"
+
+
+overall = Overall()
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Grouped(Expression):
+    """A rate compared between groups of rows; what all comparisons share.
+
+    Parameters
+    ----------
+    rate : Rate
+        The rate of each group.
+    by : tuple of column names, or None
+        Columns whose values together make the groups; all sensitive features when None.
+    missing : {"group", "raise"}
+        Whether rows without a value are a group of their own, or an error.
+    min_group_size : int
+        Groups in which the rate is taken over fewer rows are small.
+    small_groups : {"keep", "merge", "drop"}
+        Small groups are kept (and warned about), merged into one group, or left out.
+    """
+
+    compares_groups: ClassVar[bool] = True
+
+    rate: Rate
+    by: tuple[Hashable, ...] | None
+    missing: Missing = "group"
+    min_group_size: int = 30
+    small_groups: SmallGroups = "keep"
+
+    def __post_init__(self) -> None:
+        refuse_uncalled(self.rate, type(self).__name__.lower())
+        if not isinstance(self.rate, Expression):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
+                f"fpr(), got {self.rate!r}."
+            )
+        if not isinstance(self.rate, Rate):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
+                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
+                f"it in each group by on={{column: value}}."
+            )
+        for name, value, choices in (
+            ("missing", self.missing, ("group", "raise")),
+            ("small_groups", self.small_groups, ("keep", "merge", "drop")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+        size = self.min_group_size
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rate that is compared."""
+        return (self.rate,)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give the comparison."""
+        return self.rate.range
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        by = self.by[0] if self.by is not None and len(self.by) == 1 else self.by
+        text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
+        if self.missing != Grouped.missing:
+            text += f", missing={self.missing!r}"
+        if self.small_groups != Grouped.small_groups:
+            text += f", {self.small_groups} below {self.min_group_size}"
+        elif self.min_group_size != Grouped.min_group_size:
+            text += f", min_group_size={self.min_group_size}"
+        return text
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()}({self.rate}{self.options})"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Each(Grouped):
+    """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
+
+    @property
+    def least_bound(self) -> float:
+        """Smallest bound that is accepted, as for the rate itself."""
+        return self.rate.least_bound
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return self.rate.bounds_accepted
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Gap(Grouped):
+    """The largest difference of a rate between groups, or between any group and a reference."""
+
+    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+
+    reference: Hashable | tuple[Hashable, ...] | Overall | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest difference that predictions can make."""
+        low, high = self.rate.range
+        return 0.0, high - low
+
+    @property
+    def compares_with_overall(self) -> bool:
+        """Whether each group is compared with all rows together."""
+        return isinstance(self.reference, Overall)
+
+    @property
+    def reference_group(self) -> tuple[Hashable, ...] | None:
+        """Name of the group that all others are compared with, if there is one."""
+        if self.reference is None or self.compares_with_overall:
+            return None
+        return self.reference if isinstance(self.reference, tuple) else (self.reference,)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        reference = "" if self.reference is None else f", reference={self.reference!r}"
+        return super().options + reference
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Ratio(Gap):
+    """The smallest rate of a group divided by the largest, or to and from a reference.
+
+    With a `slack`, ``>= k`` means ``rate >= k * other rate - slack``.
+    """
+
+    senses: ClassVar[tuple[Sense, ...]] = (">=",)
+
+    slack: float = 0.0
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest ratio that predictions can make."""
+        return 0.0, 1.0
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return "a ratio in [0, 1]: four fifths is written 0.8"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate.range[0] < 0.0:
+            raise ValueError(
+                f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
+            )
+        if not is_number(self.slack) or not is_finite(self.slack) or self.slack < 0.0:
+            raise ValueError(
+                f"slack must be a non-negative number, got {shorten_number(self.slack)}."
+            )
+
+    @property
+    def options(self) -> str:
+        """What differs from the defaults, as it prints."""
+        return super().options + (f", slack={self.slack:g}" if self.slack else "")
+
+    def __le__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(self, ">=", bound)

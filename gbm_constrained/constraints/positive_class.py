@@ -1,0 +1,143 @@
+"""The positive class of rates that name none."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gbm_constrained.constraints.events import Predicted, Term
+from gbm_constrained.constraints.expressions import Constraint, Expression, Quotient, Rate
+from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.constraints.rates import name_with_label
+from gbm_constrained.constraints.selectors import (
+    ClassPosition,
+    Label,
+    check_hashable,
+    plain,
+)
+
+# Rates whose name tells the class that they are about; the parts of quotients do not print.
+_RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
+_QUOTIENTS_OF_A_CLASS = ("f1", "precision")
+
+
+def find_positive_class(
+    classes: Sequence[Any] | NDArray[Any], positive: Hashable | None = None
+) -> Hashable | None:
+    """Find the label that rates without a label are to name as their positive class.
+
+    Parameters
+    ----------
+    classes : sequence
+        The sorted labels.
+    positive : hashable, default=None
+        The label that the user calls positive; by default the last one of two.
+
+    Returns
+    -------
+    hashable or None
+        The label; None where 1 is positive among 0 and 1, or True among False and True, and where
+        more than two classes have no positive one.
+
+    Raises
+    ------
+    TypeError
+        If `positive` cannot be a label.
+    ValueError
+        If it is not among the classes.
+    """
+    known = [plain(label) for label in classes]
+    if positive is not None:
+        check_hashable(positive, "positive= takes one label of y")
+        if plain(positive) not in known:
+            raise ValueError(
+                f"positive={plain(positive)!r} is not among the classes of y: give one of {known}."
+            )
+        positive = known[known.index(plain(positive))]
+    elif len(known) == 2:
+        positive = known[1]
+    return None if known == [0, 1] and positive == 1 else positive
+
+
+def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
+    """Name the positive class of the rates of a constraint that name none.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint, such as ``fnr() <= 0.05``.
+    label : hashable
+        The label of the positive class.
+
+    Returns
+    -------
+    Constraint
+        What the rates would be with the label, such as ``fnr(label) <= 0.05``.
+    """
+    if not constraint.is_binary:
+        return constraint
+    return replace(constraint, expression=_with_label(constraint.expression, plain(label)))
+
+
+def resolve_positive_class(
+    constraints: Sequence[Constraint],
+    classes: Sequence[Any] | NDArray[Any],
+    positive: Hashable | None = None,
+) -> tuple[Constraint, ...]:
+    """Name the positive class of rates that name none, where its name says more than ``1``.
+
+    Parameters
+    ----------
+    constraints : sequence of Constraint
+        The constraints.
+    classes, positive
+        As in :func:`find_positive_class`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`find_positive_class`.
+    """
+    label = find_positive_class(classes, positive)
+    if label is None:
+        return tuple(constraints)
+    return tuple(name_positive_class(constraint, label) for constraint in constraints)
+
+
+def _with_label(expression: Expression, label: Hashable) -> Expression:
+    """Name the positive class in an expression."""
+    if isinstance(expression, Quotient):
+        numerator = _rate_with_label(expression.numerator, label)
+        denominator = _rate_with_label(expression.denominator, label)
+        name, bracket, rows = expression.name.partition("[")
+        if name not in _QUOTIENTS_OF_A_CLASS:
+            quotient: Expression = numerator / denominator
+            return quotient
+        return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
+    if isinstance(expression, Grouped):
+        return replace(expression, rate=_rate_with_label(expression.rate, label))
+    assert isinstance(expression, Rate)
+    return _rate_with_label(expression, label)
+
+
+def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
+    """Name the positive class in the terms of a rate, and add up those that become equal."""
+    found = Rate((), rate.constant)
+    for a, term in rate.terms:
+        found = found + Rate(((a, _term_with_label(term, label)),))
+    return found
+
+
+def _term_with_label(term: Term, label: Hashable) -> Term:
+    def named(part: Any) -> Any:
+        return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
+
+    event = term.event
+    event = Predicted(named(event.target)) if isinstance(event, Predicted) else event
+    rows, where = tuple(map(named, term.rows)), tuple(map(named, term.where))
+    is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
+    name = name_with_label(term.name, label) if is_named else term.name
+    return Term(name, event, rows, term.on, where)

@@ -1,0 +1,347 @@
+"""Common rules by their names, fairlearn's among them.
+
+**Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
+:func:`gbm_constrained.constraints.rates.gap` is the largest difference *between groups*:
+
+- ``DemographicParity(difference_bound=0.02)``: ``|selection_rate[g] - selection_rate| <= 0.02``
+- ``gap(selection_rate(), by="sex") <= 0.02``: ``selection_rate[g] - selection_rate[h] <= 0.02``
+
+A bound d of the first implies at most 2 d in the second, and d in the second at most d in the
+first. The classes' names here and their parameters are fairlearn's, and so is the meaning.
+
+Every preset is a function that returns one constraint or a tuple of them; both can stand in
+``constraints=[...]``.
+
+**Several classes.** The parities are about the positive class: that of the classifier's parameter
+``positive``, or the last one of two. Of several classes, give that, or the rate of one:
+``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_rate(label="a"))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.rates import (
+    churn,
+    class_error,
+    each,
+    error_rate,
+    fpr,
+    gap,
+    log_loss,
+    ratio,
+    selection_rate,
+    tpr,
+)
+
+__all__ = [
+    "BoundedGroupLoss",
+    "Churn",
+    "DemographicParity",
+    "EqualOpportunity",
+    "EqualizedOdds",
+    "ErrorRateParity",
+    "FalsePositiveRateParity",
+    "FourFifths",
+    "NeymanPearson",
+    "TruePositiveRateParity",
+    "UtilityParity",
+]
+
+DEFAULT_DIFFERENCE_BOUND = 0.01  # fairlearn's
+By = str | Sequence[str] | None
+_PARITY_DOC = """
+    Parameters
+    ----------{rate}
+    difference_bound : float, default=None
+        Largest allowed difference between any group and all rows; 0.01 when neither bound is
+        given.
+    ratio_bound : float, default=None
+        Smallest allowed ratio of any group to all rows, and of all rows to any group.
+    ratio_bound_slack : float, default=0
+        Slack of the ratio: ``ratio_bound * rate[g] - rate <= slack``, and the same with the two
+        exchanged.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.{on}
+
+    Returns
+    -------
+    Constraint or tuple of Constraint
+
+    Raises
+    ------
+    TypeError
+        If a bound is no number, {no_rate}or ``by`` names no columns.
+    ValueError
+        If both bounds are given, or one is outside its range (of a ratio, (0, 1]); if the slack
+        is no number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty.
+    """
+
+
+def _parity(
+    rate: Rate,
+    difference_bound: float | None,
+    ratio_bound: float | None,
+    ratio_bound_slack: float,
+    by: By,
+) -> Constraint:
+    if difference_bound is not None and ratio_bound is not None:
+        raise ValueError(
+            f"difference_bound={difference_bound!r} and ratio_bound={ratio_bound!r} cannot both "
+            f"be given: choose one, or pass two constraints."
+        )
+    if ratio_bound is None and ratio_bound_slack != 0.0:
+        raise ValueError(
+            f"ratio_bound_slack={ratio_bound_slack!r} is the slack of a ratio_bound: give that, "
+            f"or leave it out."
+        )
+    if ratio_bound is not None:
+        if not isinstance(ratio_bound, Real):
+            raise TypeError(f"ratio_bound must be a number in (0, 1], got {ratio_bound!r}.")
+        if not 0.0 < ratio_bound <= 1.0:
+            raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
+        compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
+        return Constraint(compared, ">=", ratio_bound)
+    bound = DEFAULT_DIFFERENCE_BOUND if difference_bound is None else difference_bound
+    return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
+
+
+def UtilityParity(  # noqa: N802 - fairlearn's name
+    rate: Rate | None = None,
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+) -> Constraint:
+    """Parity of any rate between each group and all rows; the selection rate by default."""
+    rate = selection_rate() if rate is None else rate
+    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def DemographicParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | group) = P(prediction = 1)``."""
+    rate = selection_rate(on=on)
+    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def TruePositiveRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | y = 1, group) = P(prediction = 1 | y = 1)``."""
+    return _parity(tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def FalsePositiveRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction = 1 | y = 0, group) = P(prediction = 1 | y = 0)``."""
+    return _parity(fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+def EqualizedOdds(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> tuple[Constraint, ...]:
+    """Parity of both the true and the false positive rate."""
+    bounds = (difference_bound, ratio_bound, ratio_bound_slack, by)
+    return _parity(tpr(on=on), *bounds), _parity(fpr(on=on), *bounds)
+
+
+def ErrorRateParity(  # noqa: N802
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
+    on: Any = None,
+) -> Constraint:
+    """``P(prediction != y | group) = P(prediction != y)``."""
+    return _parity(error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+
+
+_RATE_DOC = """
+    rate : Rate, default=None
+        What is compared, with its own ``on=``; the selection rate by default."""
+_ON_DOC = """
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`."""
+_NO_RATE_DOC = "``rate`` is none whose groups can be compared,\n        "
+_NO_ROWS_DOC = "``on`` names no rows, "
+_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="", no_rate=_NO_RATE_DOC)
+UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
+
+
+for _preset in (
+    DemographicParity,
+    TruePositiveRateParity,
+    FalsePositiveRateParity,
+    EqualizedOdds,
+    ErrorRateParity,
+):
+    _doc = _PARITY_DOC.format(rate="", on=_ON_DOC, no_rate=_NO_ROWS_DOC)
+    _preset.__doc__ = f"{_preset.__doc__ or ''}\n{_doc}"
+
+
+def BoundedGroupLoss(  # noqa: N802
+    loss: Any = "log_loss", *, upper_bound: float, by: By = None, on: Any = None
+) -> Constraint:
+    """Bound the loss of every group.
+
+    Parameters
+    ----------
+    loss : {"log_loss", "zero_one"} or fairlearn's ``ZeroOneLoss()``, default="log_loss"
+        Mean cross-entropy in nats, or error rate.
+    upper_bound : float
+        Largest allowed loss of a group.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``upper_bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``loss`` is another one, ``upper_bound`` outside its range, or ``by`` empty.
+    """
+    losses = {"log_loss": log_loss, "zero_one": error_rate}
+    loss = "zero_one" if is_zero_one(loss) else loss
+    if not isinstance(loss, str) or loss not in losses:
+        raise ValueError(
+            f"loss must be one of {list(losses)}, or fairlearn's ZeroOneLoss(); got {loss!r}."
+        )
+    return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
+
+
+def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  # noqa: N802
+    """Bound the error of some classes: ``NeymanPearson({0: 0.05})``.
+
+    Parameters
+    ----------
+    levels : dict from class label to float
+        Largest allowed error rate of each class; at least one class.
+
+    Raises
+    ------
+    TypeError
+        If ``levels`` is no dict, or a level no number.
+    ValueError
+        If it is empty, so that the model would obey no rule, or a level is outside [0, 1].
+    """
+    if not isinstance(levels, Mapping):
+        raise TypeError(
+            f"levels must be a dict from class label to the largest allowed error rate of the "
+            f"class, such as {{0: 0.05}}; got {levels!r}."
+        )
+    if not levels:
+        raise ValueError(
+            "levels is empty, so that no error would be bounded; give the largest allowed error "
+            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without rules."
+        )
+    return tuple(class_error(k) <= level for k, level in levels.items())
+
+
+def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the fraction of decisions that differ from those of a deployed model.
+
+    Parameters
+    ----------
+    to : fitted classifier, str or array-like
+        The deployed model, the name of a column of its decisions, or one decision for each
+        training row.
+    bound : float
+        Largest allowed fraction.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``to`` is none of these, ``bound`` no number, or ``on`` names no rows.
+    ValueError
+        If ``bound`` is outside [0, 1].
+    """
+    return Constraint(churn(to=to, on=on), "<=", bound)
+
+
+def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the largest difference of true positive rates between groups.
+
+    :func:`TruePositiveRateParity` compares each group with all rows instead.
+
+    Parameters
+    ----------
+    bound : float, default=0.02
+        Largest allowed difference.
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``bound`` is outside [0, 1], or ``by`` empty.
+    """
+    return Constraint(gap(tpr(on=on), by=by), "<=", bound)
+
+
+def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the smallest selection rate of a group over the largest: the 80 per cent rule.
+
+    Parameters
+    ----------
+    by : str or list of str, default=None
+        Columns that make the groups; all sensitive features together by default.
+    bound : float, default=0.8
+        Smallest allowed ratio.
+    on : default=None
+        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+
+    Raises
+    ------
+    TypeError
+        If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+    ValueError
+        If ``bound`` is outside [0, 1], or ``by`` empty.
+    """
+    return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
+
+
+def is_fairlearn(constraint: Any) -> bool:
+    """Whether an object is one of fairlearn's constraints."""
+    return type(constraint).__module__.partition(".")[0] == "fairlearn"
+
+
+def is_zero_one(loss: Any) -> bool:
+    """Whether a loss is fairlearn's 0-1 loss."""
+    return is_fairlearn(loss) and type(loss).__name__ == "ZeroOneLoss"

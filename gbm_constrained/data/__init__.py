@@ -1,0 +1,1 @@
+"""What is given to ``fit``: rows, weights, groups, cells and splits."""

@@ -1,0 +1,158 @@
+"""Whether what is given for each row comes in the order of the rows.
+
+Labels, weights, sensitive features and masks are taken by position, as XGBoost, LightGBM and
+scikit-learn take them. A pandas index that has the row labels of X in another order says that the
+positions are wrong, and no result would show it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained._dataframes import index_of
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained.constraints.events import Differs
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.selectors import Judged, Mask, plain
+
+
+class RowAlignment:
+    """Compare the row labels of arguments that are given together.
+
+    One object serves a whole fit, so that its user is warned once.
+    """
+
+    def __init__(self) -> None:
+        self._different: dict[str, str] = {}
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that have equal row labels in different orders.
+
+        Parameters
+        ----------
+        arguments : mapping from str to object
+            Arguments with one value for each row, by the names that messages use. The first one
+            with a pandas index is what all others are compared with.
+
+        Raises
+        ------
+        ValueError
+            If an argument has the same row labels in another order.
+        """
+        first: tuple[str, pd.Index[Any]] | None = None
+        for name, index in _indexes(arguments):
+            if first is None:
+                first = name, index
+            else:
+                self._compare(*first, name, index)
+
+    def _compare(
+        self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
+    ) -> None:
+        if len(found) != len(expected) or found.equals(expected):
+            return  # lengths have errors of their own
+        n = len(expected)
+        codes, _ = pd.factorize(expected.append(found), use_na_sentinel=False)
+        moved = np.flatnonzero(codes[:n] != codes[n:])
+        if not moved.size:
+            return  # equal labels of two types
+        examples = [
+            f"row {i} is {plain(expected[i])!r} in {reference} and {plain(found[i])!r} in {name}"
+            for i in moved[:2].tolist()
+        ]
+        if not _is_permutation(codes[:n], codes[n:]):
+            self._different.setdefault(name, f"{name} ({examples[0]})")
+            return
+        raise ValueError(
+            f"{name} has the row labels of {reference} in another order: {', '.join(examples)}. "
+            f"Rows are taken by position. {_remedies(reference, name, expected.is_unique)}"
+        )
+
+    def warn(self) -> None:
+        """Warn of arguments whose row labels are others, which are taken by position."""
+        if self._different:
+            warnings.warn(
+                f"Rows are taken by position, although the pandas indexes differ: "
+                f"{'; '.join(self._different.values())}. If the positions are right, give "
+                f"arguments without an index (to_numpy()), or with equal ones (set_axis).",
+                UserWarning,
+                stacklevel=level_of_the_user(),
+            )
+
+
+def check_alignment(arguments: Mapping[str, Any]) -> None:
+    """Refuse equal row labels in different orders, and warn of different ones.
+
+    Parameters
+    ----------
+    arguments : mapping from str to object
+        As in :meth:`RowAlignment.check`.
+
+    Raises
+    ------
+    ValueError
+        As in :meth:`RowAlignment.check`.
+    """
+    alignment = RowAlignment()
+    alignment.check(arguments)
+    alignment.warn()
+
+
+def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
+    """Find the row labels of the masks and decisions that constraints hold.
+
+    Parameters
+    ----------
+    constraints : iterable of Constraint
+        The constraints.
+
+    Returns
+    -------
+    dict from str to DataFrame
+        Tables without columns, by what messages call them.
+    """
+    found: dict[str, pd.DataFrame] = {}
+    for rule in constraints:
+        for term in rule.terms:
+            masks = [s for s in term.selectors if isinstance(s, Mask)]
+            models = [s.deployed for s in term.selectors if isinstance(s, Judged)]
+            models += [term.event.deployed] if isinstance(term.event, Differs) else []
+            for what, holders in (("the mask", masks), ("the decisions", models)):
+                for index in (holder.index for holder in holders):
+                    if index is not None:
+                        found[f"{what} of {rule}"] = pd.DataFrame(index=index)
+    return found
+
+
+def _indexes(arguments: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index[Any]]]:
+    """Row labels of arguments that have any; those of a dict are of its columns."""
+    for name, values in arguments.items():
+        columns = {name: values}
+        if isinstance(values, Mapping):
+            columns = {f"{name}[{column!r}]": each for column, each in values.items()}
+        for each, of_each in columns.items():
+            index = index_of(of_each)
+            if index is not None:
+                yield each, index
+
+
+def _is_permutation(one: NDArray[np.intp], other: NDArray[np.intp]) -> bool:
+    """Whether two arrays of codes hold the same codes equally often."""
+    size = int(max(one.max(), other.max())) + 1
+    return np.array_equal(np.bincount(one, minlength=size), np.bincount(other, minlength=size))
+
+
+def _remedies(reference: str, name: str, is_unique: bool) -> str:
+    """Say how to mean the labels, and how to mean the positions."""
+    what = "it" if " " in name else name
+    index = f"{reference}.index" if reference.isidentifier() else f"the index of {reference}"
+    by_label = f"give {what}.loc[{index}]" if is_unique else "give both in one order"
+    # Without their names, sensitive features could not be asked for.
+    by_position = f"set_axis({index})" if name.startswith("sensitive") else "to_numpy()"
+    return f"If the labels are right, {by_label}; if the positions are, {what}.{by_position}."

@@ -1,0 +1,377 @@
+"""Rows to cells, and statistics of cells.
+
+A cell is a set of rows that share every attribute a constraint looks at: the label, each grouping
+column, the membership in a mask or a named data set, another model's decision. Every rate is a
+linear map of two tables of cell statistics,
+
+- ``predicted`` (n_cells, n_classes): weighted fraction of the cell predicted as each class;
+- ``clipped_loss`` (n_cells,): weighted mean cross-entropy of the cell,
+
+and the gradient of a Lagrangian is a cell's coefficient times a row's kernel, whatever the number
+of constraints.
+
+One partition by all attributes has as many cells as they have combinations: a dozen of random
+masks would cut the rows to pieces. Constraints are therefore spread over several partitions, the
+*views*, each by few attributes; a constraint lives in one of them, and the coefficient of a row is
+the sum of those of its cells. Usually one view is enough.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._messages import some_of
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.selectors import (
+    MISSING,
+    ClassPosition,
+    Column,
+    DataSet,
+    Judged,
+    Label,
+    Selector,
+    plain,
+)
+from gbm_constrained.data.communicator import ReduceSum, local_sum
+from gbm_constrained.data.rows import Key, Rows, key_of
+
+MASKED_SUM_CELLS = 12
+VIEW_CELLS = 2048  # Cells beyond which a further attribute opens a view of its own.
+MOST_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class CellStatistics:
+    """What constraints are linear in.
+
+    Parameters
+    ----------
+    predicted : ndarray of shape (n_cells, n_classes)
+        Weighted fraction of each cell's rows predicted as each class; rows sum to one.
+    loss : ndarray of shape (n_cells,)
+        Weighted mean cross-entropy of each cell, in nats; of all rows, in every cell, where no
+        constraint is about losses.
+    clipped_loss : ndarray of shape (n_cells,)
+        The same with each row's loss clipped at a cap; `loss` itself when there is none.
+    """
+
+    predicted: Float
+    loss: Float
+    clipped_loss: Float
+
+
+@dataclass(frozen=True)
+class View:
+    """One partition of all rows.
+
+    Parameters
+    ----------
+    small_codes : ndarray of shape (n_samples,), unsigned integer
+        The cell of each row, counted within the view, in the smallest type.
+    cells : slice
+        The cells of this view.
+    levels : dict from key to ndarray of shape (n_cells of the view,), intp
+        Position of each cell's level in each attribute of the view.
+    """
+
+    small_codes: NDArray[Any]
+    cells: slice
+    levels: dict[Key, Codes]
+
+    def __len__(self) -> int:
+        return int(self.cells.stop - self.cells.start)
+
+    def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
+        """Sum per-row values (or count rows) by cell of the view."""
+        codes = self.small_codes[rows]
+        return np.bincount(codes, x, len(self)).astype(np.float64)
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The cell of each row, counted over all views; (n_samples,), intp."""
+        codes: Codes = self.small_codes.astype(np.intp)
+        codes += self.cells.start
+        return codes
+
+    def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
+        """Write the entries of a table of the view's cells for a block of rows."""
+        # No code is out of range; of numpy's ways not to check, this one is the fastest.
+        found = part.take(self.small_codes[rows], axis=0, out=out, mode="wrap")
+        return np.asarray(found)
+
+    @cached_property
+    def largest(self) -> int:
+        """The cell of the view that has most rows."""
+        return int(np.bincount(self.small_codes).argmax())
+
+
+class Cells:
+    """Partitions of rows into cells.
+
+    Every combination of levels has a cell, empty or not, so that machines that hold different rows
+    agree on the numbering.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows.
+    needs : sequence of collections of attribute keys, default=()
+        What each constraint looks at.
+    reduce_sum : callable, default=identity
+        Sums a table over machines.
+    idle : collection of int, default=()
+        Elements of `needs` whose constraints are only reported. They add views of their own, so
+        that all others have the partitions that they would have without them.
+
+    Attributes
+    ----------
+    views : tuple of View
+        The partitions, one at least.
+    n_binding : int
+        How many of these, the first ones, constraints that are not idle live in; one at least.
+    needs : sequence of collections of attribute keys
+        What each constraint looks at.
+    base : list of attribute keys
+        What every view is by.
+    view_of : tuple of int
+        The view of each element of `needs`.
+    labels : ndarray of shape (n_cells,), intp
+        Class index of the rows of each cell; -1 for rows without a label.
+    weight : ndarray of shape (n_cells,)
+        Total weight of each cell.
+    whole_weight : ndarray of shape (n_cells,)
+        That of the rows which these were taken from: constraints are compiled against it.
+    count : ndarray of shape (n_cells,)
+        Number of rows of each cell.
+    weighted_count : ndarray of shape (n_cells,)
+        Number of those with a positive weight: a weight of zero leaves a row out.
+    in_objective : ndarray of shape (n_cells,), bool
+        Whether a cell holds training rows, rather than those of a further data set.
+    class_weight : ndarray of shape (n_classes,)
+        How much an error on each class counts where decisions are chosen; ones, unless set to what
+        the objective gives to the classes. Rates know nothing of it.
+
+    Raises
+    ------
+    ValueError
+        If one constraint looks at so many attributes that they cut the rows to pieces.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        needs: Sequence[Sequence[Key]] = (),
+        reduce_sum: ReduceSum = local_sum,
+        idle: Collection[int] = (),
+    ) -> None:
+        self.rows = rows
+        self.classes = rows.classes
+        self.class_weight = np.ones(rows.classes.size)
+        self.reduce_sum = reduce_sum
+        self.needs = needs
+        self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
+        self._sizes = {
+            key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys
+        }
+        keys_of_views: list[list[Key]] = []
+        view_of: dict[int, int] = {}
+        self.n_binding = 1
+        for j in sorted(range(len(needs) or 1), key=lambda j: j in idle):
+            need = needs[j] if needs else ()
+            for v, keys in enumerate(keys_of_views):
+                union = list(dict.fromkeys([*keys, *need]))
+                may_grow = j not in idle or v >= self.n_binding
+                if len(union) == len(keys) or (
+                    may_grow and prod(self.shape_of(union)) <= VIEW_CELLS
+                ):
+                    keys_of_views[v] = union
+                    break
+            else:
+                v = len(keys_of_views)
+                keys_of_views.append(list(dict.fromkeys([*self.base, *need])))
+                if (size := prod(self.shape_of(keys_of_views[-1]))) > MOST_CELLS:
+                    raise ValueError(
+                        f"one constraint looks at {len(need)} attributes with {size} "
+                        f"combinations: split it into several constraints, or combine its masks."
+                    )
+            view_of[j] = v
+            if j not in idle:
+                self.n_binding = len(keys_of_views)
+        self.view_of = tuple(view_of[j] for j in range(len(needs)))
+        self.views = tuple(self._make_views(keys_of_views))
+        label_levels = np.concatenate([view.levels["label"] for view in self.views])
+        self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
+        self.in_objective = np.ones(self.labels.size, dtype=bool)
+        if rows.sources:
+            self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
+        self.count = reduce_sum(self.total())
+        self.weight = self.weighted_count = self.count
+        if rows.weight is not None:
+            self.weight = reduce_sum(self.total(rows.weight))
+            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
+        self.whole_weight = self.weight
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Cells of labelled rows of the objective, in the first view: others hold them again."""
+        inside = self.in_objective & (self.labels >= 0)
+        inside[self.views[0].cells.stop :] = False
+        return inside
+
+    def shape_of(self, keys: Sequence[Key]) -> tuple[int, ...]:
+        """Give the number of levels of each attribute."""
+        return tuple(self._sizes[key] for key in keys)
+
+    def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
+        start = 0
+        for keys in keys_of_views:
+            yield (view := self.divided(keys, start=start))
+            start = view.cells.stop
+
+    def divided(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
+        """Divide the rows by attributes.
+
+        Parameters
+        ----------
+        keys : sequence of attribute keys
+            The attributes.
+        by_first : View, default=None
+            A partition by the first of these, to go on from.
+        start : int, default=0
+            Number of the first cell.
+        """
+        shape = self.shape_of(keys)
+        codes, done = np.zeros(len(self.rows), np.uint8), 0
+        if by_first is not None:
+            codes, done = by_first.small_codes, len(by_first.levels)
+        for i in range(done, len(keys)):
+            # Of one type, as small as yet possible: they are many passes over the rows.
+            codes = codes.astype(np.min_scalar_type(prod(shape[: i + 1])))
+            codes *= codes.dtype.type(shape[i])
+            codes += self.rows.attribute(keys[i]).codes.astype(codes.dtype)
+        levels = np.unravel_index(np.arange(prod(shape)), shape)
+        return View(codes, slice(start, start + prod(shape)), dict(zip(keys, levels, strict=True)))
+
+    def take(self, index: NDArray[np.intp]) -> Cells:
+        """Cells of some of the rows, numbered as these are.
+
+        Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
+        rows: a rate of the part is the mean over its cells, each with its share of the whole. Of
+        cells that are left empty nothing is known; see :meth:`CompiledConstraints.on`.
+        """
+        part = copy.copy(self)
+        part.views = tuple(
+            View(view.small_codes[index], view.cells, view.levels) for view in self.views
+        )
+        part.rows = self.rows.take(index)
+        part.count = part.weight = part.weighted_count = self.reduce_sum(part.total())
+        if part.rows.weight is not None:
+            part.weight = self.reduce_sum(part.total(part.rows.weight))
+            part.weighted_count = self.reduce_sum(part.total(part.rows.weight > 0))
+        return part
+
+    def __len__(self) -> int:
+        return self.labels.size
+
+    @property
+    def codes(self) -> Codes:
+        """The cell of each row in the first view."""
+        return self.views[0].codes
+
+    def total(self, x: NDArray[Any] | None = None) -> Float:
+        """Sum per-row values over all rows (or count rows) by cell; shape (n_cells,)."""
+        return np.concatenate([view.sum(x) for view in self.views])
+
+    def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
+        """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
+        first, *others = self.views
+        if len(first) > MASKED_SUM_CELLS or self.n_binding > 1:
+            return np.concatenate([view.sum(x, rows) for view in self.views])
+        # A product with an indicator beats bincount, which waits on its own last addition. Its
+        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
+        # cell with most rows gets what the others leave of the total.
+        codes = first.small_codes[rows]
+        total = np.count_nonzero if x.dtype == np.bool_ else np.sum
+        sums = np.zeros(len(first))
+        for c in range(len(first)):
+            if c != first.largest:
+                sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
+        sums[first.largest] = total(x) - sums.sum()
+        return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
+
+    def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
+        """Cells of a view that all selectors hold, one boolean for each of the view.
+
+        Raises
+        ------
+        ValueError
+            If a selector names a class, a value or a data set that is not there.
+        """
+        inside = np.ones(len(view), dtype=bool)
+        for selector in selectors:
+            inside &= self._holds(view, selector)
+        return inside
+
+    def _holds(self, view: View, selector: Selector) -> NDArray[np.bool_]:
+        key = key_of(selector)
+        levels = view.levels[key]
+        if isinstance(selector, (Label, ClassPosition)):
+            match = levels == self.class_index(selector)
+            if isinstance(selector, Label) and selector.excluded:
+                match = ~match & (levels < self.classes.size)
+            return np.asarray(match)
+        known = self.rows.attribute(key).levels
+        if isinstance(selector, Column):
+            if (selector.value,) not in known:
+                missing = f" on={{{selector.name!r}: None}} selects the rows without a value."
+                raise ValueError(
+                    f"{selector} selects no row: the values of {selector.name!r} are "
+                    f"[{some_of([repr(level[0]) for level in known])}]."
+                    f"{missing * ((MISSING,) in known)}"
+                )
+            return np.asarray(levels == known.index((selector.value,)))
+        if isinstance(selector, DataSet):
+            if selector.name not in known[1:]:
+                raise ValueError(
+                    f"data set {selector.name!r} was not given: pass it as fit(..., datasets="
+                    f"{{{selector.name!r}: ...}}); those given are {list(known[1:])}."
+                )
+            return np.asarray(levels == known.index(selector.name))
+        if isinstance(selector, Judged):
+            labels, n_classes = view.levels["label"], self.classes.size
+            judged = (levels < n_classes) & (labels < n_classes)
+            return np.asarray(judged & ((levels == labels) == selector.right))
+        return np.asarray(levels == 1)
+
+    def is_class(self, target: Label | ClassPosition) -> NDArray[np.bool_]:
+        """Whether each class is the one that a selector names, or is not the one it excludes."""
+        named = np.arange(self.classes.size) == self.class_index(target)
+        excluded = isinstance(target, Label) and target.excluded
+        return np.asarray(~named if excluded else named)
+
+    def class_index(self, selector: Label | ClassPosition) -> int:
+        """Class index that a selector of rows or of predictions names."""
+        if isinstance(selector, ClassPosition):
+            if self.classes.size != 2:
+                raise ValueError(
+                    f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
+                    f"name one of them as label= of the rate, as in tpr(label=k), or as "
+                    f"positive= of all rates, or use class_error(k). Only binary classification "
+                    f"is supported otherwise."
+                )
+            return selector.index
+        match = [i for i, known in enumerate(map(plain, self.classes)) if known == selector.value]
+        if not match:
+            raise ValueError(
+                f"it names class {selector.value!r}, which is not in y: its classes are "
+                f"{self.classes.tolist()}."
+            )
+        return match[0]

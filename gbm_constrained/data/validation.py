@@ -1,0 +1,309 @@
+"""Checks of what is given to ``fit``, and which line of the user's they are about."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from gbm_constrained._dataframes import (
+    as_array,
+    as_column,
+    is_masked,
+    never_equal,
+    repeated_names,
+    unmasked,
+)
+from gbm_constrained._messages import is_finite
+from gbm_constrained._typing import Array
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a number, and finite as a float."""
+    return isinstance(value, Real) and is_finite(value)
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number strictly between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not (is_finite_number(value) and 0.0 < value < 1.0):
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+
+
+def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
+    """Sorted classes of the labels, and each row's class index.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not one-dimensional, is continuous, or has missing labels, labels of several
+        types or fewer than two classes.
+    """
+    labels = as_labels(y, name)
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
+        raise ValueError(
+            f"Unknown label type: {name} is continuous, with values such as "
+            f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
+        )
+    try:
+        classes = np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise ValueError(
+            f"{name} holds labels of several types ({', '.join(kinds)}), which have no order: "
+            f"make them all numbers or all texts."
+        ) from None
+    if classes.size < 2:
+        raise ValueError(
+            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
+            f"rows of at least two."
+        )
+    return classes, np.searchsorted(classes, labels).astype(np.intp)
+
+
+def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
+    """Labels as an array, one for each row.
+
+    Raises
+    ------
+    ValueError
+        If `y` is not one-dimensional, or has missing labels.
+    """
+    if y is None:
+        raise ValueError(
+            f"A constrained classifier requires {name} to be passed, but the target {name} is "
+            f"None: give one label per row."
+        )
+    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+        y = y.iloc[:, 0]
+    labels = as_array(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} must be one-dimensional, one label per row; got shape {labels.shape}. "
+            f"Constraints on several outputs are not supported."
+        )
+    missing = np.flatnonzero(pd.isna(as_column(y)))
+    if missing.size:
+        raise ValueError(
+            f"{name} has {missing.size} missing labels (NaN or None), the first in row "
+            f"{missing[0]}: drop those rows."
+        )
+    return labels
+
+
+def labels_and_decisions(
+    y_true: Any, y_pred: Any, names: tuple[str, str] = ("y_true", "y_pred")
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Labels and decisions as arrays, equally many; the messages call them by `names`."""
+    true, decided = as_labels(y_true, names[0]), as_labels(y_pred, names[1])
+    if true.size != decided.size:
+        raise ValueError(
+            f"There are {true.size} labels and {decided.size} decisions: give one of each for "
+            f"every row, as {names[0]} and {names[1]}."
+        )
+    check_no_scores(decided, f"{names[1]} holds", "give decisions, not scores")
+    return true, decided
+
+
+def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
+    """Refuse fractions in the place of labels; the message begins with what `found` them."""
+    if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
+        score = decided[decided != np.round(decided)][0].item()
+        raise ValueError(f"{found} {score!r}, which is no label: {remedy}.")
+
+
+def check_features(X: Any, name: str = "X") -> None:
+    """Refuse features that the libraries train on and should not.
+
+    Without columns, which they notice at different times, or with masks, which they do not. Of
+    columns with the same name they speak in words of their own.
+    """
+    if is_masked(X):
+        raise ValueError(
+            f"{name} is a masked array, of which the library would take the values below the "
+            f"mask: give {name}.filled(np.nan)."
+        )
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    if len(shape) == 2 and shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
+    repeated = repeated_names(X)
+    if repeated:
+        raise ValueError(
+            f"{name} has several columns called {repeated[0]!r}: rename them, or drop all but one."
+        )
+
+
+def refuse_strange(
+    column: Any, categories: pd.Index[Any], found: pd.Index[Any], name: str
+) -> None:
+    """Refuse a table `name` in which a column's values can be none of the categories of X.
+
+    The libraries would take all of them for missing values.
+    """
+    if never_equal(categories, found):
+        raise TypeError(
+            f"{name} has {found.tolist()[0]!r} in column {column!r}, where the categories of X "
+            f"are of another type, such as {categories.tolist()[0]!r}: give values of that type."
+        )
+
+
+def check_weight(
+    weight: Any, n_samples: int, name: str = "sample_weight"
+) -> NDArray[np.float64] | None:
+    """Sample weights as a float64 array, or None.
+
+    Raises
+    ------
+    ValueError
+        If weights are not one per row, finite, non-negative and somewhere positive, or leave
+        single precision.
+    """
+    if weight is None:
+        return None
+    try:
+        values = np.asarray(unmasked(weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}.") from None
+    if values.shape == (n_samples, 1):  # which XGBoost takes
+        values = values[:, 0]
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"{name} must hold one weight for each of the {n_samples} rows, got shape "
+            f"{values.shape}."
+        )
+    bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite and non-negative, got {values[bad[0]]} in row {bad[0]} "
+            f"({bad.size} such rows): use 0 to leave a row out."
+        )
+    if not values.any():
+        raise ValueError(f"{name} is zero on every row: no row is left.")
+    # The libraries hold weights in single precision, and add them up in it.
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+        total = values.sum()
+    largest = int(values.argmax())
+    if not single.any() or total > np.finfo(np.float32).max:
+        what, remedy = ("zero", "multiply") if not single.any() else ("too much", "divide")
+        raise ValueError(
+            f"{name} is {values[largest]:g} at most (row {largest}) and {total:g} in total, which "
+            f"is {what} for single precision, in which the libraries hold weights: {remedy} all "
+            f"weights by a common factor."
+        )
+    return values
+
+
+def check_scores(
+    scores: Any, n_samples: int, columns: int, name: str, order: Literal["C", "F"]
+) -> Any:
+    """Scores to start from: one of each row, or one column for each class; None stays None.
+
+    Parameters
+    ----------
+    scores : array-like or None
+        As they were given; a table of the right shape is handed back as it is.
+    n_samples, columns : int
+        How many rows there are, and how many scores each has.
+    name : str
+        The argument.
+    order : {"C", "F"}
+        How the library reads scores of several classes in one dimension: row by row, or class by
+        class.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer.
+    """
+    if scores is None:
+        return None
+    expected = (n_samples,) if columns == 1 else (n_samples, columns)
+    shape = np.shape(scores)
+    if shape == expected and hasattr(scores, "shape"):
+        return scores
+    values = np.asarray(scores)
+    if values.size != n_samples * columns or shape not in (
+        expected, (n_samples, columns), (n_samples * columns,)
+    ):  # fmt: skip
+        raise ValueError(
+            f"{name} must hold {'one score' if columns == 1 else f'{columns} scores'} for each of "
+            f"the {n_samples} rows, got shape {shape}: give an array of shape {expected}."
+        )
+    return values.reshape(expected, order=order if values.ndim == 1 else "C")
+
+
+def check_sensitive_sets(given: Any, n_sets: int) -> None:
+    """Refuse sensitive features of evaluation sets that are not one entry for each set."""
+    if given is None or (isinstance(given, (list, tuple)) and len(given) == n_sets):
+        return
+    count = f" of {len(given)}" if isinstance(given, (list, tuple)) else ""
+    raise ValueError(
+        f"sensitive_features_eval_set must be a list with one entry for each of the {n_sets} "
+        f"evaluation sets, got a {type(given).__name__}{count}: put it in a list, with None for "
+        f"sets that have none."
+    )
+
+
+def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
+    """Group of each row; rows of further data sets are groups of their own."""
+    given = as_column(groups)
+    if given.shape != (n_samples,):
+        raise ValueError(
+            f"groups must hold one value for each of the {n_samples} training rows, got shape "
+            f"{given.shape}."
+        )
+    values = pd.factorize(given)[0]
+    missing = np.flatnonzero(values < 0)
+    if missing.size:
+        raise ValueError(
+            f"groups has {missing.size} missing values (NaN or None), the first in row "
+            f"{missing[0]}: give a row that belongs to no other a value of its own."
+        )
+    more = values.max(initial=0) + 1 + np.arange(n_rows - n_samples)
+    return np.concatenate([values, more])
+
+
+def own_random_state(random_state: Any) -> np.random.RandomState:
+    """Source of randomness that leaves the user's where the library's own fit will find it."""
+    source = copy.deepcopy(random_state)
+    if isinstance(source, np.random.Generator):
+        source = int(source.integers(2**31))
+    elif isinstance(source, Integral):  # XGBoost takes negative ones
+        source = int(source) % 2**32
+    found: np.random.RandomState = check_random_state(0 if source is None else source)
+    return found
+
+
+@contextmanager
+def untouched_random_state(estimator: Any) -> Iterator[None]:
+    """Put back what is drawn from a user's source: the library's own fit draws its seed there."""
+    source = estimator.random_state
+    state: Any = None
+    if isinstance(source, np.random.Generator):
+        state = source.bit_generator.state
+    elif isinstance(source, np.random.RandomState):
+        state = source.get_state()
+    try:
+        yield
+    finally:
+        if isinstance(source, np.random.Generator):
+            source.bit_generator.state = state
+        elif isinstance(source, np.random.RandomState):
+            source.set_state(state)

@@ -1,0 +1,10 @@
+"""Example data sets."""
+
+from gbm_constrained.datasets.loaders import (
+    load_adult,
+    load_compas,
+    load_credit,
+    load_dry_bean,
+)
+
+__all__ = ["load_adult", "load_compas", "load_credit", "load_dry_bean"]

@@ -1,0 +1,1 @@
+"""From scores to classes: thresholds, class biases, mixtures and guarantees."""

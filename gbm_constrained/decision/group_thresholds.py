@@ -1,0 +1,140 @@
+r"""The smallest error that scores allow under constraints, if each group had its own decisions.
+
+A constraint costs errors even at best. A linear programme over the decisions that scores allow
+says how many: with :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
+candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`,
+
+.. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
+    \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
+
+The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
+supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
+with the same values of all attributes that the constraints look at, except for the label. A model
+that does not see the groups cannot decide like that. Boosters under multipliers come close to it
+on real data, so that a model far from it pays more for its constraints than they should cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.statistics.counts import CellCounts
+
+THRESHOLDS = 100  # Of each group, at the quantiles of either class.
+BIASES = 120  # Of several classes.
+SMALL = 30  # Rows below which groups are put together.
+MOST_GROUPS = 64  # The largest ones; the others are one group.
+
+
+def group_threshold_error(
+    cells: Cells,
+    compiled: CompiledConstraints,
+    margin: Array,
+    shift: Float,
+    bounds: Float | None = None,
+) -> float:
+    """Compute the smallest error of group-wise decisions on some scores that meet constraints.
+
+    Parameters
+    ----------
+    cells : Cells
+        The partition of rows that the model has not seen.
+    compiled : CompiledConstraints
+        The constraints on them. Those on mean losses are left out, since decisions do not move
+        them.
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of the rows.
+    shift : ndarray of shape (1,) or (n_classes,)
+        The best shift of all scores that is known. Biases of several classes, of which there are
+        too many to look at all, are drawn around it.
+    bounds : ndarray of shape (m,), default=None
+        Right-hand sides of the constraints; their own by default.
+
+    Returns
+    -------
+    float
+        Weighted 0-1 error; NaN if no decisions meet the constraints.
+    """
+    right = compiled.b if bounds is None else bounds
+    of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+    kept = np.flatnonzero(of_decisions & np.isfinite(right))
+    n_classes = cells.classes.size
+    cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+    total = cells.total(cells.rows.weight)
+    share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
+    # Rates are variables of their own, so that comparisons of many groups stay sparse.
+    combine = compiled.R[kept]
+    used = np.unique(combine.indices)
+    rates, error, size = [], [], []
+    groups = _groups(cells)
+    for group in np.unique(groups):
+        inside = np.flatnonzero(groups == group)
+        weight = _decided(cells.take(inside), margin[inside], shift)
+        fractions = (weight * share[:, None]).reshape(len(weight), -1)
+        rates.append(sparse.csr_array(compiled.U[used] @ fractions.T))
+        error.append((weight * wrong).sum(axis=(1, 2)))
+        size.append(np.ones((1, len(weight))))
+    if not kept.size:  # each group by itself
+        return float(sum(each.min() for each in error))
+    errors = np.concatenate(error)
+    one_each: Any = sparse.block_diag(size)
+    equal: Any = sparse.block_array(
+        [[sparse.hstack(rates), -sparse.eye_array(used.size)], [one_each, None]], format="csc"
+    )
+    none: Any = sparse.csc_array((kept.size, errors.size))
+    free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
+    found = linprog(
+        np.concatenate([errors, np.zeros(used.size)]),
+        A_ub=sparse.hstack([none, combine[:, used]], format="csc"),
+        b_ub=right[kept],
+        A_eq=equal,
+        b_eq=np.repeat([0.0, 1.0], [used.size, len(size)]),
+        bounds=free,
+        method="highs",
+    )
+    return np.nan if found.status else float(found.fun or 0.0)
+
+
+def _groups(cells: Cells) -> Codes:
+    """Give the group of each row, of which small ones are one."""
+    codes = []
+    for view in cells.views:
+        keys = [key for key in view.levels if key != "label"]
+        of_cell = np.zeros(len(view), dtype=np.intp)
+        for key in keys:
+            of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
+        codes.append(of_cell[view.small_codes])
+    table = np.stack(codes, axis=1)
+    _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    least = max(SMALL, int(np.sort(count)[::-1][:MOST_GROUPS][-1]))
+    return np.where(count < least, -1, np.arange(count.size))[group.ravel()]
+
+
+def _decided(cells: Cells, margin: Array, shift: Float) -> Float:
+    """Weights by cell and class of each candidate, shape (n_candidates, n_cells, n_classes)."""
+    if margin.ndim > 1:
+        decided = [(margin + bias).argmax(axis=1) for bias in _biases(shift)]
+        return np.stack([CellCounts.of(cells, one).weight for one in decided])
+    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, THRESHOLDS)
+    scores: Sequence[Float] = [
+        np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)
+    ]
+    at = np.unique(np.concatenate([*scores, [margin.min() - 1.0, 0.0]]))
+    return CellCounts.at_thresholds(cells, margin, at).weight
+
+
+def _biases(shift: Float) -> Float:
+    """Biases of several classes: none, a shift, those for one class, and random ones near it."""
+    rng, n_classes = np.random.default_rng(0), shift.size
+    drawn = rng.normal(size=(BIASES, n_classes)) * rng.exponential(1.0, (BIASES, 1))
+    nothing = np.zeros(n_classes)
+    return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])

@@ -1,0 +1,112 @@
+"""Candidates of a search along a line of decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+
+# Scores closer to each other than this, relative to their size (at least one), count as equal: a
+# threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
+# the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
+# no longer count, while all gaps are small.
+RESOLUTION, MANY = 1e-5, 1_000_000
+BEYOND = 1.0  # How far past the outermost score a shift goes that decides all rows alike.
+
+
+def _check_scores(margin: NDArray[Any], cells: Cells) -> Float:
+    n, k = len(cells.rows), cells.classes.size
+    shape = (n,) if k == 2 else (n, k)
+    margin = np.asarray(margin, dtype=np.float64)
+    if margin.shape != shape:
+        raise ValueError(
+            f"margin has shape {margin.shape}, but there are {n} rows of {k} classes: its shape "
+            f"must be {shape}."
+        )
+    return margin
+
+
+def _functionals_needed(compiled: CompiledConstraints, fractions: Float) -> Float:
+    values = compiled.U @ fractions.ravel() + compiled.constant
+    return np.where(np.diff(compiled.V.indptr) > 0, np.nan, values)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Rows in the order in which they change their decision, and where shifts can stop.
+
+    Parameters
+    ----------
+    order : ndarray of shape (n_samples,), intp
+        The rows.
+    before, after : ndarray of shape (n_samples,), or int
+        Decision of each row (not ordered) at the beginning and at the end of the line.
+    shift : ndarray of shape (T,)
+        Candidates, ascending.
+    flipped : ndarray of shape (T,), intp
+        Rows that have changed at each.
+    """
+
+    order: Codes
+    before: Codes | int
+    after: Codes | int
+    shift: Float
+    flipped: Codes
+
+    def thinned(self, most: int) -> Line:
+        """Keep some of the candidates, evenly spread over the rows."""
+        wanted = np.linspace(0, self.order.size, most - 1)
+        middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
+        keep = np.unique(np.append(middle, np.flatnonzero(self.shift == 0.0)))
+        return Line(self.order, self.before, self.after, self.shift[keep], self.flipped[keep])
+
+
+def are_apart(at: Float, size: Float) -> Bool:
+    """Whether sorted scores are told apart from the next ones by a threshold midway.
+
+    Parameters
+    ----------
+    at : ndarray of shape (n,)
+        Where rows change their decision, ascending.
+    size : ndarray of shape (n,)
+        Magnitude of their scores.
+
+    Returns
+    -------
+    ndarray of shape (n - 1,)
+    """
+    resolution = RESOLUTION * min(1.0, MANY / max(at.size, 1))
+    larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
+    return np.asarray(np.diff(at) > resolution * larger)
+
+
+def line_of(at: Float, size: Float, before: Codes | int, after: Codes | int) -> Line:
+    """Sort rows that change their decision where the shift exceeds `at`.
+
+    Scores of magnitude `size` have to differ by more than their rounding to be told apart.
+    """
+    order = np.argsort(at)
+    at, size = at[order], size[order]
+    cut = np.flatnonzero(are_apart(at, size))
+    middle = (at[cut] + at[cut + 1]) / 2
+    shift = np.concatenate([[at[0] - BEYOND], middle, [at[-1] + BEYOND]])
+    return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
+
+
+def threshold_line(margin: Float) -> Line:
+    """All thresholds of two classes, no shift among them."""
+    line = line_of(-margin, np.abs(margin), 0, 1)
+    positive = int(np.count_nonzero(margin > 0))
+    i = int(np.searchsorted(line.flipped, positive))
+    shift, flipped = line.shift, line.flipped
+    if flipped[i] == positive:  # decides as no shift does
+        shift[i] = 0.0
+    else:
+        shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)
+    return Line(line.order, 0, 1, shift, flipped)

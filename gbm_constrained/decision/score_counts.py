@@ -1,0 +1,143 @@
+"""Decisions counted along sorted scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.lines import Line
+
+BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
+ROWS_AT_ONCE = 64  # Of constraints, with so many candidates: what fits into a cache.
+DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
+
+
+class DecisionCounts:
+    """Rows, their weights, and sums of them by cell and decision.
+
+    Parameters
+    ----------
+    cells : Cells
+        The rows' partition.
+    weight : ndarray of shape (n_samples,), default=None
+        Weights of the rows; those of the cells' rows by default.
+    """
+
+    def __init__(self, cells: Cells, weight: NDArray[Any] | None) -> None:
+        weight = cells.rows.weight if weight is None else weight
+        self.cells = cells
+        self.n_classes = int(cells.classes.size)
+        self.weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        self.mass = cells.total(self.weight)
+        with np.errstate(divide="ignore"):
+            self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)
+        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+        total = cost @ self.mass
+        # Of each cell: what a wrong decision adds to the error, for a weight of one.
+        self.cost = cost / total if total > 0 else np.zeros_like(cost)
+
+    def errors(self, decided: Codes) -> Float:
+        """Give what each row adds to the error."""
+        cells = self.cells.views[0].codes
+        errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
+        return errors if self.weight is None else errors * self.weight
+
+    def fractions(self, decided: Codes) -> Float:
+        """Weighted fraction of each cell decided as each class; the first one's in empty cells."""
+        k, size = self.n_classes, self.mass.size * self.n_classes
+        table = np.zeros(size)
+        for view in self.cells.views:
+            table += np.bincount(view.codes * k + decided, self.weight, size)
+        table = table.reshape(-1, k) * self.density[:, None]
+        table[:, 0] = 1.0 - table[:, 1:].sum(axis=1)
+        return table
+
+
+class FunctionalsAlongLine:
+    """The error, and linear maps of predicted fractions, along a line.
+
+    Parameters
+    ----------
+    decisions : _Decisions
+        The rows.
+    coefficients : csr_array of shape (r, n_cells * n_classes)
+        Of the predicted fractions.
+    """
+
+    def __init__(self, decisions: DecisionCounts, coefficients: Any) -> None:
+        self.decisions = decisions
+        views, k = decisions.cells.views, decisions.n_classes
+        self.size = coefficients.shape[0] + 1
+        per_weight: Any = coefficients.multiply(np.repeat(decisions.density, k)[None])
+        per_weight = sparse.csc_array(sparse.vstack([self._error(), per_weight]))
+        # Of each view: the cell of each row, which values it has a part in, their coefficients.
+        self.parts: list[tuple[Codes, Codes, Any]] = []
+        for view in views:
+            table = per_weight[:, view.cells.start * k : view.cells.stop * k]
+            members = np.unique(table.indices).astype(np.intp)
+            if members.size == 0:
+                continue
+            table = table[members]
+            if members.size * table.shape[1] <= DENSE:
+                table = table.toarray()
+            self.parts.append((view.codes - view.cells.start, members, table))
+
+    def _error(self) -> Any:
+        """Coefficients of the error, which is read off the first view."""
+        decisions = self.decisions
+        wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
+        return sparse.csr_array((decisions.cost[:, None] * wrong).reshape(1, -1))
+
+    def of(self, decided: Codes) -> Float:
+        """Values of some decisions, shape (1 + r,); the error comes first."""
+        values = np.zeros(self.size)
+        k, weight = self.decisions.n_classes, self.decisions.weight
+        for codes, members, table in self.parts:
+            values[members] += table @ np.bincount(codes * k + decided, weight, table.shape[1])
+        return values
+
+    def along(self, line: Line) -> Iterator[tuple[slice, Float]]:
+        """Give consecutive candidates of a line with their values, shape (1 + r, candidates)."""
+        n = line.order.size
+        values = self.of(np.broadcast_to(line.before, n))
+        done = int(np.searchsorted(line.flipped, 0, side="right"))
+        if done:
+            yield slice(0, done), np.repeat(values[:, None], done, axis=1)
+        for start in range(0, n, BLOCK):
+            running = self._changes(line, line.order[start : start + BLOCK])
+            np.cumsum(running, axis=1, out=running)
+            running += values[:, None]
+            values = running[:, -1].copy()
+            stop = int(np.searchsorted(line.flipped, start + running.shape[1], side="right"))
+            if stop > done:
+                yield slice(done, stop), running[:, line.flipped[done:stop] - start - 1]
+            done = stop
+
+    def _changes(self, line: Line, rows: Codes) -> Float:
+        """Change of each value when each of the rows changes its decision."""
+        changes = np.zeros((self.size, rows.size))
+        before = line.before if isinstance(line.before, int) else line.before[rows]
+        after = line.after if isinstance(line.after, int) else line.after[rows]
+        for codes, members, table in self.parts:
+            first = codes[rows] * self.decisions.n_classes
+            part = _columns(table, first + after)
+            part -= _columns(table, first + before)
+            if members.size == self.size:
+                changes = part
+            else:
+                changes[members] += part
+        if self.decisions.weight is not None:
+            changes *= self.decisions.weight[rows]
+        return changes
+
+
+def _columns(table: Any, at: Codes) -> Float:
+    if isinstance(table, np.ndarray):
+        return np.take(table, at, axis=1)
+    return np.asarray(table[:, at].toarray())

@@ -1,0 +1,1 @@
+"""What is said of a model: verdicts, feasibility, audits, report tables."""

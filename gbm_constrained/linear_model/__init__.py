@@ -1,0 +1,13 @@
+"""Linear models whose subproblems are solved exactly."""
+
+from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution, leaf_indicators
+from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+
+__all__ = [
+    "ConstrainedLogisticRegression",
+    "DictionaryLearner",
+    "LinearLearner",
+    "Solution",
+    "leaf_indicators",
+]

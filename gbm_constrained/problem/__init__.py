@@ -1,0 +1,1 @@
+"""The mathematical programme: functionals of cell statistics, linear constraints, Lagrangian."""

@@ -1,0 +1,1 @@
+"""Proxies of rates, and their derivatives."""

@@ -1,0 +1,173 @@
+"""The kernel of two classes: one margin for each row."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from gbm_constrained._typing import Array
+from gbm_constrained.problem.kernels.tables import BinaryTables
+
+FLAT = 1e-3  # Margins below which the curvature of a parabola above is 1/4, to seven digits.
+TINY = 1e-30  # Keeps quotients of zeros away, and changes no number that is not as small.
+
+
+class BinaryKernel:
+    """The row kernel on a binary margin of shape (n,).
+
+    Probabilities are ``a = sigmoid(-s m)``, of the *wrong* class, with s = +1 for a positive and
+    -1 for a negative row: exact to the last digit where the model is right. Labels are the s.
+    """
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Labels as all other methods take them, from class indices."""
+        return (2 * y - 1).astype(dtype)
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the probability of the wrong class of each row."""
+        np.multiply(margin, labels, out=out)
+        with np.errstate(over="ignore"):  # one over infinity is right
+            np.exp(out, out=out)
+        out += 1.0
+        np.divide(1.0, out, out=out)
+
+    @staticmethod
+    def predicted(margin: Array) -> Array:
+        """Class index predicted for each row: 1 where the margin is positive."""
+        return np.asarray(margin > 0)
+
+    @staticmethod
+    def loss(a: Array, margin: Array, labels: Array) -> Array:
+        """Cross-entropy of each row: ``-log(1 - a)``, or ``-s m - log a`` where that is exact."""
+        log_larger = np.subtract(1.0, a)
+        np.maximum(log_larger, a, out=log_larger)
+        np.log(log_larger, out=log_larger)
+        signed = labels * margin
+        # |x| - x = -2 min(x, 0), which numpy takes several times as long for.
+        loss = np.abs(signed)
+        loss -= signed
+        loss *= 0.5
+        loss -= log_larger
+        return np.asarray(loss)
+
+    @classmethod
+    def value(
+        cls, a: Array, margin: Array, labels: Array, codes: Any, t: BinaryTables, cap: float
+    ) -> Array:
+        """Kernel value of each row."""
+        loss = cls.loss(a, margin, labels)
+        chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
+        return np.asarray(
+            t.rows(t.label_target, codes) * loss
+            + t.rows(t.other_total, codes) * (loss + labels * margin)
+            + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
+            + t.rows(t.cost[:, 1], codes) * chosen
+            + t.rows(t.clipped, codes) * np.minimum(loss, cap)
+        )
+
+    @staticmethod
+    def look_up(t: BinaryTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        parts = t.by_sign(table)
+        if parts is None:
+            return t.kept_rows(table, codes)
+        centre, half = parts  # in cache, a product and a sum beat a look-up
+        if half == 0:
+            return np.asarray(centre, dtype=t.dtype)
+        entries = labels * half
+        if centre != 0:
+            entries += centre
+        return entries
+
+    @classmethod
+    def gradient(
+        cls,
+        a: Array,
+        margin: Array,
+        labels: Array,
+        codes: Any,
+        t: BinaryTables,
+        cap: float,
+        grad: Array,
+        hess: Array,
+        learning_rate: float = 0.0,
+    ) -> None:
+        """Write the gradient and the Hessian majoriser of each row.
+
+        Of a convex kernel that is large enough for a step shrunk by `learning_rate` not to
+        overshoot.
+        """
+        look_up = partial(cls.look_up, t, codes=codes, labels=labels)
+        has_other, has_cost, has_clipped = t.parts
+        np.multiply(a, a, out=hess)
+        np.subtract(a, hess, out=hess)
+        if learning_rate > 0 and not has_cost and not has_clipped:
+            np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
+        target = look_up(t.signed_target)
+        np.multiply(a, target, out=grad)
+        total = look_up(t.curvature) if has_other else np.abs(target)
+        if has_other:
+            grad += look_up(t.signed_other) * (1.0 - a)
+        near = far = None
+        if has_cost:
+            cost = 0.5 * look_up(t.margin_cost)
+            near, far = cost * hess, cls._slope(hess)
+            far *= cost
+        if has_clipped:
+            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            grad -= unclipped * labels * a
+            total = total + np.abs(unclipped)
+        if total.ndim or total != 1.0:
+            hess *= total
+        if near is not None and far is not None:
+            grad += near
+            grad += far
+            hess += np.abs(near, out=near)
+            hess += np.abs(np.multiply(far, 0.5, out=far), out=far)
+
+    @staticmethod
+    def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
+        """Curvature of the parabola above the cross-entropy, times the learning rate."""
+        distance = np.abs(margin)
+        distance += TINY
+        curvature = np.subtract(0.5, a)
+        np.abs(curvature, out=curvature)
+        curvature /= distance
+        if learning_rate > 0.5:  # else the Hessian itself is larger there
+            curvature[distance < FLAT] = 0.25
+        curvature *= learning_rate
+        return np.asarray(curvature)
+
+    @staticmethod
+    def _slope(variance: Array) -> Array:
+        """Slope ``q (1 - q) / 2`` of q in the margin, from ``p (1 - p)``."""
+        root = np.sqrt(variance)
+        slope = root * 4.0
+        slope += 2.0
+        return np.asarray(np.divide(root, slope, out=slope))
+
+    @classmethod
+    def hessian_product(
+        cls,
+        a: Array,
+        margin: Array,
+        labels: Array,
+        codes: Any,
+        t: BinaryTables,
+        cap: float,
+        u: Array,
+    ) -> Array:
+        """Exact Hessian of each row's kernel times `u`."""
+        curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
+            cls.loss(a, margin, labels) < cap
+        )
+        variance = a * (1.0 - a)
+        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
+        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        curvature = curvature * variance + t.rows(t.margin_cost, codes) * bend / 2.0
+        return np.asarray(curvature * u)

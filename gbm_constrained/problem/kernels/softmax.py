@@ -1,0 +1,142 @@
+"""The kernel of three and more classes: a score for each class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._typing import Array
+from gbm_constrained.problem.kernels.tables import KernelTables
+
+
+def _as_column(x: Array) -> Array:
+    """Per-row factors as a column against (n, n_classes) blocks."""
+    return x[:, None] if x.ndim else x
+
+
+class SoftmaxKernel:
+    """The row kernel on scores of shape (n, K), in C or Fortran order.
+
+    Probabilities are the softmax; labels are class indices.
+
+    Parameters
+    ----------
+    majoriser_factor : float
+        Multiplies the Hessian: 2 in XGBoost, which makes the diagonal an upper bound of the full
+        Hessian; K / (K - 1) in LightGBM, enough for that where p is uniform.
+    """
+
+    def __init__(self, majoriser_factor: float = 1.0) -> None:
+        self.majoriser_factor = majoriser_factor
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Labels as all other methods take them, from class indices."""
+        return y
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the softmax of each row."""
+        np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
+        # In double precision for float32 as well: numpy's float32 exp is off by up to 3 ulp,
+        # which XGBoost's is not.
+        out[...] = np.exp(out, dtype=np.float64)
+        out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
+
+    @staticmethod
+    def predicted(margin: Array) -> Array:
+        """Class index predicted for each row: the first largest score."""
+        return np.asarray(margin.argmax(axis=1))
+
+    @staticmethod
+    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+        """Entry of a one-dimensional table for each row; not to be written to."""
+        return t.kept_rows(table, codes)
+
+    @staticmethod
+    def _losses(margin: Array) -> Array:
+        shifted = margin - margin.max(axis=1, keepdims=True)
+        return np.asarray(np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted)
+
+    @staticmethod
+    def loss(p: Array, margin: Array, labels: Array) -> Array:
+        """Cross-entropy of each row; through the scores where the probability underflows."""
+        rows = np.arange(labels.size)
+        top = margin.argmax(axis=1)
+        return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
+
+    def value(
+        self, p: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
+    ) -> Array:
+        """Kernel value of each row."""
+        return np.asarray(
+            (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
+            + (t.rows(t.cost, codes) * (p + self._softened(p)) / 2.0).sum(axis=1)
+            + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
+        )
+
+    @staticmethod
+    def _softened(p: Array) -> Array:
+        """Softmax of half the scores."""
+        q = np.sqrt(p)
+        q /= q.sum(axis=1, keepdims=True)
+        return q
+
+    def gradient(
+        self,
+        p: Array,
+        margin: Array,
+        labels: Array,
+        codes: Any,
+        t: KernelTables,
+        cap: float,
+        grad: Array,
+        hess: Array,
+    ) -> None:
+        """Write the gradient and the Hessian majoriser of each row."""
+        rows = np.arange(labels.size)
+        np.subtract(1.0, p, out=hess)
+        hess *= p
+        has_other, has_cost, has_clipped = t.parts
+        same = t.kept_rows(t.label_target, codes)
+        curvature = t.kept_rows(t.curvature, codes)
+        if has_clipped:
+            unclipped = t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+            same, curvature = same + unclipped, curvature + np.abs(unclipped)
+        total = same + t.kept_rows(t.other_total, codes) if has_other else same
+        np.multiply(p, _as_column(total), out=grad)
+        grad[rows, labels] -= same
+        if has_other:
+            grad -= t.rows(t.other_target, codes)
+        hess *= _as_column(curvature * self.majoriser_factor)
+        if has_cost:
+            cost, spread = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
+            for q, scale in ((p, 0.5), (self._softened(p), 0.25)):
+                grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
+                bound = spread * (self.majoriser_factor * 2.0 * scale**2)
+                hess += _as_column(bound) * q * (1.0 - q)
+
+    def hessian_product(
+        self,
+        p: Array,
+        margin: Array,
+        labels: Array,
+        codes: Any,
+        t: KernelTables,
+        cap: float,
+        u: Array,
+    ) -> Array:
+        """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
+        pu = p * u
+        dp = pu - p * pu.sum(axis=1, keepdims=True)
+        total = t.rows(t.total_target, codes)
+        total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+        product = _as_column(total) * dp
+        cost = t.rows(t.cost, codes)
+        for q, scale in ((p, 0.5), (self._softened(p), 0.125)):
+            qu = q * u
+            dq = qu - q * qu.sum(axis=1, keepdims=True)
+            product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))
+            product -= scale * q * (cost * dq).sum(axis=1, keepdims=True)
+        return np.asarray(product)

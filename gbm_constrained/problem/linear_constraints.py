@@ -1,0 +1,430 @@
+"""Linear rows of constraints, and the values that users bounded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import compress, pairwise
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
+from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.problem.functionals import MeanLoss, Part
+from gbm_constrained.problem.groups import Group, SmallGroup
+
+SMALL_MATRIX = (
+    10_000  # Entries up to which scipy's checks of a product cost more than the product.
+)
+ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
+
+
+def unique_names(things: Iterable[Any]) -> list[str]:
+    """Tell how things print, with " #2" and so on after those that print as one before them.
+
+    Two masks of as many rows, or two deployed models, print alike.
+    """
+    names, times = [], Counter[str]()
+    for name in map(str, things):
+        times[name] += 1
+        names.append(name if times[name] == 1 else f"{name} #{times[name]}")
+    return names
+
+
+@dataclass(frozen=True)
+class CompiledConstraints:
+    """Linear rows that a solver holds at most zero, and the values that users bounded.
+
+    Parameters
+    ----------
+    constraints : tuple of Constraint
+        What was compiled, in order.
+    U : csr_array of shape (n_functionals, n_cells * n_classes)
+        Coefficients of the predicted fractions in each functional.
+    V : csr_array of shape (n_functionals, n_cells)
+        Coefficients of the mean losses.
+    constant : ndarray of shape (n_functionals,)
+        Constant parts.
+    R : csr_array of shape (m, n_functionals)
+        The rows' coefficients of the functionals.
+    b : ndarray of shape (m,)
+        Right-hand sides of the rows, with the constants moved there.
+    rows, all_rows : tuple of str
+        How each row prints, no two alike; `all_rows` with those of idle constraints, which are
+        left out of everything else about rows.
+    owner : ndarray of shape (m,), intp
+        The constraint that each row belongs to.
+    spans : tuple of slice
+        The functionals of each constraint.
+    groups : tuple
+        The groups of each constraint, in the order of its functionals; empty without groups.
+    spread : csr_array of shape (m, n_cells)
+        Largest difference of a row's coefficients between two predicted classes of a cell.
+    rewards_errors : ndarray of shape (m,), bool
+        Whether a row would rather have some rows wrong, or looks at rows without a label:
+        selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
+        furthest from the decision, and a weight above that of their label flips them all. To
+        decide as another model does (churn) is no such wish: its decisions can be learned.
+    rewards_all_errors : ndarray of shape (m,), bool
+        Whether a row would rather have rows of several labels wrong that differ in nothing else
+        that it looks at, and no one decision does that, as in a gap of error rates: which of them
+        are wrong is then learned by heart.
+    splits_targets : ndarray of shape (m,), bool
+        Whether some rows may be decided as any of several classes, but not as all: of three or
+        more, a cost of predicting one. The convex proxy pulls them to all of those at once.
+    terms : tuple
+        The fractions and mean losses that each functional adds up, next to its constant; None
+        where it is undefined.
+    small : tuple of SmallGroup, default=()
+        Groups of few rows.
+    """
+
+    constraints: tuple[Constraint, ...]
+    U: Any
+    V: Any
+    constant: Float
+    R: Any
+    b: Float
+    rows: tuple[str, ...]
+    all_rows: tuple[str, ...]
+    owner: np.ndarray[Any, np.dtype[np.intp]]
+    spans: tuple[slice, ...]
+    groups: tuple[tuple[Group, ...], ...]
+    spread: Any
+    rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
+    terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
+    small: tuple[SmallGroup, ...] = ()
+
+    def __len__(self) -> int:
+        return self.b.size
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Part, ...] | None, ...]:
+        """The terms of functionals of nothing but fractions; None for the others."""
+        return tuple(map(_fractions, self.terms))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """How each constraint prints, no two alike."""
+        return unique_names(self.constraints)
+
+    @cached_property
+    def A(self) -> Any:  # noqa: N802 - mathematics
+        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
+        return self.R @ self.U
+
+    @cached_property
+    def B(self) -> Any:  # noqa: N802
+        """Coefficients of the mean losses in each row, (m, n_cells)."""
+        return self.R @ self.V
+
+    @cached_property
+    def opposites(self) -> tuple[Codes, Codes]:
+        """Pairs of rows of R that are each other's negatives, no row in two of them.
+
+        Both rows of a gap between two groups, for instance: their positions, shape (p,) each.
+        """
+        pairs, alone = [], dict[tuple[bytes, bytes], int]()
+        R = self.R.sorted_indices()
+        for j, (start, end) in enumerate(pairwise(R.indptr)):
+            at, value = R.indices[start:end].tobytes(), R.data[start:end]
+            i = alone.pop((at, (-value).tobytes()), None)
+            if i is None:
+                alone[at, value.tobytes()] = j
+            else:
+                pairs.append((i, j))
+        first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        return first, second
+
+    def costs(self, multipliers: Float) -> Float:
+        """Rows of A weighed by multipliers and added up, (n_cells * n_classes,)."""
+        return self._products["A.T"](multipliers)
+
+    def loss_costs(self, multipliers: Float) -> Float:
+        """Rows of B weighed by multipliers and added up, (n_cells,)."""
+        return self._products["B.T"](multipliers)
+
+    def functionals(self, statistics: CellStatistics) -> Float:
+        """Value of each functional."""
+        hard = self._products["U"](statistics.predicted.ravel())
+        return hard + self._products["V"](statistics.clipped_loss) + self.constant
+
+    def rows_of(self, functionals: Float) -> Float:
+        """Left-hand side of each row, shape (m,), from the functionals."""
+        return self._products["R"](functionals - self._finite_constant)
+
+    @cached_property
+    def _products(self) -> dict[str, Callable[[Float], Float]]:
+        """Products of the matrices with vectors, of which each boosting round takes several."""
+        return {
+            "U": _product_with(self.U),
+            "V": _product_with(self.V),
+            "R": _product_with(self.R),
+            "A.T": _product_with(self.A, transposed=True),
+            "B.T": _product_with(self.B, transposed=True),
+        }
+
+    @cached_property
+    def _finite_constant(self) -> Float:
+        return np.nan_to_num(self.constant)
+
+    def rates(self, statistics: CellStatistics) -> Float:
+        """Left-hand side of each row, shape (m,)."""
+        return self.rows_of(self.functionals(statistics))
+
+    def violations(self, statistics: CellStatistics) -> Float:
+        """``g``: left-hand side minus right-hand side of each row, shape (m,)."""
+        return self.rates(statistics) - self.b
+
+    def values(self, functionals: Float) -> Float:
+        """Value of what each constraint bounds, shape (n_constraints,); NaN where undefined."""
+        single, start = self._single_rates
+        values = np.empty(len(self.constraints))
+        values[single] = functionals[start]
+        for j in np.flatnonzero(~single):
+            values[j] = value_of(self.constraints[j], functionals[self.spans[j]])
+        return values
+
+    @cached_property
+    def _single_rates(self) -> tuple[Bool, Codes]:
+        """Constraints that are about one rate, and where it is among the functionals."""
+        single = np.array([isinstance(c.expression, Rate) for c in self.constraints], dtype=bool)
+        start = [span.start for span in compress(self.spans, single)]
+        return single, np.array(start, dtype=np.intp)
+
+    @property
+    def bounds(self) -> Float:
+        """Bound of each constraint, shape (n_constraints,)."""
+        return np.array([c.bound for c in self.constraints], dtype=np.float64)
+
+    @property
+    def ranges(self) -> Float:
+        """Smallest and largest value of what each constraint bounds, (n_constraints, 2)."""
+        return np.array([c.range for c in self.constraints], dtype=np.float64).reshape(-1, 2)
+
+    @property
+    def ranges_of_rates(self) -> Float:
+        """Smallest and largest value of each functional, (n_functionals, 2)."""
+        ranges = np.empty((self.constant.size, 2))
+        for constraint, span in zip(self.constraints, self.spans, strict=True):
+            ranges[span] = np.resize([rate.range for rate in constraint.rates], ranges[span].shape)
+        return ranges
+
+    @property
+    def is_told(self) -> Bool:
+        """Whether the rows tell of each row of constraints, shape (m,); see :meth:`on`."""
+        return np.asarray(np.diff(self.R.indptr) > 0)
+
+    def bounds_at(self, right: Float) -> Float:
+        """Bound of each constraint if rows have other right-hand sides, those of rates alone.
+
+        Parameters
+        ----------
+        right : ndarray of shape (m,)
+            Right-hand sides; of other constraints than single rates they are those of the bound.
+        """
+        bounds = self.bounds
+        for r, j in enumerate(self.owner):
+            constraint, constant = self.constraints[j], self.constant[self.spans[j].start]
+            if isinstance(constraint.expression, Rate) and not np.isnan(constant):
+                bounds[j] = constraint.sign * right[r] + constant
+        return bounds
+
+    def satisfied(self, values: Float) -> Any:
+        """Whether values are on the right side of the bounds; missing where they are undefined."""
+        sign = np.array([c.sign for c in self.constraints])
+        with np.errstate(invalid="ignore"):
+            return sign * (values - self.bounds) <= ROUNDING
+
+    def further_groups(self, training: CompiledConstraints) -> list[Group]:
+        """List the groups that the same constraints on training rows do not have."""
+        return [
+            group
+            for own, known in zip(self.groups, training.groups, strict=True)
+            for group in own
+            if group.name not in {other.name for other in known}
+        ]
+
+    def with_groups_of(self, other: CompiledConstraints) -> CompiledConstraints:
+        """Lay out functionals as other rows do, which may have further groups.
+
+        Parameters
+        ----------
+        other : CompiledConstraints
+            The same constraints on an evaluation set.
+
+        Returns
+        -------
+        CompiledConstraints
+            Constraints whose values and groups can be taken from functionals of `other`.
+        """
+        return replace(self, spans=other.spans, groups=other.groups)
+
+    def positions_in(self, other: CompiledConstraints) -> Codes:
+        """Find the functionals among those of the same constraints on an evaluation set."""
+        found = [np.zeros(0, dtype=np.intp)]
+        for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
+            at = theirs.start + np.arange(own.stop - own.start)
+            if isinstance(constraint.expression, Gap) and (
+                constraint.expression.reference is not None
+            ):
+                at[-1] = theirs.stop - 1  # the reference comes last
+            found.append(at)
+        return np.concatenate(found)
+
+    def totals(self, of_rows: Float) -> Float:
+        """Sum a quantity of rows, such as multipliers, by constraint."""
+        return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
+
+    def without_rows_of(self, idle: Collection[int]) -> CompiledConstraints:
+        """Leave out the rows of some constraints, which are then reported and bind nothing."""
+        kept = ~np.isin(self.owner, list(idle))
+        if kept.all():
+            return self
+        return replace(
+            self,
+            R=self.R[kept],
+            b=self.b[kept],
+            rows=tuple(compress(self.rows, kept)),
+            owner=self.owner[kept],
+            spread=self.spread[kept],
+            rewards_errors=self.rewards_errors[kept],
+            rewards_all_errors=self.rewards_all_errors[kept],
+            splits_targets=self.splits_targets[kept],
+        )
+
+    def on(self, cells: Cells) -> CompiledConstraints:
+        """Leave out what part of the rows does not tell: cells that they leave empty.
+
+        The other cells of a rate stand for these, in their shares of the whole. A rate with no
+        other cells is undefined, and so are the rows of constraints with it: they bind nothing.
+
+        Parameters
+        ----------
+        cells : Cells
+            From :meth:`Cells.take`, of the rows that were compiled against or of a part of them.
+        """
+        whole = cells.whole_weight
+        left = np.where(cells.weight > 0, whole, 0.0)
+        if (left == whole).all():
+            return self
+        constant, terms = self.constant.copy(), list(self.terms)
+        rows_of_U, rows_of_V = [], []
+        for k, of_rate in enumerate(self.terms):
+            hard, soft = self.U[[k]], self.V[[k]]
+            bases = [term.cells for term in of_rate or ()]
+            if any(left[base].sum() == 0 for base in bases):
+                constant[k], terms[k] = np.nan, None
+            elif of_rate and any((left[base] < whole[base]).any() for base in bases):
+                hard, soft = self._coefficients(of_rate, left)
+            rows_of_U.append(hard)
+            rows_of_V.append(soft)
+        is_told = abs(self.R) @ np.isnan(constant) == 0
+        return replace(
+            self,
+            U=sparse.csr_array(sparse.vstack(rows_of_U)),
+            V=sparse.csr_array(sparse.vstack(rows_of_V)),
+            constant=constant,
+            R=_rows_kept(self.R, is_told),
+            b=np.where(is_told, self.b, 0.0),
+            spread=_rows_kept(self.spread, is_told),
+            terms=tuple(terms),
+        )
+
+    def _coefficients(self, terms: Sequence[Part | MeanLoss], weight: Float) -> tuple[Any, Any]:
+        """Rows of U and V of a rate, cells weighing so much."""
+        hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
+        soft = np.zeros((1, weight.size))
+        for term in terms:
+            share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
+            if isinstance(term, Part):
+                hard[term.cells] += share[:, None] * term.event
+            else:
+                soft[0, term.cells] += share
+        return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
+
+    @property
+    def has_rates(self) -> Bool:
+        """Rows that hold 0-1 rates, and not mean losses alone; (m,)."""
+        return np.asarray(np.diff(self.spread.indptr) > 0)
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether no row has a mean loss with a negative coefficient, which is concave."""
+        return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
+    """Make the product of a sparse matrix, or of its transpose, with vectors.
+
+    The checks of scipy take ten times as long as the product of a small matrix. The additions are
+    the same in the same order.
+    """
+    if matrix.nnz > SMALL_MATRIX:
+        large = matrix.T if transposed else matrix
+        return lambda vector: np.asarray(large @ vector)
+    n_rows = matrix.shape[transposed]
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    # Copies, for scipy may sort the entries of a matrix in place.
+    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
+    if transposed:
+        rows, columns = columns, rows
+    return lambda vector: np.asarray(
+        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
+    )
+
+
+def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:
+    parts = tuple(term for term in terms or () if isinstance(term, Part))
+    return None if terms is None or len(parts) < len(terms) else parts
+
+
+def _rows_kept(table: Any, is_kept: Bool) -> Any:
+    """Sparse matrix with the other rows empty: they store no zero, which NaN would survive."""
+    kept = sparse.csr_array(table.multiply(is_kept[:, None]))
+    kept.eliminate_zeros()
+    return kept
+
+
+def value_of(constraint: Constraint, f: Float) -> float:
+    """Value of what a constraint bounds, from its functionals."""
+    expression = constraint.expression
+    if isinstance(expression, Quotient):
+        if np.isnan(f).any():
+            return np.nan
+        if f[1] > ROUNDING:
+            return float(f[0] / f[1])
+        return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
+    if np.isnan(f).all():
+        return np.nan
+    if isinstance(expression, Each):
+        return float(np.nanmax(f) if constraint.sense == "<=" else np.nanmin(f))
+    if not isinstance(expression, Gap):
+        return float(f[0])
+    others, reference = f, None
+    if expression.reference is not None:
+        others, reference = f[:-1], f[-1]
+        if np.isnan(others).all() or np.isnan(reference):
+            return np.nan
+    elif np.count_nonzero(~np.isnan(f)) < 2:  # nothing is compared
+        return np.nan
+    if isinstance(expression, Ratio):
+        pairs = [(np.nanmin(others), np.nanmax(others))]
+        if reference is not None:
+            pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
+        # With a slack s, the largest k that the rule holds for. Nothing is below zero.
+        ratios = [
+            (low + expression.slack) / high if high > ROUNDING else 1.0 for low, high in pairs
+        ]
+        return float(min(1.0, *ratios))
+    if reference is not None:
+        return float(np.nanmax(np.abs(others - reference)))
+    return float(np.nanmax(f) - np.nanmin(f))

@@ -1,0 +1,1 @@
+"""What people look at: audits, pages, notebooks and figures."""

@@ -1,0 +1,299 @@
+"""What a classifier does on rows it has not seen: values of rules, intervals, verdicts.
+
+Any fitted classifier will do, constrained or not, from any library: it is asked for its decisions
+and nothing else. The verdicts are those of fits (:mod:`gbm_constrained.evaluation.verdicts`): a
+rule is *met* when its value is on the right side of the bound, *missed within sampling error* when
+its interval still reaches the bound, and *missed* when it does not.
+
+>>> from sklearn.datasets import make_classification
+>>> from sklearn.linear_model import LogisticRegression
+>>> from gbm_constrained import audit, fnr
+>>> X, y = make_classification(2000, class_sep=1.5, random_state=0)
+>>> model = LogisticRegression().fit(X[:1000], y[:1000])
+>>> report = audit(model, X[1000:], y[1000:], [fnr() <= 0.2])
+>>> report.frame["verdict"].tolist()
+['met']
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.evaluation.audit import (
+    FRAME_COLUMNS,
+    GROUP_COLUMNS,
+    MODEL_COLUMNS,
+    VERDICTS,
+    AuditTables,
+    as_number,
+    measure_classifier,
+    typed,
+)
+
+__all__ = ["Audit", "audit"]
+
+FORMAT = "gbm_constrained.audit/2"
+INTEGERS = ("iteration", "rounds")  # columns of a history
+
+
+class Audit(AuditTables):
+    """What a classifier did on rows it had not seen; see :func:`audit`.
+
+    Parameters
+    ----------
+    model : str
+        Class of the model.
+    n_rows : int
+        Rows that it was asked about.
+    level : float
+        Level of each interval.
+    weighted : bool
+        Whether rows had weights.
+    classes : tuple
+        The labels, sorted. Rates that name no class take the last of two as positive.
+    accuracy : Estimate
+        Accuracy and its interval.
+    frame : DataFrame
+        One row per constraint: ``constraint``, ``sense``, ``bound``, ``value``, the interval
+        ``low`` to ``high``, the ``rows`` that it is taken over, whether the value is on the right
+        side (``satisfied``, missing where there is no value), the ``verdict`` and the verdict as
+        a sentence (``detail``).
+    groups : DataFrame
+        One row per group of each constraint that compares groups: ``constraint``, ``group``,
+        the ``rows`` that the rate is taken over (of a sum of rates, those of the one that has
+        fewest), ``rate``, ``low``, ``high``.
+    models : DataFrame
+        One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
+        to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
+        number of rules by verdict, and ``value[...]`` of each.
+    history : DataFrame or None
+        How values and multipliers moved while the model was trained under constraints.
+    """
+
+    @property
+    def headline(self) -> str:
+        """The verdicts in words: ``2 of 3 rules are met on 9,769 unseen rows; 1 missed.``"""  # noqa: D400
+        on = f"on {self.n_rows:,} unseen rows"
+        counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
+        total = len(self.frame)
+        if total == 0:
+            return f"No rule was given; accuracy is {self.accuracy.value:.4f} {on}."
+        if total == 1:
+            (verdict,) = self.frame["verdict"]
+            if verdict == "cannot be told":
+                return f"Whether the rule is met cannot be told {on}."
+            return f"The rule is {verdict} {on}."
+        if counts["met"] == total:
+            return f"{'Both' if total == 2 else f'All {total}'} rules are met {on}."
+        rest = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v != "met" and counts[v])
+        verb = "is" if counts["met"] == 1 else "are"
+        return f"{counts['met']} of {total} rules {verb} met {on}; {rest}."
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Write everything as JSON; missing values become null, infinite ones strings.
+
+        Parameters
+        ----------
+        indent : int, default=2
+            As in :func:`json.dumps`.
+        """
+        content = {
+            "format": FORMAT,
+            "model": self.model,
+            "headline": self.headline,
+            "n_rows": self.n_rows,
+            "level": self.level,
+            "weighted": self.weighted,
+            "classes": list(self.classes),
+            "accuracy": self.accuracy._asdict(),
+            "constraints": self.frame.to_dict("records"),
+            "groups": self.groups.to_dict("records"),
+            "models": self.models.to_dict("records"),
+            "history": None if self.history is None else self.history.to_dict("list"),
+        }
+        return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Audit:
+        """Read what :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            The JSON.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        content = json.loads(text)
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise ValueError(
+                f"text must be what Audit.to_json wrote, of format {FORMAT!r}, and its format is "
+                f"{found!r}: audit the model again with this version of the package."
+            )
+        values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
+        history = content["history"]
+        return cls(
+            content["model"],
+            content["n_rows"],
+            content["level"],
+            content["weighted"],
+            tuple(content["classes"]),
+            Estimate(**{k: as_number(v) for k, v in content["accuracy"].items()}),
+            typed(pd.DataFrame(content["constraints"], columns=list(FRAME_COLUMNS))),
+            typed(pd.DataFrame(content["groups"], columns=list(GROUP_COLUMNS))),
+            typed(pd.DataFrame(content["models"], columns=[*MODEL_COLUMNS, *values])),
+            None if history is None else pd.DataFrame(
+                {
+                    name: column if name in INTEGERS else [as_number(v) for v in column]
+                    for name, column in history.items()
+                }
+            ),
+        )  # fmt: skip
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write a page of its own, without scripts or links: rules, intervals, groups, trade-off.
+
+        Parameters
+        ----------
+        path : path, default=None
+            Where to write it as well.
+
+        Returns
+        -------
+        str
+            The page.
+        """
+        from gbm_constrained.reporting.html import page
+
+        written = page(self)
+        if path is not None:
+            Path(path).write_text(written, encoding="utf-8")
+        return written
+
+    def _repr_html_(self) -> str:
+        from gbm_constrained.reporting.html import section
+
+        return section(self)
+
+    def __str__(self) -> str:
+        a = self.accuracy
+        lines = [
+            f"Audit of {self.model}. {self.headline}",
+            f"accuracy {a.value:.4f} ({a.low:.4f} to {a.high:.4f}), intervals at level "
+            f"{self.level:g}{', weighted' if self.weighted else ''}",
+        ]
+        if len(self.frame):
+            shown = self.frame[["constraint", "value", "low", "high", "rows", "verdict"]]
+            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
+        if len(self.groups):
+            lines += ["", self.groups.to_string(index=False, float_format="{:.4f}".format)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def audit(
+    model: Any,
+    X: Any,
+    y: Any,
+    constraints: Any,
+    *,
+    positive: Hashable | None = None,
+    sensitive_features: Any = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    others: Mapping[str, Any] | None = None,
+) -> Audit:
+    """Measure rules on the decisions of any fitted classifier, on rows it has not seen.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Anything with ``predict`` that returns labels: constrained or not, of any library, a
+        Pipeline or a search. Rules about ``log_loss`` need ``predict_proba`` as well. A
+        classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``, in a
+        Pipeline or a search as well.
+    X : array-like of shape (n_samples, n_features)
+        Features, as the model takes them. It must not have been trained on these rows, nor its
+        threshold or parameters chosen on them: otherwise the intervals mean nothing.
+    y : array-like of shape (n_samples,)
+        Labels.
+    constraints : Constraint or sequence of them
+        The rules (see :mod:`gbm_constrained.constraints.rates`), presets or fairlearn's objects.
+        Masks and decisions in them are those of these rows.
+    positive : label, default=None
+        The positive class of all rates that name none. By default the one that `model` was
+        trained with (its parameter ``positive``), else the last of two sorted labels.
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        Columns that rules look at, next to those of `X` when it is a DataFrame.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows in all rates.
+    level : float, default=0.95
+        Level of each interval, by itself.
+    others : mapping from str to fitted classifier, default=None
+        Other models, by the name to show, that are compared with this one on the same rows.
+
+    Returns
+    -------
+    Audit
+        Tables of constraints, groups and models, that print, and write JSON and HTML.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something does not fit; the message names the parameter and what to do.
+
+    Warns
+    -----
+    UserWarning
+        If a rule compares groups of few rows.
+
+    See Also
+    --------
+    gbm_constrained.statistics.intervals : How the intervals of rates are made.
+
+    Notes
+    -----
+    The classes are ``model.classes_`` where there is one, else those of `y` and the decisions.
+    Intervals of rules about ``log_loss`` are those of means of many rows, which are normal; they
+    are too short where few rows have most of the loss.
+    """
+    tables = measure_classifier(
+        model,
+        X,
+        y,
+        constraints,
+        positive=positive,
+        sensitive_features=sensitive_features,
+        sample_weight=sample_weight,
+        level=level,
+        others=others,
+    )
+    return Audit(**vars(tables))
+
+
+def _to_plain(value: Any) -> Any:
+    """Python's own types, with null for what is missing."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(item) for item in value]
+    if value is pd.NA or value is None:
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,352 @@
+r"""Whether the boosters of the folds agree on what the rules bound.
+
+Rates on cross-fitted rows are those of several boosters together, and the model returned is one
+more of their kind. It does what they do together if each of them does. But a rule can tip over: a
+gap of error rates hardly moves while its multiplier rises, and then the decisions of a whole group
+turn within a few rounds. Boosters that end on either side of that meet the rule in the mean, and
+none of them does.
+
+The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
+these rows and u_i what is the booster's own: a random-effects model (DerSimonian and Laird,
+"Meta-analysis in clinical trials", 1986). The interval of the model returned is that of one more
+study under it (Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
+meta-analysis", 2009, section 4), with a variance of u that is moderated, for the folds are few
+(Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
+microarray experiments", 2004). That the boosters differ is said only where Cochran's Q rejects
+that there is no u.
+
+The model returned may also be of another kind than they are: where leaves need so many rows that
+boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
+its own training rows errors are at their fewest (:func:`broken_in_training`). Of gaps of error
+rates that is not so: there what the folds' boosters lost on unseen rows is added. Nor is it of
+shares of predictions, which trees that learn labels by heart move either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, stats
+
+from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.expressions import Quotient
+from gbm_constrained.constraints.grouped import Gap, Ratio
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
+from gbm_constrained.statistics.p_values import rows_beyond
+
+CHANCE = 1e-3  # That boosters which agree are said not to.
+LEVEL = 0.95
+# Variance from booster to booster that is expected, in sampling variances of a fold, and how many
+# degrees of freedom that is worth: chosen on Adult, and checked on other data.
+PRIOR, PRIOR_FREEDOM = 0.5, 3
+
+
+class Disagreement(NamedTuple):
+    """How far boosters differ, from one to another, on rows they have not seen.
+
+    Parameters
+    ----------
+    rules : ndarray of shape (n_constraints,)
+        Standard deviation of what each constraint bounds: of the worst group's, or worst pair's.
+    rates : ndarray of shape (n_functionals,)
+        That of the rates that constraints are made of, such as those of groups.
+    beyond_chance : ndarray of shape (n_constraints,), bool
+        Whether Cochran's Q rejects that they agree on a constraint.
+    """
+
+    rules: Float
+    rates: Float
+    beyond_chance: Bool
+
+
+class _Moments(NamedTuple):
+    """Values on each fold, and what chance makes of them, each of shape (n_folds, n_values)."""
+
+    value: Float
+    variance: Float
+
+    def own(self, scale: float = 1.0) -> Float:
+        """Estimate the boosters' own variance: what they vary by beyond chance, moderated.
+
+        Few boosters tell a variance badly: it is averaged with an expected one (:data:`PRIOR`).
+        """
+        by_chance, freedom = self.variance.mean(axis=0), len(self.value) - 1
+        between = scale**2 * self.value.var(axis=0, ddof=1)
+        expected = (1.0 + PRIOR) * by_chance
+        moderated = (PRIOR_FREEDOM * expected + freedom * between) / (PRIOR_FREEDOM + freedom)
+        return np.asarray(np.maximum(np.nan_to_num(moderated - by_chance), 0.0))
+
+    @property
+    def exceeds_chance(self) -> Bool:
+        """Whether values vary more than chance makes them."""
+        return np.asarray(self.value.var(axis=0, ddof=1) > self.variance.mean(axis=0))
+
+    @property
+    def p_value(self) -> Float:
+        """Probability that boosters which agree differ as much, by Cochran's Q."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = 1.0 / self.variance
+            mean = (weight * self.value).sum(axis=0) / weight.sum(axis=0)
+            q = (weight * (self.value - mean) ** 2).sum(axis=0)
+        return np.asarray(stats.chi2.sf(q, len(self.value) - 1))
+
+
+def disagreement(
+    compiled: CompiledConstraints,
+    cells: Cells,
+    folds: Sequence[Codes],
+    decisions: Codes,
+    by_others: Codes | None = None,
+) -> Disagreement:
+    """Estimate how far the boosters of the folds differ.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of all cross-fitted rows.
+    folds : sequence of ndarray of int
+        Positions of the rows of each fold.
+    decisions : ndarray of int
+        Class index decided for each row, by the booster that has not seen it and a shift that all
+        of them share.
+    by_others : ndarray of int, default=None
+        The same by shifts that the other folds would have chosen: these differ as the shift of the
+        model would, had it been trained on other rows.
+
+    Returns
+    -------
+    Disagreement
+        Nothing for fewer than two folds, of mean losses, and of rates that a fold has no rows for.
+    """
+    n_rules, n_rates, n = len(compiled.constraints), len(compiled.parts), len(folds)
+    rules, rates, beyond = np.zeros(n_rules), np.zeros(n_rates), np.zeros(n_rules, dtype=bool)
+    if n < 2:
+        return Disagreement(rules, rates, beyond)
+    together = CellCounts.of(cells, decisions)
+    functionals = functionals_of(compiled, together)
+    of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
+    own_rates, own_rows = of_rates.own(), of_rows.own()
+    # Not so of undefined values, which have no Q.
+    apart = (of_rows.p_value < CHANCE / len(compiled)) & of_rows.exceeds_chance
+    beyond[compiled.owner[apart]] = True
+    if by_others is not None and (by_others != decisions).any():
+        # What differs from the mean of the others is that much closer to the mean of all.
+        closer = 1.0 - 1.0 / n
+        of_rates, of_rows = _by_fold(compiled, cells, folds, by_others)
+        own_rates = np.maximum(own_rates, of_rates.own(closer))
+        own_rows = np.maximum(own_rows, of_rows.own(closer))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        units = _units(compiled, functionals)
+        violation = (compiled.rows_of(functionals) - compiled.b) / units
+        of_units = np.nan_to_num(np.sqrt(own_rows) / units, posinf=0.0)
+    for j in np.unique(compiled.owner):
+        of_rule = np.flatnonzero(compiled.owner == j)
+        rules[j] = of_units[of_rule[np.nan_to_num(violation[of_rule], nan=-np.inf).argmax()]]
+    return Disagreement(rules, np.sqrt(own_rates), beyond)
+
+
+def _by_fold(
+    compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
+) -> tuple[_Moments, _Moments]:
+    """Give the moments of all rates, and of all rows of constraints."""
+    together = CellCounts.of(cells, decisions)
+    fractions = Fractions(compiled, together.weight.shape)
+    rates, rows = [], []
+    for fold in folds:
+        counts = CellCounts.of(cells.take(fold), decisions[fold])
+        functionals = functionals_of(compiled, counts)
+        of_rates, of_rows = _sampling_variances(compiled, fractions, counts, together)
+        rates.append((functionals, of_rates))
+        rows.append((compiled.rows_of(functionals), of_rows))
+    first, second = (_Moments(*map(np.array, zip(*found, strict=True))) for found in (rates, rows))
+    return first, second
+
+
+def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
+    """Return how far each row of constraints moves as what its constraint bounds moves by one.
+
+    By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
+    does that of a quotient.
+    """
+    units = np.ones(len(compiled))
+    q = (compiled.R > 0.0) @ functionals
+    for r, j in enumerate(compiled.owner):
+        expression = compiled.constraints[j].expression
+        if isinstance(expression, Ratio):
+            units[r] = q[r]
+        elif isinstance(expression, Quotient):
+            units[r] = abs(functionals[compiled.spans[j]][1])
+    return units
+
+
+def _sampling_variances(
+    compiled: CompiledConstraints, fractions: Fractions, counts: CellCounts, together: CellCounts
+) -> tuple[Float, Float]:
+    """Variances of all rates, and of all rows of constraints, by the sampling of some rows.
+
+    A row's influence on a fraction is its event less the fraction, over the weight of the base set
+    (the delta method). How often each class is decided in a cell, and the fractions, are those of
+    all folds `together`: those of one fold would be small by chance where its rates are. NaN for
+    mean losses, and for rates without rows.
+    """
+    events, bases = fractions.events, fractions.bases
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
+        per_weight = sparse.diags_array(1.0 / (bases @ counts.weight.ravel()))
+        shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
+        square = np.nan_to_num(counts.square.sum(axis=-1, keepdims=True) * shares).ravel()
+        of_parts = per_weight @ (events - sparse.diags_array(rate) @ bases)
+        of_rates = fractions.sum @ of_parts
+        rates = np.asarray(of_rates.power(2) @ square)
+        rows = np.asarray((compiled.R @ of_rates).power(2) @ square)
+    losses = np.isnan(fractions.constant)
+    rates[losses] = np.nan
+    rows[compiled.R.astype(bool) @ losses] = np.nan
+    return rates, rows
+
+
+def broken_in_training(
+    compiled: CompiledConstraints, counts: CellCounts, optimism: Float | None = None
+) -> Bool:
+    """Whether a model breaks rules by the rows that it was trained on, beyond chance.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Its decisions on the training rows.
+    optimism : ndarray of shape (m,), default=None
+        How much higher rows of constraints are taken to be on unseen rows, for those that reward
+        all errors and those that look at no label; NaN where it is not known, and None if nowhere.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,), bool
+        False for other rules that may ask for errors, such as gaps: these are not at their best
+        on training rows.
+    """
+    told, b = ~compiled.rewards_errors, compiled.b
+    if optimism is not None:
+        moved = compiled.rewards_all_errors | of_predictions(compiled)
+        moved &= compiled.rewards_errors & np.isfinite(optimism)
+        told = told | moved
+        b = np.where(moved, b - optimism, b)
+    broken = np.zeros(len(compiled.constraints), dtype=bool)
+    beyond = rows_beyond(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
+    broken[compiled.owner[beyond & told]] = True
+    return broken
+
+
+def of_predictions(compiled: CompiledConstraints) -> Bool:
+    """Whether rows of constraints look at predictions alone, such as those on selection rates."""
+    rules = np.array([c.is_of_predictions for c in compiled.constraints], dtype=bool)
+    return np.asarray(rules[compiled.owner])
+
+
+def optimism_of_boosters(
+    compiled: CompiledConstraints,
+    cells: Cells,
+    training: Sequence[Codes],
+    decisions: Sequence[Codes],
+    unseen: Float,
+) -> Float:
+    """How much higher rows of constraints are on unseen rows than on those of the boosters.
+
+    Trees that know labels by heart select another share of their own rows than of others, at one
+    threshold. All of the difference is taken, though a model of more rows loses less: a rule that
+    holds is not to be doubted.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of all rows.
+    training, decisions : sequence of ndarray of int
+        Positions of the rows that each booster was grown on, and the classes it decides for them.
+    unseen : ndarray of shape (n_functionals,)
+        Values on the rows that they have not seen.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        NaN where a value is not defined.
+    """
+    seen = [
+        compiled.rows_of(functionals_of(compiled, CellCounts.of(cells.take(rows), decided)))
+        for rows, decided in zip(training, decisions, strict=True)
+    ]
+    return np.asarray(compiled.rows_of(unseen) - np.mean(seen, axis=0))
+
+
+def values_by_training(
+    compiled: CompiledConstraints, functionals: Float, optimism: Float | None
+) -> Float:
+    """Value of each constraint on the training rows, of gaps of error rates that of unseen ones.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    functionals : ndarray of shape (n_functionals,)
+        Values on the training rows.
+    optimism : ndarray of shape (m,) or None
+        As in :func:`broken_in_training`, of rows that reward all errors.
+
+    Returns
+    -------
+    ndarray of shape (n_constraints,)
+    """
+    values = compiled.values(functionals)
+    if optimism is None:
+        return values
+    rows = compiled.rows_of(functionals) + optimism
+    for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
+        own, constraint = compiled.owner == j, compiled.constraints[j]
+        if isinstance(constraint.expression, Gap) and not isinstance(constraint.expression, Ratio):
+            values[j] = rows[own].max()
+        elif own.sum() == 1:
+            values[j] += constraint.sign * optimism[own][0]
+    return values
+
+
+def of_one_booster(
+    intervals: Float, values: Float, deviation: Float, n_boosters: int, ranges: Float
+) -> NDArray[np.float64]:
+    """Intervals of what one booster does, from those of several together.
+
+    Normal ones, though the deviation is an estimate from few: the model returned, of more rows and
+    by a shift that all of them chose, does not differ as much (measured: ``docs/unseen.md``).
+
+    Parameters
+    ----------
+    intervals : ndarray of shape (n_values, 2)
+        Of what they do together.
+    values : ndarray of shape (n_values,)
+        What they do together.
+    deviation : ndarray of shape (n_values,)
+        From booster to booster.
+    n_boosters : int
+        How many of them there are.
+    ranges : ndarray of shape (n_values, 2)
+        Smallest and largest values that there can be.
+    """
+    if not deviation.any():
+        return intervals
+    # The mean of n boosters is itself off by 1 / n of the variance.
+    own = stats.norm.ppf(0.5 + LEVEL / 2.0) * deviation * np.sqrt(1.0 + 1.0 / n_boosters)
+    low, high = intervals.T
+    wider = np.column_stack(
+        [values - np.hypot(values - low, own), values + np.hypot(high - values, own)]
+    )
+    inside = np.clip(wider, ranges[:, :1], ranges[:, 1:])
+    return np.where((deviation > 0.0)[:, None], inside, intervals)

@@ -1,0 +1,289 @@
+"""Decisions counted: rows by cell and predicted class, and what rules add up of them.
+
+Intervals, p-values and certificates look at nothing else (:class:`CellCounts`).
+
+A functional of constraints adds up *parts*, fractions of the rows of a base set
+(:class:`gbm_constrained.problem.functionals.Part`). Parts over the same base set are one *block*:
+the mean of a score of each row, a function of its cell and its predicted class. Given which rows
+are in the base set these scores are independent with one distribution, so that a row of
+constraints over one block, ``sum_k c_k part_k <= b``, is a statement about a binomial or a bounded
+mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.problem.functionals import Part
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+
+__all__ = [
+    "EQUAL",
+    "Block",
+    "CellCounts",
+    "Fractions",
+    "blocks_of",
+    "blocks_of_rows",
+    "functionals_of",
+]
+
+EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """Rows by cell and predicted class: all that statistics of decisions look at.
+
+    The tables may have leading axes, as of a grid of thresholds; p-values then have them too.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (..., n_cells, n_classes)
+        Sums of weights.
+    square : ndarray of shape (..., n_cells, n_classes)
+        Sums of squared weights.
+    count : ndarray of shape (..., n_cells, n_classes)
+        Numbers of rows with positive weight.
+    """
+
+    weight: Float
+    square: Float
+    count: Float
+
+    @classmethod
+    def of(cls, cells: Cells, decisions: ArrayLike, weight: Float | None = None) -> CellCounts:
+        """Count decisions.
+
+        Parameters
+        ----------
+        cells : Cells
+            The cells of the rows.
+        decisions : array-like of shape (n_samples,), integer
+            Predicted class index of each row.
+        weight : ndarray of shape (n_samples,), default=None
+            Weights; those of the rows by default.
+        """
+        decided = np.asarray(decisions, dtype=np.intp)
+        return cls(*_tables(cells, decided, cells.classes.size, weight))
+
+    @classmethod
+    def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
+        """Count decisions that are known by the share of each cell that is predicted as a class.
+
+        Parameters
+        ----------
+        cells : Cells
+            The cells of the rows.
+        shares : ndarray of shape (n_cells, n_classes)
+            The shares.
+        """
+        weight = cells.rows.weight
+        squares = cells.count if weight is None else cells.total(weight**2)
+        totals = cells.weight, squares, cells.weighted_count
+        return cls(*(shares * total[:, None] for total in totals))
+
+    @classmethod
+    def at_thresholds(
+        cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
+    ) -> CellCounts:
+        """Count the decisions ``score > threshold`` of two classes at each of some thresholds.
+
+        Parameters
+        ----------
+        cells : Cells
+            The cells of the rows.
+        scores : array-like of shape (n_samples,)
+            Higher for the second class.
+        thresholds : array-like of shape (n_thresholds,)
+            Thresholds, in any order.
+        weight : ndarray of shape (n_samples,), default=None
+            Weights; those of the rows by default.
+
+        Returns
+        -------
+        CellCounts
+            Tables of shape (n_thresholds, n_cells, 2).
+        """
+        order = np.argsort(thresholds)
+        exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
+        tables = []
+        for table in _tables(cells, exceeded, order.size + 1, weight):
+            below = table.cumsum(axis=1)  # scores that exceed so many thresholds or fewer
+            two = np.stack([below, below[:, -1:] - below], axis=-1)[:, :-1]
+            sorted_back = np.empty((order.size, len(cells), 2))
+            sorted_back[order] = two.swapaxes(0, 1)
+            tables.append(sorted_back)
+        return cls(*tables)
+
+
+def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> list[Float]:
+    """Weights, squares and numbers of rows by cell and column, each (n_cells, width)."""
+    w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
+    shape = (len(cells), width)
+    tables = [np.zeros(shape) for _ in range(3)]
+    for view in cells.views:
+        at = view.codes * width + column
+        size = len(cells) * width
+        counted = np.bincount(at, None if w is None else w > 0, size).reshape(shape)
+        found = (counted, counted) if w is None else (
+            np.bincount(at, w, size).reshape(shape), np.bincount(at, w * w, size).reshape(shape)
+        )  # fmt: skip
+        for table, more in zip(tables, (*found, counted), strict=True):
+            table += more
+    return tables
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The mean of a score over a base set."""
+
+    cells: Codes
+    score: Float  # (len(cells), n_classes)
+
+    @cached_property
+    def values(self) -> Float:
+        """What the score can be."""
+        return np.unique(np.round(self.score, 12))
+
+    @property
+    def low(self) -> float:
+        """Smallest value."""
+        return float(self.values[0])
+
+    @property
+    def high(self) -> float:
+        """Largest value."""
+        return float(self.values[-1])
+
+    @property
+    def width(self) -> float:
+        """Distance of the two."""
+        return self.high - self.low
+
+    @property
+    def is_binomial(self) -> bool:
+        """Whether there are two values."""
+        return self.values.size == 2
+
+    def reaches(self, value: float) -> Bool:
+        """Where the score has a value, among its cells and classes."""
+        return np.asarray(np.round(self.score, 12) == value)
+
+    def sum(self, table: Float, where: Float | Bool | None = None) -> Float:
+        """Sum of a table over the base set, or its product with another."""
+        inside = table[..., self.cells, :]
+        return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
+
+    def effective_rows(self, counts: CellCounts) -> Float:
+        """As many rows of equal weights as these are worth (Kish); zero where nothing weighs."""
+        total, squares = self.sum(counts.weight), self.sum(counts.square)
+        return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
+
+    def equal_weights(self, counts: CellCounts) -> bool:
+        """Whether all rows of the base set weigh the same (Cauchy-Schwarz)."""
+        tables = counts.weight, counts.square, counts.count
+        total, squares, n = (self.sum(table) for table in tables)
+        return bool((squares * n <= total**2 * (1.0 + EQUAL)).all())
+
+
+def blocks_of(parts: Sequence[Part]) -> tuple[Block, ...]:
+    """Add up the parts over each base set."""
+    found: dict[bytes, tuple[Codes, Any]] = {}
+    for part in parts:
+        score: Any = part.coefficient * part.event
+        key = part.cells.tobytes()
+        if key in found:
+            score = score + found[key][1]
+        found[key] = part.cells, score
+    return tuple(Block(cells, score) for cells, score in found.values())
+
+
+def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | None]:
+    """Blocks of each row of constraints; None where it has a mean loss.
+
+    Rows share the blocks that they have in common, as those of a gap do.
+    """
+    R = compiled.R
+    rows: list[tuple[Block, ...] | None] = []
+    known = dict[tuple[bytes, bytes], Block]()
+    for j in range(len(compiled)):
+        at = slice(R.indptr[j], R.indptr[j + 1])
+        scaled: list[Part] = []
+        for k, a in zip(R.indices[at], R.data[at], strict=True):
+            parts = compiled.parts[k]
+            if parts is None:
+                rows.append(None)
+                break
+            scaled += [Part(float(a) * p.coefficient, p.cells, p.event) for p in parts]
+        else:
+            blocks = blocks_of(scaled)
+            keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
+            rows.append(tuple(map(known.setdefault, keys, blocks)))
+    return rows
+
+
+def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
+    """Value of each functional on counted decisions.
+
+    Base sets are weighed by the counts' own weights, so that counts may be of other rows than
+    those compiled against.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Decisions, with any leading axes.
+
+    Returns
+    -------
+    ndarray of shape (..., n_functionals)
+        NaN for mean losses, and where a base set has no weight.
+    """
+    weight = counts.weight
+    table = weight.reshape(*weight.shape[:-2], -1)
+    return Fractions(compiled, weight.shape[-2:]).of(table)
+
+
+class Fractions:
+    """Functionals of flat tables of weights, as sparse products."""
+
+    def __init__(self, compiled: CompiledConstraints, shape: tuple[int, ...]) -> None:
+        n_cells, n_classes = shape
+        self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
+        events, bases, of, coefficient = [], [], [], []
+        for k, parts in enumerate(compiled.parts):
+            for part in parts or ():
+                at = part.cells[:, None] * n_classes + np.arange(n_classes)
+                events.append(at[part.event])
+                bases.append(at.ravel())
+                of.append(k)
+                coefficient.append(part.coefficient)
+        self.events = indicator(events, n_cells * n_classes)
+        self.bases = indicator(bases, n_cells * n_classes)
+        n = len(compiled.parts)
+        self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
+
+    def of(self, table: Float) -> Float:
+        """Functionals of (..., n_cells * n_classes)."""
+        flat = table.reshape(-1, table.shape[-1]).T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rates = (self.events @ flat) / (self.bases @ flat)
+        values = (self.sum @ rates).T + self.constant
+        return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
+
+
+def indicator(entries: Sequence[Codes], width: int) -> Any:
+    """Sparse matrix of ones, given the columns of each row."""
+    ends = np.cumsum([0, *(at.size for at in entries)])
+    columns = np.concatenate([np.zeros(0, dtype=np.intp), *entries])
+    return sparse.csr_array((np.ones(columns.size), columns, ends), shape=(len(entries), width))

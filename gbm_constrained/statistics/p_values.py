@@ -1,0 +1,409 @@
+"""p-values: how far counted decisions speak against the violation of a rule in the population.
+
+Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
+that were used for nothing else, neither to train nor to choose among models or thresholds, unless
+the choice itself is a procedure of :mod:`gbm_constrained.statistics.order_statistics`.
+
+A row of constraints, ``sum_k c_k part_k <= b``, is tested against the null hypothesis that it is
+violated in the population. One block of parts is a binomial or a bounded mean. Two binomial blocks
+over disjoint base sets have an exact test (:mod:`gbm_constrained.statistics.two_proportions`);
+other blocks over different base sets, overlapping or not, are combined by a union bound. Each
+function names its source.
+
+A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
+hypothesis is true. To find ``p <= delta`` certifies that the rule holds, with confidence
+``1 - delta``.
+
+Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
+the rate is then that of rows with these weights, and exact tests give way to Hoeffding's
+inequality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from gbm_constrained._typing import Bool, Float
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.statistics.binomial import upper_limit
+from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
+from gbm_constrained.statistics.two_proportions import GAMMA, sum_p_value
+
+__all__ = [
+    "constraint_p_values",
+    "hoeffding_bentkus_p_value",
+    "p_value_of_blocks",
+    "row_p_values",
+    "rows_beyond",
+    "rule_p_value",
+]
+
+SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
+
+
+def _tail(events: Float, n: Float, bound: Any) -> Float:
+    """``P(Bin(n, bound) <= events)``."""
+    inside = events < n
+    left = np.where(inside, n - events, 1.0)
+    return np.where(inside, special.betaincc(events + 1.0, left, bound), 1.0)
+
+
+def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -> Any:
+    r"""p-value of the null hypothesis that a mean of variables in [0, 1] exceeds a bound.
+
+    .. math:: p = \min\left(e^{-n\, h(\min(r, b),\, b)},\; e\, P(\mathrm{Bin}(n, b)
+        \le \lceil n r \rceil)\right), \qquad
+        h(r, b) = r \log\frac{r}{b} + (1 - r) \log\frac{1 - r}{1 - b} .
+
+    Parameters
+    ----------
+    mean : array-like
+        Mean ``r`` of `n` independent variables.
+    n : array-like
+        Their number.
+    bound : array-like
+        ``b``, in [0, 1].
+
+    Returns
+    -------
+    ndarray or float
+        The p-value; 1 without variables.
+
+    References
+    ----------
+    Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction
+    sets", Journal of the ACM 68, 2021, section 3.1; Angelopoulos, Bates, Candes, Jordan and Lei,
+    "Learn then test", 2021, Proposition 3.
+    """
+    r, n, b = (np.asarray(x, dtype=np.float64) for x in (mean, n, bound))
+    below = np.minimum(r, b)
+    h = special.rel_entr(below, b) + special.rel_entr(1.0 - below, 1.0 - b)
+    events = np.ceil(np.round(n * r, 9))  # a mean of n events must give their number back
+    with np.errstate(invalid="ignore"):
+        hoeffding = np.exp(-n * h)
+    p = np.minimum(hoeffding, np.e * _tail(events, n, b))
+    return np.where(n > 0, np.minimum(p, 1.0), 1.0)[()]
+
+
+def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
+    """P-value of "the mean score exceeds a bound" with equal weights."""
+    n = block.sum(counts.count)
+    if block.high <= bound + ROUNDING:  # it cannot
+        return np.where(n > 0, 0.0, 1.0)
+    if block.low > bound:
+        return np.ones(n.shape)
+    reached = block.sum(counts.count, block.reaches(block.high))
+    scaled = (bound - block.low) / block.width
+    if block.is_binomial:
+        return np.where(n > 0, _tail(reached, n, scaled), 1.0)
+    if block.values.size == 3 and abs(block.values[1] - bound) < ROUNDING:
+        # Rows at the bound decide nothing. Among the others the mean exceeds it if the upper
+        # value is likelier than `scaled`: given their number, a binomial.
+        n = n - block.sum(counts.count, block.reaches(float(block.values[1])))
+        return np.where(n > 0, _tail(reached, n, scaled), 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (block.sum(counts.count, block.score) / n - block.low) / block.width
+    mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
+    return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
+
+
+def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+    """Whether blocks are two binomials of different rows: parts of a row are of one view."""
+    if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
+        return False
+    first, second = blocks
+    return not np.intersect1d(first.cells, second.cells).size
+
+
+def _p_of_two(
+    blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
+) -> Float:
+    """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
+
+    A mean score is its low value plus its width times the probability of its high value. It is 1
+    but `where` it is asked for.
+    """
+    first, second = blocks
+    (events_1, n_1), (events_2, n_2) = (
+        (block.sum(counts.count, block.reaches(block.high)), block.sum(counts.count))
+        for block in blocks
+    )
+    limit = bound - first.low - second.low
+    p = np.ones(n_1.shape)
+    for at in map(tuple, np.argwhere(np.ones(p.shape, bool) if where is None else where)):
+        x_1, of_1, x_2, of_2 = (float(x[at]) for x in (events_1, n_1, events_2, n_2))
+        p[at] = sum_p_value(x_1, of_1, x_2, of_2, limit, first.width, second.width)
+    return p
+
+
+def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+    """P-value of "the sum of mean scores exceeds a bound" with equal weights in each base set.
+
+    If each mean is below its own upper limit, which fails with probability delta / K at most, and
+    the limits add up to the bound at most, then so do the means.
+    """
+    sizes = [block.sum(counts.count) for block in blocks]
+    reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = [
+            block.sum(counts.count, block.score) / n
+            for block, n in zip(blocks, sizes, strict=True)
+        ]
+
+    def excess(log_delta: Float) -> Float:
+        delta = np.exp(log_delta) / len(blocks)
+        total = np.full(delta.shape, -bound)
+        for block, n, events, mean in zip(blocks, sizes, reached, means, strict=True):
+            if block.is_binomial:
+                total = total + block.low + block.width * upper_limit(events, n, delta)
+            else:
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    limit = mean + block.width * np.sqrt(-np.log(delta) / (2.0 * n))
+                total = total + np.fmin(limit, block.high)
+        return total
+
+    # Limits tighten as delta grows: bisection for the smallest one that certifies.
+    high = np.zeros(sizes[0].shape)
+    low = np.full(high.shape, log(SMALLEST))
+    possible = (excess(high) <= 0.0) & np.all([n > 0 for n in sizes], axis=0)
+    high = np.where(excess(low) <= 0.0, low, high)
+    for _ in range(45 if possible.any() else 0):
+        middle = (low + high) / 2.0
+        met = excess(middle) <= 0.0
+        high, low = np.where(met, middle, high), np.where(met, low, middle)
+    return np.where(possible, np.exp(high), 1.0)
+
+
+def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+    """P-value of "the sum of weighted mean scores exceeds a bound", by Hoeffding's inequality.
+
+    Given weights and base sets, a row with weight w adds an independent variable to the estimate.
+    Its range is w times that of the score over the base sets that the row is in, each divided by
+    the base set's weight.
+    """
+    totals = [block.sum(counts.weight) for block in blocks]
+    n_cells, n_classes = counts.weight.shape[-2:]
+    empty = np.any([total <= 0 for total in totals], axis=0)
+    totals = [np.where(total > 0, total, 1.0) for total in totals]
+    estimate = sum(
+        (block.sum(counts.weight, block.score) / total)
+        for block, total in zip(blocks, totals, strict=True)
+    )
+    inside = np.zeros((len(blocks), n_cells), dtype=bool)
+    scores = np.zeros((len(blocks), n_cells, n_classes))
+    for k, block in enumerate(blocks):
+        inside[k, block.cells] = True
+        scores[k, block.cells] = block.score
+    variance = np.zeros(totals[0].shape)
+    for member in np.unique(inside[:, inside.any(axis=0)], axis=1).T:
+        cells = np.flatnonzero((inside == member[:, None]).all(axis=0))
+        score = sum(scores[k, cells] / totals[k][..., None, None] for k in np.flatnonzero(member))
+        spread = np.ptp(np.asarray(score), axis=(-2, -1))
+        variance = variance + spread**2 * counts.square[..., cells, :].sum(axis=(-2, -1))
+    distance = np.maximum(bound - np.asarray(estimate), 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.exp(-2.0 * distance**2 / variance)
+    return np.where(empty | (distance == 0.0), 1.0, p)
+
+
+def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
+    """p-values of the null hypotheses that rows of constraints are violated in the population.
+
+    With equal weights in each base set:
+
+    - one fraction of rows: the binomial tail ``P(Bin(n, bound) <= events)``, exact;
+    - several fractions over one base set, as in quotients: the binomial of the rows that decide
+      where there are two kinds of these (precision, F1, shares of predictions and of changes),
+      exact given their number; :func:`hoeffding_bentkus_p_value` otherwise;
+    - fractions over two disjoint base sets, as in the gap or the ratio of two groups: the exact
+      unconditional test of :func:`gbm_constrained.statistics.two_proportions.sum_p_value`;
+    - other fractions over K base sets, overlapping or not: the smallest delta at which the
+      one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
+      takes their place where a base set has fractions that make no binomial.
+
+    With unequal weights: Hoeffding's inequality, valid given the weights, though conservative.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    counts : CellCounts
+        Decisions on rows that were used for nothing else.
+
+    Returns
+    -------
+    ndarray of shape (..., m)
+        1 where a base set has no rows, and for mean losses, which have no bounded range. Rows
+        that bind no prediction have 0. Union bounds end at 1e-15, tests of two groups at 1e-5.
+
+    References
+    ----------
+    Clopper and Pearson, 1934; Hoeffding, "Probability inequalities for sums of bounded random
+    variables", JASA 58, 1963, Theorem 2.
+    """
+    p = np.ones((*counts.weight.shape[:-2], len(compiled)))
+    for j, blocks in enumerate(blocks_of_rows(compiled)):
+        p[..., j] = p_value_of_blocks(blocks, float(compiled.b[j]), counts)
+    return p
+
+
+def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
+    """P-value of one row of constraints; see :func:`row_p_values`.
+
+    Parameters
+    ----------
+    blocks : sequence of Block or None
+        Whose mean scores the row adds up; None of mean losses.
+    bound : float
+        Its right-hand side.
+    counts : CellCounts
+        Decisions on rows that were used for nothing else.
+
+    Returns
+    -------
+    ndarray
+        Of the counts' leading axes.
+    """
+    if not blocks:
+        return np.ones(counts.weight.shape[:-2])
+    if not all(block.equal_weights(counts) for block in blocks):
+        return _p_weighted(blocks, bound, counts)
+    if len(blocks) == 1:
+        return _p_of_block(blocks[0], bound, counts)
+    if _are_two_binomials(blocks, counts):
+        return _p_of_two(blocks, bound, counts)
+    return _p_of_union(blocks, bound, counts)
+
+
+def rows_beyond(
+    compiled: CompiledConstraints,
+    counts: CellCounts,
+    delta: ArrayLike,
+    one_test_each: bool = False,
+) -> Bool:
+    """Whether rows of constraints are violated in the population beyond doubt.
+
+    The opposite of a certificate: that a row *holds* is rejected, at level `delta` each. One base
+    set has the p-value of :func:`row_p_values` with both sides of the row negated; several have
+    lower limits at ``delta / K`` each, whose sum must exceed the bound, without the search for the
+    smallest such level. Fractions over two disjoint ones have the exact test of
+    :func:`row_p_values` where these limits leave it open. Unequal weights count as their effective
+    number in limits.
+
+    Parameters
+    ----------
+    compiled, counts
+        As in :func:`row_p_values`.
+    delta : float or array-like of shape (m,)
+        Probability of saying so of a row that holds.
+    one_test_each : bool, default=False
+        Whether of a constraint's rows that need the exact test, which takes its time, one is
+        tested: that which is furthest beyond its limits; and none where limits refute a row.
+
+    Returns
+    -------
+    ndarray of shape (..., m), bool
+        False for mean losses, and where a base set has no rows.
+    """
+    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
+    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
+    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    room = np.full(beyond.shape, -np.inf)  # for the exact test to reject
+    limits = dict[tuple[Block, float], Float]()
+
+    def total(blocks: Sequence[Block], level: float) -> Float:
+        for block in blocks:
+            if (block, level) not in limits:
+                limits[block, level] = _upper(block, counts, level)
+        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
+
+    for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
+        if not blocks:
+            continue
+        if len(blocks) == 1:
+            (block,) = blocks
+            weight = block.sum(counts.weight)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
+            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
+            continue
+        beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
+        if level > GAMMA and _are_two_binomials(blocks, counts):
+            # At limits of level sqrt(delta) as few events of both have the probability delta. If
+            # the null hypothesis allows these, the p-value is no smaller.
+            room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
+    asked = (room > 0.0) & ~beyond
+    for own in np.unique(compiled.owner)[:, None] == compiled.owner if one_test_each else ():
+        furthest = room[..., own].argmax(axis=-1)[..., None] == np.arange(own.sum())
+        asked[..., own] &= furthest & ~beyond[..., own].any(axis=-1, keepdims=True)
+    for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
+        p = _p_of_two(rows[j] or (), negated.b[j], counts, asked[..., j])
+        beyond[..., j] |= p <= levels[j]
+    return beyond
+
+
+def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+    """Upper limit of the mean of a score at level `delta`; infinite where it is over no row."""
+    weight = block.sum(counts.weight)
+    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
+        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
+    if block.is_binomial:
+        limit = block.low + block.width * upper_limit(share * n, n, delta)
+    else:
+        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
+    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
+
+
+def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
+    """p-values of the null hypotheses that constraints are violated in the population.
+
+    A constraint is violated if one of its rows is, and certified if all of them are. The
+    violated row is certified wrongly with probability delta at most, and all rows together no
+    more often: the largest p-value needs no correction for their number (the intersection-union
+    test of Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
+    1982).
+
+    Parameters
+    ----------
+    compiled, counts
+        As in :func:`row_p_values`.
+
+    Returns
+    -------
+    ndarray of shape (..., n_constraints)
+        1 where a functional of the constraint is undefined, such as the rate of a group that has
+        no rows; 0 where no decisions violate the constraint.
+    """
+    of_rows = row_p_values(compiled, counts)
+    p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        if constraint.is_always_met:
+            p[..., j] = 0.0
+        elif not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
+            p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
+    return p
+
+
+def rule_p_value(compiled: CompiledConstraints, counts: CellCounts) -> Any:
+    """p-value of the null hypothesis that some constraint is violated: the largest of theirs.
+
+    Parameters
+    ----------
+    compiled, counts
+        As in :func:`row_p_values`.
+
+    Returns
+    -------
+    ndarray of shape (...) or float
+        No correction is needed, as in :func:`constraint_p_values`; 0 without constraints.
+    """
+    return constraint_p_values(compiled, counts).max(axis=-1, initial=0.0)

@@ -1,0 +1,1 @@
+"""One constrained fit."""

@@ -1,0 +1,379 @@
+"""What a constrained fit tells while it runs: the state of its constraints, to callbacks.
+
+A callback is a function of one :class:`ConstraintState`, as LightGBM's are functions of one
+``CallbackEnv``; training ends when it returns True, as with XGBoost's ``TrainingCallback``. The
+parents' own callbacks go where they always went, and see boosters and metrics.
+
+>>> from sklearn.datasets import make_classification
+>>> from gbm_constrained import ConstrainedXGBClassifier, fnr
+>>> X, y = make_classification(random_state=0)
+>>> path = []
+>>> def keep(state):
+...     path.append((state.phase, state.rounds, state.violations.max()))
+>>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.3], n_estimators=4, n_jobs=1)
+>>> clf = clf.fit(X, y, constraint_callbacks=[keep])
+>>> [step[:2] for step in path]
+[('measuring', 0), ('measuring', 2), ('training', 0), ('training', 2)]
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.exceptions import TimeLimitWarning
+from gbm_constrained.problem.linear_constraints import CompiledConstraints, unique_names
+from gbm_constrained.solvers.base import Record
+from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
+
+__all__ = ["ConstraintCallback", "ConstraintState"]
+
+Phase: TypeAlias = Literal["measuring", "training"]
+
+
+@dataclass(frozen=True)
+class ConstraintState:
+    """One outer iteration of a constrained fit, at its beginning.
+
+    Parameters
+    ----------
+    phase : {"measuring", "training"}
+        "measuring" while boosters are grown on parts of the rows to find the multipliers
+        (``measure_on="crossfit"`` or ``"holdout"``), "training" while the model itself is.
+        Rules that may do without multipliers are measured without them first, and then, where
+        that is not plain to see, once more with them.
+    rows : str
+        The rows that all values here are of: ``"out of fold"``, ``"holdout"`` (both with ``",
+        without multipliers"`` of boosters that have none), ``"training rows"``, or an evaluation
+        set that is watched. Training rows prove nothing.
+    iteration : int
+        Number of the outer iteration, from 0 in each phase and set of boosters.
+    rounds : int
+        Boosting rounds so far of these boosters; iterations of a linear learner.
+    n_rounds : int
+        Boosting rounds after which this phase ends.
+    done, total : int
+        Boosting rounds of all boosters of the fit together, fold boosters too: grown so far, and
+        in all.
+    seconds : float
+        Since the fit began.
+    record : Record
+        The solver's own account of the iteration.
+    compiled : CompiledConstraints
+        The constraints on these rows.
+    moving_bounds : bool
+        Whether bounds are those of mean losses (``error_form="log_loss"``).
+    """
+
+    phase: Phase
+    rows: str
+    iteration: int
+    rounds: int
+    n_rounds: int
+    done: int
+    total: int
+    seconds: float
+    record: Record
+    compiled: CompiledConstraints
+    moving_bounds: bool = False
+
+    @property
+    def objective(self) -> float:
+        """Weighted mean cross-entropy in nats."""
+        return self.record.objective
+
+    @property
+    def error(self) -> float:
+        """Weighted fraction of misclassified rows."""
+        return self.record.error
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints in their order, whose rates name their class as the report does."""
+        return self.compiled.constraints
+
+    @cached_property
+    def values(self) -> pd.Series[float]:
+        """Value of what each constraint bounds, by constraint; NaN where it is undefined."""
+        return self._by_constraint(self.compiled.values(self.record.functionals), "value")
+
+    @cached_property
+    def bounds(self) -> pd.Series[float]:
+        """Bound of each constraint, by constraint."""
+        bounds = self.compiled.bounds
+        if self.moving_bounds:
+            bounds = self.compiled.bounds_at(self.record.bounds)
+        return self._by_constraint(bounds, "bound")
+
+    @cached_property
+    def violations(self) -> pd.Series[float]:
+        """How far each value is beyond its bound, by constraint; negative where there is room."""
+        sign = np.array([c.sign for c in self.constraints])
+        beyond = sign * (self.values.to_numpy() - self.bounds.to_numpy())
+        return self._by_constraint(beyond, "violation")
+
+    @cached_property
+    def rates(self) -> pd.Series[float]:
+        """Every rate that the constraints speak of, of each group, by how it prints."""
+        names = [name for j in range(len(self.constraints)) for name in self._rates_of(j)]
+        return pd.Series(self.record.functionals, index=unique_names(names), name="rate")
+
+    @cached_property
+    def multipliers(self) -> pd.Series[float]:
+        """Multipliers of this iteration, by linear row as in ``multipliers_``.
+
+        Without the rows of constraints that are always met, such as a rate of at most one.
+        """
+        index = list(self.compiled.rows)
+        return pd.Series(self.record.multipliers, index=index, name="multiplier")
+
+    def _by_constraint(self, values: Any, name: str) -> pd.Series[float]:
+        return pd.Series(values, index=self.compiled.names, name=name)
+
+    def _rates_of(self, j: int) -> list[str]:
+        """Names of the functionals of a constraint."""
+        constraint, span = self.constraints[j], self.compiled.spans[j]
+        expression = constraint.expression
+        if not isinstance(expression, Grouped):
+            return [str(rate) for rate in constraint.rates]
+        rate = expression.rate
+        names = [str(rate.restricted(*group.selectors)) for group in self.compiled.groups[j]]
+        return [*names, str(rate)][: span.stop - span.start]  # the last one is that of all rows
+
+
+ConstraintCallback: TypeAlias = Callable[[ConstraintState], object]
+
+
+def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
+    """Callbacks as a list.
+
+    Raises
+    ------
+    TypeError
+        If there is something that cannot be called.
+    """
+    if callbacks is None:
+        return []
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise TypeError(
+            f"constraint_callbacks must be a list of functions of one ConstraintState, got "
+            f"{callbacks!r}: put it into a list."
+        )
+    found = list(callbacks)
+    for callback in found:
+        if isinstance(callback, type) or not callable(callback):
+            raise TypeError(
+                f"constraint_callbacks holds {callback!r}, which is not a function of one "
+                f"ConstraintState: the booster's own callbacks belong into callbacks=."
+            )
+    return found
+
+
+def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wanted: str) -> None:
+    """Refuse callbacks of the booster that its library would take only when its training starts.
+
+    Parameters
+    ----------
+    callbacks : collection or None
+        As they were given.
+    is_one : callable
+        Whether the library takes an object as a callback.
+    wanted : str
+        What it takes, for the message.
+
+    Raises
+    ------
+    TypeError
+        If there is something else.
+    """
+    if callbacks is not None and not isinstance(callbacks, Collection):
+        raise TypeError(
+            f"callbacks must be a list of {wanted}, got {callbacks!r}: put it into a list."
+        )
+    for callback in callbacks or ():
+        if not is_one(callback):
+            raise TypeError(
+                f"callbacks must be a list of {wanted}, and holds {callback!r}: leave it out."
+            )
+
+
+class Announcer:
+    """Tells callbacks of each outer iteration, and when training is over.
+
+    Parameters
+    ----------
+    callbacks : sequence of callable
+        Told in this order.
+    n_rounds : int
+        Boosting rounds asked for.
+    rounds_per_iteration : int
+        Boosting rounds of an outer iteration.
+    limit : TimeLimit, default=None
+        The time that the fit may take.
+    unit : {"rounds", "iterations"}, default="rounds"
+        What messages count: boosting rounds, or iterations of a linear learner.
+
+    Attributes
+    ----------
+    n_scouts : int
+        Boosters that are grown in step now, before the model, on parts of the rows.
+    n_grown : int
+        Those that were grown before them.
+    n_rounds : int
+        Boosting rounds after which training ends; fewer once a callback has asked for an end, or
+        the time is over.
+    is_stopped : bool
+        Whether either is so.
+    stops : list of [cause, phase, rounds]
+        What ended which phase, "measuring" or "training", after how many rounds.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[ConstraintCallback],
+        n_rounds: int,
+        rounds_per_iteration: int,
+        limit: TimeLimit | None = None,
+        unit: str = "rounds",
+    ) -> None:
+        self.callbacks = callbacks
+        self.n_rounds = self._asked = n_rounds
+        self.rounds_per_iteration = rounds_per_iteration
+        self.limit = TimeLimit(None) if limit is None else limit
+        self.unit = unit
+        self.n_scouts = self.n_grown = 0
+        self.is_stopped = False
+        self.stops: list[list[Any]] = []
+        self._training_since: tuple[int, float] | None = None
+
+    def begin(self, n_scouts: int) -> None:
+        """Tell of so many boosters that are grown in step from now on."""
+        self.n_grown += self.n_scouts
+        self.n_scouts = n_scouts
+
+    def teller(
+        self,
+        phase: Phase,
+        rows: str,
+        compiled: CompiledConstraints,
+        moving_bounds: bool = False,
+    ) -> Callable[[Record], None] | None:
+        """Make the callback of a solver; None where there is nobody to tell."""
+        if not self.callbacks:
+            return None
+
+        def tell(record: Record) -> None:
+            measuring = phase == "measuring"
+            others = self.n_grown if measuring else self.n_grown + self.n_scouts
+            state = ConstraintState(
+                phase=phase,
+                rows=rows,
+                iteration=record.iteration,
+                rounds=record.rounds,
+                n_rounds=self.n_rounds,
+                done=others * self.n_rounds + record.rounds * (self.n_scouts if measuring else 1),
+                total=(self.n_grown + self.n_scouts + 1) * self.n_rounds,
+                seconds=time.perf_counter() - self.limit.started,
+                record=record,
+                compiled=compiled,
+                moving_bounds=moving_bounds,
+            )
+            answers = [callback(state) for callback in self.callbacks]
+            if any(map(_asks_to_stop, answers)):
+                end = record.rounds + self.rounds_per_iteration
+                self._end_after(min(self.n_rounds, end), "A constraint callback", phase)
+
+        return tell
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether this phase ends after so many boosting rounds because a callback said so."""
+        return self.is_stopped and rounds >= self.n_rounds
+
+    def is_training_over(self, rounds: int) -> bool:
+        """Whether training ends after so many rounds: a callback said so, or time is over."""
+        now = time.perf_counter()
+        if self._training_since is None:
+            self._training_since = rounds, now
+        first, since = self._training_since
+        done = rounds - first
+        if done and rounds < self.n_rounds and rounds % self.rounds_per_iteration == 0:
+            iteration = (now - since) * self.rounds_per_iteration / done
+            if not self.limit.has_time_for(iteration):
+                self.end_for_time(rounds, "training")
+        return self.is_over(rounds)
+
+    def end_for_time(self, rounds: int, phase: Phase) -> None:
+        """End all that follows after so many rounds, for a phase had no more time."""
+        self._end_after(rounds, str(self.limit), phase)
+
+    def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+        if not self.is_stopped or rounds < self.n_rounds:
+            self.stops.append([cause, phase, rounds])
+        self.n_rounds, self.is_stopped = rounds, True
+
+    @property
+    def message(self) -> str | None:
+        """What ended the fit before all rounds that were asked for, and what was given up."""
+        told = [
+            f"{cause} ended {phase} after {rounds} of {self._asked} {self.unit}."
+            for cause, phase, rounds in self.stops
+            if rounds < self._asked
+        ]
+        if any(phase == "measuring" for _, phase, _ in self.stops) and told:
+            told.append("The model has no more rounds than were measured.")
+        if self.limit.has_no_multipliers:
+            told.append(
+                f"{self.limit} left no time to try multipliers: the rules "
+                f"are met by the threshold alone."
+            )
+        if self.limit.has_fewer_passes:
+            told.append(
+                f"{self.limit} left no time to measure with better multipliers: the rules may "
+                f"cost more errors than they have to."
+            )
+        return " ".join(told) or None
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit ended a phase."""
+        return any(cause.startswith("time_limit") for cause, _, _ in self.stops)
+
+    def warn(self) -> None:
+        """Warn where the time limit ended something; callbacks did as they were told."""
+        limit = self.limit
+        if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
+            faster = "fewer rounds at a larger learning rate"
+            if self.unit == "iterations":
+                faster = "a larger tol"
+            warnings.warn(
+                f"{self.message} Give more time, or ask for {faster}.",
+                TimeLimitWarning,
+                stacklevel=level_of_the_user(),
+            )
+
+    def state(self) -> dict[str, Any]:
+        """State for a checkpoint: what has ended stays so."""
+        given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
+        return {"stops": self.stops, **given_up}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a state; the seconds begin anew."""
+        for name in GIVEN_UP:
+            setattr(self.limit, name, state[name])
+        for cause, phase, rounds in state["stops"]:
+            self._end_after(rounds, cause, phase)
+
+
+def _asks_to_stop(answer: object) -> bool:
+    """Whether a callback returned True; what else functions return means nothing."""
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)

@@ -1,0 +1,171 @@
+"""Evaluation sets as they are given to ``fit``, looked at before any tree is grown.
+
+The libraries read them when their own training starts, which is after the boosters that measure
+the constraints have been grown; and some of what they then say names no argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from gbm_constrained._dataframes import categories_of, is_frame, names_of
+from gbm_constrained.data.validation import (
+    as_labels,
+    check_features,
+    check_sensitive_sets,
+    refuse_strange,
+)
+from gbm_constrained.training.early_stopping import refuse_early_stopping
+from gbm_constrained.training.fit import ConstrainedFit
+
+
+def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]]:
+    """List the evaluation sets as pairs (X_i, y_i).
+
+    Parameters
+    ----------
+    eval_set : iterable of (X_i, y_i), or None
+        As it was given.
+    X : table
+        The training rows.
+    by_name : bool
+        Whether the library compares the names of columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an entry is no pair, has another number of labels than rows, missing labels, or other
+        columns than `X`.
+    """
+    if eval_set is None:
+        return []
+    pairs = list(eval_set) if isinstance(eval_set, Iterable) else [eval_set]
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            length = f" of {len(pair)}" if isinstance(pair, (list, tuple)) else ""
+            raise TypeError(
+                f"eval_set must be a list of pairs (X, y), got a {type(eval_set).__name__} whose "
+                f"entry {i} is a {type(pair).__name__}{length}: give "
+                f"eval_set=[(X_valid, y_valid)]."
+            )
+        X_i, y_i = pair
+        _check_pair(f"eval_set[{i}]", X_i, y_i, X, by_name)
+    return pairs
+
+
+def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
+    n_labels = as_labels(y_i, f"y of {name}").size
+    shape, training = _shape(X_i), _shape(X)
+    if len(shape) != 2:
+        raise ValueError(
+            f"X of {name} must have two dimensions, one row for each label and the columns of X; "
+            f"got shape {shape}."
+        )
+    if shape[0] != n_labels:
+        raise ValueError(
+            f"{name} has {shape[0]} rows of X and {n_labels} labels: give one label per row."
+        )
+    if shape[1:] != training[1:] and len(training) == 2:
+        raise ValueError(
+            f"X of {name} has {shape[1]} columns, and the training rows have {training[1]}: give "
+            f"the same columns."
+        )
+    check_features(X_i, f"X of {name}")
+    found, expected = _names(X_i), _names(X)
+    if by_name and found is not None and expected is not None and found != expected:
+        raise ValueError(
+            f"X of {name} has the columns {found or 'without names'}, and the training rows have "
+            f"{expected or 'columns without names'}: give tables of the same columns, in the "
+            f"same order."
+        )
+    if not isinstance(X_i, pd.DataFrame):
+        return  # tables of other libraries have categories of their own kind
+    theirs = categories_of(X_i)
+    for j, categories in categories_of(X).items():
+        column = X.columns[j]
+        if j not in theirs:
+            raise TypeError(
+                f"X of {name} has no categories in column {column!r}, where X has some: give the "
+                f"column as a category."
+            )
+        refuse_strange(column, categories, theirs[j], f"X of {name}")
+
+
+def _shape(table: Any) -> tuple[int, ...]:
+    shape = tuple(table.shape if hasattr(table, "shape") else np.shape(table))
+    return (*shape, 1) if hasattr(table, "to_frame") and len(shape) == 1 else shape  # a series
+
+
+def _names(table: Any) -> list[str] | None:
+    """Names of columns as XGBoost compares them; None for tables that are not known here."""
+    if is_frame(table) or isinstance(table, (np.ndarray, list)) or sparse.issparse(table):
+        return list(map(str, names_of(table)))
+    return None
+
+
+def take_evaluation_sets(
+    fit: ConstrainedFit,
+    pairs: Sequence[tuple[Any, Any]],
+    X: Any,
+    y: Any,
+    weights: Sequence[Any],
+    initial_scores: Sequence[Any],
+    sensitive_features: Any,
+    **stopping: Any,
+) -> list[int]:
+    """Attach to a fit the evaluation sets that are not its training rows.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        Which measures its constraints on them.
+    pairs : sequence of (X_i, y_i)
+        All evaluation sets.
+    X, y
+        The training rows.
+    weights : sequence
+        Sample weights of each evaluation set, or None.
+    initial_scores : sequence
+        Scores that the booster starts from in each evaluation set, or None.
+    sensitive_features : list or None
+        As it was given.
+    **stopping
+        What :func:`~gbm_constrained.training.early_stopping.refuse_early_stopping` is to know.
+
+    Returns
+    -------
+    list of int
+        Their positions.
+
+    Raises
+    ------
+    ValueError
+        If labels, weights or sensitive features do not fit, or early stopping lacks something.
+    """
+    check_sensitive_sets(sensitive_features, len(pairs))
+    sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
+    for i, (X_i, y_i) in enumerate(pairs):
+        name = f"eval_set[{i}]"
+        fit.alignment.check(
+            {
+                f"X of {name}": X_i,
+                f"y of {name}": y_i,
+                f"sample weight of {name}": weights[i],
+                f"initial scores of {name}": initial_scores[i],
+                f"sensitive features of {name}": sensitive[i],
+            }
+        )
+    held_out = fit.held_out(pairs, X, y)
+    on = fit.options.early_stopping_on
+    refuse_early_stopping(on, evaluation_set=bool(held_out), **stopping)
+    for i in held_out:
+        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive[i])
+    fit.warn_of_further_groups()
+    if on != "metric":
+        fit.check_stopping_set()
+    return held_out

@@ -1,0 +1,124 @@
+"""Documentation of the parameters that the classifiers add."""
+
+from __future__ import annotations
+
+SOLVER_PARAMETERS_DOC = """
+    constraints : Constraint or sequence of Constraint, default=None
+        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.constraints.rates`). With
+        none, the parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
+        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
+        beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
+        selection rates) and, of three or more classes, for those that forbid one of them (fpr or
+        precision of a label), "logistic" for all others (error rates, recall, churn).
+    rounds_per_iteration : int, default=2
+        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
+        constraints are measured and the multipliers moved once in an iteration.
+    tau, sigma : float, default=None
+        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. The defaults come
+        from the loss and the cells and need no tuning.
+    mu : float, default=0
+        Relative strong convexity claimed for the objective; above zero ABPP accelerates.
+    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
+        Which iterate is returned: the last one (where constraints are measured on training rows
+        and it violates them, the last of the later half that meets them, or violates them
+        least); the one of smallest error among those that meet all constraints, on the rows that
+        these are measured on; the average of all that the theory of ABPP speaks of; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean, or
+        nearest to that with a warning (``prefixes_``), from which ``predict(...,
+        random_state=)`` draws one for each row.
+    error_form : {"rate", "log_loss"}, default="rate"
+        "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
+        error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
+        as e times the current mean cross-entropy.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
+        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
+        that are measured on unseen rows.
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    solver : {"auto", "abpp", "cbpr", "threshold"}, default="auto"
+        The outer loop. "auto" takes CBPR for differences of mean losses, such as
+        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else.
+        "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
+        moved on unseen rows until the rules hold. Rules on labels and decisions alone, such as
+        ``fnr() <= 0.05``, may do better without multipliers; "auto" finds out for those, where
+        boosters are grown on part of the rows; see :mod:`gbm_constrained.training.plug_in`."""
+UNSEEN_PARAMETERS_DOC = """
+    measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.
+        "crossfit" grows `n_folds` boosters in step, "holdout" one, and the model is then trained
+        on all rows with the multipliers found. "auto" takes "holdout" if every rate is taken over
+        50,000 rows, and "crossfit" if not; "train" where neither is possible (dart, continued
+        training).
+    n_folds : int, default=4
+        Folds of "crossfit", stratified by cell.
+    holdout_fraction : float, default=None
+        Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
+        then costs nothing and is no longer unseen; a quarter of the rows without one.
+    guarantee : {None, "expected", "high_probability"}, default=None
+        What is promised of new rows, by rows that are set aside for it; see
+        :mod:`gbm_constrained.decision.guarantees`.
+    delta : float, default=0.05
+        Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
+    calibration_fraction : float, default=0.2
+        Share of the rows that a guarantee keeps for nothing else.
+    probabilities : {"shifted", "calibrated"}, default="shifted"
+        Whether the shift of the decisions is folded into the model, or kept beside it
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained.
+    on_infeasible : {"warn", "raise"}, default="warn"
+        What to do about rules that cannot be met, once the model is trained. "raise" is refused
+        where no conflict is looked for: on training rows, and of averages of models.
+    early_stopping_on : {"metric", "constraints", "both"}, default="metric"
+        What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
+        parent's metric; the rules on the last evaluation set, of which the last round that met
+        them is kept; or the metric among the rounds that meet them. See
+        :mod:`gbm_constrained.training.early_stopping`."""
+FITTED_ATTRIBUTES_DOC = """
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows (``train``), its value
+        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
+        verdict is by (``rows``: those of a certificate, else the last evaluation set, else those
+        that measured the constraints; out of fold the interval is that of one more booster than
+        those of the folds), its multiplier, whether the value is within the bound on the training
+        rows (``train_satisfied``) and on the unseen ones (``satisfied``, missing without any), and
+        the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
+    shift_ : ndarray of shape (1,) or (n_classes,)
+        What was added to the scores; zero where the decisions stayed.
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds. With ``error_form="log_loss"`` values and bounds are mean
+        losses.
+    group_report_ : DataFrame
+        One row per group of each constraint that compares groups: its training rows and its
+        rates, with the interval of that on unseen rows. Groups of the last evaluation set that
+        no training row is of have no training rows.
+    small_groups_ : DataFrame
+        One row per group of each constraint that compares groups, in which its rate is taken over
+        fewer than `min_group_size` training rows: their number, and whether the group is kept,
+        merged with others or left out.
+    multipliers_ : Series
+        Multipliers of the returned model, by linear row that the constraints compile to.
+    unseen_accuracy_ : Estimate
+        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
+        there are none, and of a randomised classifier.
+    feasibility_ : Feasibility
+        The verdict on each rule as an object, the rules that conflict, and what was reached
+        instead. Its ``status`` is the gravest verdict.
+    stopping_message_ : str or None
+        What ended the fit before all rounds (a constraint callback, ``time_limit``), after how
+        many, and what was given up for the time limit; None if nothing did.
+    prefixes_ : DataFrame
+        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5.
+"""

@@ -1,0 +1,104 @@
+"""The time limit of a fit: when measuring and training end, and what was given up for it.
+
+Boosters of the folds are grown first, and what they measure holds for a model of as many rounds.
+Their growth ends while there is time to train the model for the same rounds, judged by the seconds
+that their own rounds took; the model then has these rounds. A second set of boosters, with
+multipliers, is grown only where there is time for all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from numbers import Real
+from typing import Any
+
+# Share of the limit that is left for choosing the decision and for the reports.
+CONCLUDING_SHARE = 0.1
+GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # What a limit tells of.
+
+
+def refuse_time_limit_without_constraints(time_limit: Any) -> None:
+    """Refuse a time limit of a fit that is left to the library."""
+    if time_limit is not None:
+        raise ValueError(
+            f"time_limit={time_limit!r} ends fits under constraints, and there are none: give "
+            f"constraints, or leave time_limit out."
+        )
+
+
+class TimeLimit:
+    """Seconds that a fit may take, from the moment at which this object is made.
+
+    Parameters
+    ----------
+    seconds : float or None
+        The limit; None for none.
+
+    Attributes
+    ----------
+    has_no_multipliers, has_fewer_passes : bool
+        Whether boosters with multipliers, or further passes with better ones, were given up.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no positive finite number.
+    """
+
+    def __init__(self, seconds: Any) -> None:
+        if seconds is not None:
+            remedy = "give a positive number of seconds, or None for no limit."
+            if isinstance(seconds, bool) or not isinstance(seconds, Real):
+                raise TypeError(f"time_limit is {seconds!r}, which is no number: {remedy}")
+            if not 0.0 < float(seconds) < math.inf:
+                raise ValueError(f"time_limit is {seconds!r}: {remedy}")
+        self.seconds = seconds
+        self.has_no_multipliers = False
+        self.has_fewer_passes = False
+        self.started = time.perf_counter()
+        self._left = math.inf if seconds is None else (1.0 - CONCLUDING_SHARE) * float(seconds)
+
+    def __str__(self) -> str:
+        return f"time_limit={self.seconds:g}"
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether there is time to go on for so many seconds."""
+        return time.perf_counter() - self.started + seconds <= self._left
+
+
+class MeasuringClock:
+    """Time that a set of boosters takes, and that the model of all rows will take.
+
+    Parameters
+    ----------
+    limit : TimeLimit
+        The limit of the fit.
+    model_share : float
+        Rows of the model over those of all boosters of the set together.
+    rounds_per_iteration : int
+        Boosting rounds of an outer iteration.
+    """
+
+    def __init__(self, limit: TimeLimit, model_share: float, rounds_per_iteration: int) -> None:
+        self.limit, self.model_share = limit, model_share
+        self.rounds_per_iteration = rounds_per_iteration
+        self._begun = time.perf_counter()
+        self._growing: tuple[int, float] | None = None
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether one more outer iteration would take time that the model needs."""
+        now = time.perf_counter()
+        if self._growing is None:  # with the rounds of a checkpoint
+            self._growing = rounds, now
+        first, since = self._growing
+        if rounds == first:
+            return False
+        iteration = (now - since) * self.rounds_per_iteration / (rounds - first)
+        model = self.model_share * (now - self._begun + iteration)
+        return not self.limit.has_time_for(iteration + model)
+
+    def has_time_again(self) -> bool:
+        """Whether there is time for another such set of boosters, and then for the model."""
+        spent = time.perf_counter() - self._begun
+        return self.limit.has_time_for((1.0 + self.model_share) * spent)

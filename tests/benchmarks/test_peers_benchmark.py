@@ -1,0 +1,449 @@
+"""Figures of the benchmark of peers on cases made by hand, and options; no peer, no network."""
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import guarantees  # noqa: E402
+import paper_tables  # noqa: E402
+import peers  # noqa: E402
+import rates  # noqa: E402
+import scale  # noqa: E402
+import training  # noqa: E402
+import unseen  # noqa: E402
+from peer_runs import report, scoring  # noqa: E402
+from peer_runs.catalogue import PEERS  # noqa: E402
+from peer_runs.data import DATA, encoded, split_of  # noqa: E402
+from peer_runs.environments import HERE, python_of  # noqa: E402
+from peer_runs.frontiers import (  # noqa: E402
+    accuracy_at,
+    envelope,
+    hypervolume,
+    jackknife_interval,
+)
+from peer_runs.rules import GAP_RULES, TASKS, counts, rule_of, value  # noqa: E402
+from result_file import Measurements, ResultFile, add_parts  # noqa: E402
+
+# Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
+Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+DECISIONS = np.array([1, 0, 1, 1, 0, 0, 0, 1])
+GROUPS = np.repeat([0, 1], 4)
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ("selection_rate_gap", 3 / 4 - 1 / 4),
+        ("fpr_gap", 1 / 2),
+        ("tpr_gap", 1 / 2),
+        ("error_rate_gap", 0.0),
+        ("equalized_odds", 1 / 2),
+    ],
+)
+def test_gaps_counted_by_hand(task, expected):
+    assert value(GAP_RULES[task], Y, DECISIONS, GROUPS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [("fpr", 1 / 4), ("fnr", 1 / 4)])
+def test_levels_counted_by_hand(rate, expected):
+    assert value(rule_of("neyman_pearson", rate), Y, DECISIONS, GROUPS) == pytest.approx(expected)
+
+
+def test_equalized_odds_is_the_larger_of_two_gaps():
+    decisions = np.where((GROUPS == 0) & (Y == 0), 1, DECISIONS)
+    assert value(GAP_RULES["fpr_gap"], Y, decisions, GROUPS) == 1.0
+    assert value(GAP_RULES["equalized_odds"], Y, decisions, GROUPS) == 1.0
+
+
+def test_a_group_without_rows_of_the_base_does_not_count():
+    groups = np.array([0, 0, 2, 2, 0, 1, 1, 2])
+    events, rows = counts("fpr", Y, DECISIONS, groups)
+    np.testing.assert_array_equal(events, [1, 0, 0])
+    np.testing.assert_array_equal(rows, [3, 1, 0])
+    assert value(GAP_RULES["fpr_gap"], Y, DECISIONS, groups) == pytest.approx(1 / 3)
+
+
+def test_beyond_sampling_asks_more_than_a_larger_figure():
+    y = np.zeros(200, dtype=int)
+    rule = rule_of("neyman_pearson", "fpr")
+    # Clopper and Pearson's lower limit of 12 in 200 is 0.0314, of 18 it is 0.0543.
+    for events, beyond in ((12, False), (18, True)):
+        decisions = (np.arange(200) < events).astype(int)
+        assert scoring.is_beyond_sampling(rule, 0.05, y, decisions, y) is beyond
+
+
+def test_beyond_sampling_of_a_gap_and_of_two_gaps():
+    y, groups = np.tile([0, 1], 200), np.repeat([0, 1], 200)
+    # False positive rates 0.2 and 0.1 of 100 rows each: the lower limit of the gap is 0.001.
+    decisions = np.concatenate(
+        [np.where(y[:200] == 1, 1, np.arange(200) < 2 * n) for n in (20, 10)]
+    ).astype(int)
+    assert value(GAP_RULES["fpr_gap"], y, decisions, groups) == pytest.approx(0.1)
+    assert scoring.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.0, y, decisions, groups)
+    assert not scoring.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.02, y, decisions, groups)
+    # Each of two rates has a wider interval.
+    assert not scoring.is_beyond_sampling(GAP_RULES["equalized_odds"], 0.0, y, decisions, groups)
+
+
+# --- frontiers --------------------------------------------------------------------------------
+
+VALUES, ACCURACIES = [0.04, 0.01, 0.02, 0.03, np.nan], [0.85, 0.80, 0.70, 0.84, 0.99]
+
+
+def test_envelope_drops_what_another_point_beats():
+    x, y = envelope(VALUES, ACCURACIES)
+    np.testing.assert_array_equal(x, [0.01, 0.03, 0.04])
+    np.testing.assert_array_equal(y, [0.80, 0.84, 0.85])
+
+
+def test_accuracy_at_equal_value():
+    found = accuracy_at(VALUES, ACCURACIES, [0.005, 0.01, 0.02, 0.03, 0.5])
+    np.testing.assert_allclose(found, [np.nan, 0.80, 0.82, 0.84, 0.85])
+    assert np.isnan(accuracy_at([], [], 0.1))
+
+
+@pytest.mark.parametrize(
+    ("values", "accuracies", "reference", "floor", "expected"),
+    [
+        ([0.0], [0.8], 0.1, 0.7, 0.1),  # a rectangle
+        ([0.05], [0.8], 0.1, 0.7, 0.05),  # half of it
+        ([0.0, 0.1], [0.7, 0.8], 0.1, 0.7, 0.05),  # a triangle
+        ([0.0, 0.2], [0.7, 0.9], 0.1, 0.7, 0.05),  # the line goes on beyond the reference
+        ([0.0, 0.1], [0.6, 0.8], 0.1, 0.7, 0.025),  # the area starts at the floor
+        ([0.2], [0.9], 0.1, 0.7, 0.0),  # beyond the reference
+        ([0.0], [0.6], 0.1, 0.7, 0.0),  # below the floor
+        ([], [], 0.1, 0.7, 0.0),
+    ],
+)
+def test_hypervolume_of_shapes(values, accuracies, reference, floor, expected):
+    assert hypervolume(values, accuracies, reference, floor) == pytest.approx(expected)
+
+
+points = st.lists(st.tuples(st.floats(0, 0.3), st.floats(0.4, 1)), min_size=1, max_size=8)
+
+
+@given(points)
+def test_hypervolume_is_the_mean_of_the_envelope_over_a_grid(found):
+    values, accuracies = map(np.array, zip(*found, strict=True))
+    grid = (np.arange(20_000) + 0.5) / 20_000 * 0.2
+    height = np.nan_to_num(np.maximum(accuracy_at(values, accuracies, grid) - 0.6, 0.0))
+    assert hypervolume(values, accuracies, 0.2, 0.6) == pytest.approx(height.mean(), abs=1e-4)
+
+
+@given(points, st.floats(0, 0.3), st.floats(0.4, 1))
+def test_another_point_never_makes_a_hypervolume_smaller_than_the_rectangle_it_adds(found, x, y):
+    values, accuracies = map(np.array, zip(*found, strict=True))
+    both = hypervolume(np.append(values, x), np.append(accuracies, y), 0.2, 0.6)
+    alone = max(0.2 - x, 0.0) / 0.2 * max(y - 0.6, 0.0)
+    assert both >= alone - 1e-12
+
+
+def test_jackknife_of_a_mean_is_the_interval_of_student():
+    numbers = np.array([1.0, 2.0, 4.0, 5.0])
+    estimate, low, high = jackknife_interval(lambda rows: numbers[rows].mean(), 4)
+    half = 3.18244630528371 * numbers.std(ddof=1) / 2  # t of three degrees of freedom
+    np.testing.assert_allclose([estimate, low, high], [3.0, 3.0 - half, 3.0 + half], rtol=1e-6)
+    assert jackknife_interval(lambda rows: 1.0, 1) == (1.0, -np.inf, np.inf)
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _results(points_by_peer):
+    """Rows of one cell: for each peer and split the points (asked, value, accuracy)."""
+    return pd.DataFrame(
+        {
+            "data": "adult", "task": "fpr_gap", "split": split, "peer": peer, "asked": asked,
+            "trees": 100, "test_value": at, "test_accuracy": accuracy,
+            "test_violation": np.nan if np.isinf(asked) else max(at - asked, 0.0),
+            "is_beyond_sampling": at > asked, "majority_accuracy": 0.7, "seconds": 2.0,
+            "peak_mib": 10.0, "error": None,
+        }
+        for peer, splits in points_by_peer.items()
+        for split, points in enumerate(splits)
+        for asked, at, accuracy in points
+    )  # fmt: skip
+
+
+PLAIN = [[(np.inf, 0.1, 0.9)]] * 3
+
+
+def test_cells_average_over_splits_at_each_thing_asked():
+    ours = [[(0.01, 0.0, 0.8)], [(0.01, 0.04, 0.9)], [(0.01, 0.02, 0.85)]]
+    (cell,) = report.cells_of(_results({"plain": PLAIN, "ours_lightgbm": ours}))
+    assert [cell.at, cell.floor] == pytest.approx([0.1, 0.7])
+    np.testing.assert_allclose(cell.averaged("ours_lightgbm"), [[0.02], [0.85]])
+    assert cell.volume("ours_lightgbm") == pytest.approx(0.15 * 0.8)
+    assert cell.volume("plain") == 0.0
+    table = report.volumes([cell])
+    assert table.loc[0, "ours_lightgbm"] == pytest.approx(12.0)
+    assert report.accuracies([cell])["value"].tolist() == [0.025, 0.05, 0.1]
+
+
+def test_something_asked_that_failed_in_one_split_is_no_point():
+    ours = [[(0.01, 0.0, 0.8), (0.05, 0.05, 0.9)], [(0.01, 0.0, 0.8)], [(0.01, 0.0, 0.8)]]
+    (cell,) = report.cells_of(_results({"plain": PLAIN, "ours_lightgbm": ours}))
+    assert cell.frontiers["ours_lightgbm"].shape == (2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        ([0.84, 0.83, 0.82], "first"),
+        ([0.90, 0.80, 0.88], "within noise"),
+        ([0.87, 0.88, 0.87], "behind"),
+    ],
+)
+def test_standing_tells_noise_from_a_difference(theirs, verdict):
+    ours = [[(0.01, 0.02, a)] for a in (0.85, 0.86, 0.84)]
+    peer = [[(0.01, 0.02, a)] for a in theirs]
+    (cell,) = report.cells_of(_results({"plain": PLAIN, "ours_lightgbm": ours, "oxonfair": peer}))
+    (row,) = report.standing([cell], "ours_lightgbm", group_at_prediction=True).itertuples()
+    assert row.verdict == verdict
+    # OxonFair needs the group, so without it only the plain booster is left.
+    (row,) = report.standing([cell], "ours_lightgbm", group_at_prediction=False).itertuples()
+    assert row.verdict == "first"
+
+
+def test_nobody_is_first_where_no_frontier_has_an_area():
+    beyond = [[(0.01, 0.2, 0.85)]] * 3
+    (cell,) = report.cells_of(_results({"plain": PLAIN, "ours_lightgbm": beyond}))
+    (row,) = report.standing([cell], "ours_lightgbm", group_at_prediction=True).itertuples()
+    assert (row.advantage, row.verdict) == (0.0, "within noise")
+
+
+def test_promises_count_bounds_that_bind():
+    ours = [[(0.01, 0.03, 0.8), (0.5, 0.1, 0.9)]] * 3
+    row = report.promises(_results({"plain": PLAIN, "ours_lightgbm": ours})).loc["ours_lightgbm"]
+    assert row["runs"] == 3
+    assert row["requested_minus_observed"] == pytest.approx(-0.02)
+    assert row["violation"] == pytest.approx(0.02)
+    assert row["share_beyond_sampling"] == 1.0
+    found = report.costs(_results({"plain": PLAIN, "ours_lightgbm": ours})).loc["ours_lightgbm"]
+    assert found["over_plain"] == 1.0
+
+
+# --- what is run ------------------------------------------------------------------------------
+
+
+def test_every_peer_has_its_files():
+    for peer in PEERS.values():
+        module, name = peer.method.split(".")
+        assert f"class {name}" in (HERE / f"{module}.py").read_text()
+        assert set(peer.tasks) <= set(TASKS)
+        if peer.environment:
+            pins = (HERE / f"requirements-{peer.environment}.txt").read_text().split()
+            assert pins
+            assert all("==" in pin for pin in pins)
+
+
+def test_levels_are_among_the_bounds():
+    for data in DATA.values():
+        for n in (3, 4, 8):
+            bounds = peers.bounds_of("neyman_pearson", data, {}, n)
+            assert set(data.levels) <= set(bounds)
+        assert len(bounds) >= 8
+    bounds = peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.05}, 8)
+    assert bounds == (0.0, 0.0025, 0.005, 0.01, 0.0175, 0.025, 0.035, 0.045)
+    assert peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.1}, 2) == (0.0, 0.09)
+
+
+def test_quick_leaves_the_options_that_are_given(monkeypatch):
+    given = ["--data", "adult", "--splits", "1", "--trees", "7", "--results", "mine.csv"]
+    for quick, rest in ((["--quick"], peers.QUICK), ([], peers.WHOLE)):
+        monkeypatch.setattr(sys, "argv", ["peers.py", *quick])
+        assert vars(peers.arguments()).items() >= rest.items()
+        monkeypatch.setattr(sys, "argv", ["peers.py", *quick, *given])
+        args = peers.arguments()
+        assert (args.data, args.splits, args.trees) == (["adult"], 1, 7)
+        assert args.results == Path("mine.csv")
+        assert args.bounds == rest["bounds"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "arguments", "said"),
+    [
+        (guarantees, ["--repetitions", "0"], "argument --repetitions: must be 1 or more, got 0"),
+        (guarantees, ["--delta", "1"], "--delta must lie strictly between 0 and 1, got 1."),
+        (peers, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
+        (peers, ["--bounds", "-1"], "argument --bounds: must be 1 or more, got -1"),
+        (peers, ["--trees", "0"], "argument --trees: must be 1 or more, got 0"),
+        (peers, ["--jobs", "0"], "argument --jobs: must be 1 or more, got 0"),
+        (scale, ["--pairs", "0"], "--pairs must be 1 or more, got 0"),
+        (unseen, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
+        (unseen, ["--bounds", "-1"], "argument --bounds: must be between 0 and 1, got -1"),
+        (unseen, ["--bounds", "0.1", "2"], "argument --bounds: must be between 0 and 1, got 2"),
+        (unseen, ["--factors", "nan"], "argument --factors: must be 0 or more, got nan"),
+        (unseen, ["--bounds", "x"], "argument --bounds: invalid float value: 'x'"),
+    ],
+)
+def test_numbers_beyond_their_limits_are_refused(benchmark, arguments, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
+    for results in ("Measurements", "ResultFile", "Results"):  # nothing is run or written
+        monkeypatch.setattr(benchmark, results, pytest.fail, raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        benchmark.main()
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.err.endswith(f"error: {said}\n")
+    assert not printed.out
+
+
+def test_parts_are_those_named_or_all_of_them(capsys):
+    parser = argparse.ArgumentParser()
+    add_parts(parser, "parts", {"gaps": 1, "cost": 2})
+    assert parser.parse_args([]).parts == ["gaps", "cost"]
+    assert parser.parse_args(["cost"]).parts == ["cost"]
+    assert "some of gaps, cost; all by default" in parser.format_help()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["gap"])
+    assert capsys.readouterr().err.endswith("argument parts: 'gap' is none of gaps, cost\n")
+
+
+@pytest.mark.parametrize("benchmark", [paper_tables, rates, scale, unseen])
+def test_parts_that_there_are_not_are_refused(benchmark, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmark", "nope"])
+    with pytest.raises(SystemExit):
+        benchmark.main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"argument \w+: 'nope' is none of [\w, ]+$", said)
+
+
+@pytest.mark.parametrize("argument", ["--help", "--unknown"])
+def test_training_starts_nothing_when_asked_for_help(argument, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["training.py", argument])
+    monkeypatch.setattr(training, "load_adult", pytest.fail)
+    with pytest.raises(SystemExit):
+        training.main()
+    assert "usage: training.py" in "".join(capsys.readouterr())
+
+
+def test_codes_and_missing_values():
+    frame = pd.DataFrame({"n": [1.5, np.nan, 3.0], "c": pd.Categorical(["b", None, "a"])})
+    np.testing.assert_array_equal(encoded(frame), [[1.5, 1.0], [-1.0, -1.0], [3.0, 0.0]])
+
+
+def test_splits_have_no_labels_of_test_rows_and_a_quarter_for_calibration(tmp_path):
+    split, y_test = split_of("compas", 0)
+    assert not {"y_test", "test"} & set(vars(split))
+    assert split.y.size + y_test.size == 6172
+    assert split.calibration.mean() == pytest.approx(0.25, abs=1e-3)
+    for rows in (split.calibration, ~split.calibration):
+        assert split.y[rows].mean() == pytest.approx(y_test.mean(), abs=0.002)
+    split.save(tmp_path / "split.npz")
+    again = type(split).load(tmp_path / "split.npz")
+    np.testing.assert_array_equal(again.X_test, split.X_test)
+
+
+def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
+    class Arguments:
+        data, tasks, peers, splits, bounds, trees = (
+            ["compas"], ["fpr_gap"], ["plain", "ours_lightgbm"], 1, 2, 100
+        )  # fmt: skip
+
+    monkeypatch.setattr(peers, "plain_gaps", lambda name, trees: {"fpr_gap": 0.2})
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
+    assert [len(job.wishes) for job in jobs] == [1, 2]
+    results.append(
+        {"data": "compas", "split": 0, "peer": "ours_lightgbm", "task": "fpr_gap",
+         "asked": repr(0.0), "trees": 100}
+    )  # fmt: skip
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
+    assert [len(job.wishes) for job in jobs] == [1, 1]
+    with (tmp_path / "peers.csv").open() as file:
+        assert next(csv.reader(file)) == [*scoring.COLUMNS, "commit"]
+
+
+@pytest.mark.parametrize(("error", "wishes"), [("ValueError: no", []), ("ended: Killed", [1])])
+def test_what_a_killed_process_left_open_is_run_again(error, wishes, tmp_path):
+    class Arguments:
+        data, tasks, peers, splits, bounds, trees = (
+            ["compas"], ["fpr_gap"], ["plain"], 1, 2, 100
+        )  # fmt: skip
+
+    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    (job,) = peers.jobs_of(Arguments, peers.known(results))
+    ((rule, asked),) = job.wishes
+    results.append(
+        {"data": "compas", "split": 0, "peer": "plain", "task": rule.task,
+         "asked": repr(float(asked)), "trees": 100, "error": error}
+    )  # fmt: skip
+    left = peers.jobs_of(Arguments, peers.known(results))
+    assert [len(job.wishes) for job in left] == wishes
+
+
+def test_the_running_python_needs_no_environment(tmp_path):
+    assert python_of("", tmp_path) == sys.executable
+
+
+def test_an_environment_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("peer_runs.environments.HERE", tmp_path)
+    (tmp_path / "requirements-none.txt").write_text("none==1")
+    (tmp_path / "none").write_text("a file where the environment should be")
+    with pytest.raises(RuntimeError, match="none cannot be installed"):
+        python_of("none", tmp_path)
+
+
+def test_a_file_of_other_columns_is_left_alone(tmp_path):
+    file = tmp_path / "results.csv"
+    file.write_text("run,value\n1,0.5\n")
+    with pytest.raises(ValueError, match="give another file"):
+        ResultFile(file, ("run", "value"))
+    assert file.read_text() == "run,value\n1,0.5\n"
+
+
+def test_a_row_that_was_cut_short_is_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
+    file = ResultFile(tmp_path / "results.csv", ("run", "of", "value"))
+    for run in (1, 2):
+        file.append({"run": run, "value": 0.1 + 0.2})
+    whole = file.path.read_text()
+    file.path.write_text(whole[:-3])
+    again = ResultFile(file.path, ("run", "of", "value"))
+    assert again.rows() == [
+        {"run": "1", "of": "", "value": "0.30000000000000004", "commit": "1a2b3c"}
+    ]
+    again.append({"run": 2, "value": 0.1 + 0.2})
+    assert file.path.read_text() == whole
+
+
+def test_what_is_there_is_not_measured_again_and_names_the_commit_that_made_it(
+    tmp_path, monkeypatch, capsys
+):
+    measured = []
+
+    def measure(value):
+        measured.append(value)
+        return {"value": value, "none": np.nan}
+
+    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
+    arguments = (tmp_path / "results.csv", ("library", "split"), ("value", "none"))
+    first = Measurements(*arguments)
+    assert first.once(lambda: measure(0.1 + 0.2), "xgboost", 0)["value"] == 0.1 + 0.2
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("result_file.commit", lambda: "4d5e6f")
+    again = Measurements(*arguments)
+    assert capsys.readouterr().out.endswith("keeps its rows of 1a2b3c\n")
+    assert again.once(lambda: measure(1.0), "xgboost", 0)["value"] == 0.1 + 0.2
+    assert np.isnan(again.once(lambda: measure(1.0), "xgboost", 0)["none"])
+    assert again.once(lambda: measure(2.0), "xgboost", 1)["value"] == 2.0
+    assert measured == [0.1 + 0.2, 2.0]
+    assert [row["commit"] for row in again.rows()] == ["1a2b3c", "4d5e6f"]

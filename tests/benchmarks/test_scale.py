@@ -1,0 +1,111 @@
+"""The benchmark of cost: its slopes, and that a run goes on where it was stopped."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def scale():
+    if not BENCHMARKS.exists():
+        pytest.skip("benchmarks are not part of the installed package")
+    sys.path.insert(0, str(BENCHMARKS))
+    return importlib.import_module("scale")
+
+
+def test_the_slope_of_a_power_law_is_its_exponent(scale):
+    x = np.array([1, 2, 5, 10, 100])
+    found = scale.slope(x, 3.0 * x**0.7)
+    assert found.value == pytest.approx(0.7, abs=1e-12)
+    assert found.low == pytest.approx(0.7, abs=1e-6)
+    assert found.high == pytest.approx(0.7, abs=1e-6)
+
+
+def test_the_interval_of_a_slope_by_hand(scale):
+    """Logs 0, 1, 2 to logs 0, 2, 1: slope 1/2, squared residuals 3/2, one degree of freedom."""
+    found = scale.slope(np.exp([0.0, 1.0, 2.0]), np.exp([0.0, 2.0, 1.0]))
+    half = np.tan(0.475 * np.pi) * np.sqrt(1.5 / 2.0)  # Student's t of one degree is Cauchy's
+    assert (found.value, found.points) == (pytest.approx(0.5), 3)
+    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
+
+
+def test_the_interval_of_a_slope_covers_as_often_as_it_says(scale):
+    rng, x = np.random.default_rng(0), np.geomspace(1, 1000, 6)
+    noise = np.exp(0.1 * rng.normal(size=(2000, 6)))
+    found = [scale.slope(x, x * factors) for factors in noise]
+    covered = np.mean([s.low <= 1.0 <= s.high for s in found])
+    assert 0.93 < covered < 0.97  # four standard errors
+
+
+def test_points_without_added_time_are_left_out_and_two_are_no_line(scale):
+    assert scale.slope([1, 2, 4, 8], [1, -1, 4, 8]).points == 3
+    assert np.isnan(scale.slope([1, 2, 4], [1, 0, 4]).value)
+
+
+def test_a_run_goes_on_where_it_was_stopped(scale, tmp_path, monkeypatch):
+    """Fits that are written down are not run again, a line cut short is, and pairs alternate."""
+    ran = []
+
+    def run(case, fit):
+        ran.append(fit)
+        seconds = 2.0 if fit == "constrained" else 1.0
+        return {"seconds": seconds, "cpu": 3.0 * seconds, "peak_mib": 100.0, "active": 4}
+
+    monkeypatch.setattr(scale, "run", run)
+    path, case = tmp_path / "scale.csv", scale.Case("xgboost", rows=100)
+    found = scale.measure(case, 2, scale.Results(path))
+    assert ran == ["plain", "constrained", "constrained", "plain"]
+    assert found.ratios("seconds") == [2.0, 2.0]
+    assert found.per_round("cpu") == (0.06, 0.03)
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex(",100.0")])
+    ran.clear()
+    again = scale.measure(case, 3, scale.Results(path))
+    assert ran == ["plain", "plain", "constrained"]
+    assert again.ratios("seconds") == [2.0, 2.0, 2.0]
+    lines = path.read_text().splitlines()
+    assert len(lines) == 7
+    assert "\n".join(lines[:5]) + "\n" == whole.replace("\r", "")
+
+
+def test_another_case_is_no_part_of_what_was_done(scale, tmp_path, monkeypatch):
+    zeros = dict.fromkeys(scale.MEASURED, 1.0)
+    ran = []
+    monkeypatch.setattr(scale, "run", lambda case, fit: ran.append(case.rows) or zeros)
+    results = scale.Results(tmp_path / "scale.csv")
+    for rows in (100, 200):
+        scale.measure(scale.Case("lightgbm", rows=rows), 1, results)
+    assert ran == [100, 100, 200, 200]
+
+
+def test_what_does_not_fit_in_memory_is_left_out(scale, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scale, "available_mib", lambda: 1.0)
+    case = scale.Case("xgboost", rows=10_000_000)
+    assert scale.measure(case, 1, scale.Results(tmp_path / "scale.csv")) is None
+    assert "10,000,000 x 30 dense, 2 binding on all rows: left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("inputs", ["dense", "sparse", "categorical"])
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_fit_tells_what_it_took(scale, library, inputs):
+    """Each kind of input is fitted; rules on subsets of three classes are at work."""
+    case = scale.Case(library, 2000, 6, 3, inputs, "subsets", 3, rounds=4, jobs=1)
+    found = scale.fit_once(case, constrained=True)
+    assert list(found) == list(scale.MEASURED)
+    assert found["seconds"] > 0
+    assert found["active"] > 0
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_gaps_of_groups_are_measured_out_of_fold(scale, library):
+    case = scale.Case(library, 2000, 6, rules="groups", constraints=4, rounds=4, jobs=1)
+    model, X, y, further = scale.prepared(case, constrained=True)
+    assert np.unique(further["sensitive_features"]["group"]).size == 4
+    model.fit(X, y, **further)
+    assert model.constraint_report_["rows"][0] == "out of fold"
+    assert str(case) == f"{library} 2,000 x 6 dense, 4 binding on groups"

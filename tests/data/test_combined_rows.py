@@ -1,0 +1,474 @@
+"""Further data sets below the training rows: the tables, and fits with constraints on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import quiet
+from scipy import sparse
+from sklearn.metrics import log_loss as mean_log_loss
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLogisticRegression,
+    ConstrainedXGBClassifier,
+    churn,
+    class_error,
+    dataset,
+    error_rate,
+    fnr,
+    gap,
+    selection_rate,
+)
+from gbm_constrained.data.combined_rows import Stack, encode
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array(["n", "p", "p", "n", "n", "p"])
+CLASSES, CODES = np.unique(Y, return_inverse=True)
+U, E = X[:2] + 0.25, X[:3] + 0.5
+FORMS = {
+    "array": np.asarray,
+    "list": lambda x: x.tolist(),
+    "csr": sparse.csr_array,
+    "csc": sparse.csc_matrix,
+    "frame": lambda x: pd.DataFrame(x, columns=["a", "b"]),
+}
+
+
+def stacked(table, datasets, weight=None, y=Y):
+    return Stack.of(table, y, weight, CODES, CLASSES, datasets)
+
+
+# --- tables ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("weight", [None, np.arange(6.0)])
+def test_rows_of_data_sets_follow_the_training_rows(form, weight):
+    """With weight zero and any label for the library, and no class here where none is known."""
+    make = FORMS[form]
+    stack = stacked(make(X), {"monitor": make(U), "egregious": (make(E), ["p", "n", "p"])}, weight)
+    table = stack.X.toarray() if sparse.issparse(stack.X) else np.asarray(stack.X)
+    np.testing.assert_array_equal(table, np.concatenate([X, U, E]))
+    assert isinstance(stack.X, pd.DataFrame) == (form == "frame")
+    np.testing.assert_array_equal(stack.y[:6], Y)
+    assert set(stack.y[6:8]) <= {"n", "p"}
+    assert stack.y[8:].tolist() == ["p", "n", "p"]
+    np.testing.assert_array_equal(stack.codes, [*CODES, -1, -1, 1, 0, 1])
+    expected = np.ones(6) if weight is None else weight
+    np.testing.assert_array_equal(stack.sample_weight, [*expected, *np.zeros(5)])
+    assert stack.names == ("monitor", "egregious")
+    assert stack.sizes == [6, 2, 3]
+    assert [np.shape(f)[0] for f in stack.features] == [6, 2, 3]
+
+
+def test_weights_of_other_rows():
+    """One in rates; that of the average training row in the distance of scores."""
+    stack = stacked(X, {"monitor": U})
+    weight = np.arange(6.0)
+    np.testing.assert_array_equal(stack.with_ones(weight), [*weight, 1, 1])
+    np.testing.assert_array_equal(stack.with_mean(weight), [*weight, 2.5, 2.5])
+    assert stack.with_ones(None) is stack.with_mean(None) is None
+    column = stacked(X, {"monitor": U}, weight[:, None])
+    np.testing.assert_array_equal(column.sample_weight, [*weight, 0, 0])
+
+
+@pytest.mark.parametrize("datasets", [None, {}])
+def test_without_data_sets_nothing_is_touched(datasets):
+    weight = [1.0] * 6
+    stack = stacked(X, datasets, weight)
+    assert stack.X is X
+    assert stack.y is Y
+    assert stack.sample_weight is weight
+    assert stack.names == ()
+    assert stack.sizes == [6]
+    assert stack.with_ones(np.ones(6)).size == 6
+    stack.refuse_with(init_score=np.ones(6))
+
+
+def test_categories_are_those_of_the_training_rows():
+    """Given as text or in another order; unknown ones are missing values."""
+    categories = pd.CategoricalDtype(["x", "y", "z"])
+    train = pd.DataFrame(
+        {"a": [1, 2, 3, 4, 5, 6], "c": pd.Series(list("xyzxyz"), dtype=categories)}
+    )
+    for column in (
+        list("zxq"),
+        pd.Categorical(list("zxq")),
+        pd.Categorical(list("zxq"), categories=list("qzyx")),
+    ):
+        stack = stacked(train, {"m": pd.DataFrame({"a": [7, 8, 9], "c": column})})
+        assert stack.X["c"].dtype == categories
+        assert stack.X["c"].cat.codes.tolist() == [0, 1, 2, 0, 1, 2, 2, 0, -1]
+        assert stack.X["a"].dtype == train["a"].dtype
+    ordered = train.astype({"c": pd.CategoricalDtype(["z", "y", "x"], ordered=True)})
+    stack = stacked(ordered, {"m": train})
+    assert stack.X["c"].dtype == ordered["c"].dtype
+    assert stack.X["c"].tolist() == list("xyzxyz") * 2
+    assert train["c"].dtype == categories  # the user's table is left alone
+
+
+def test_numbers_are_kept_as_they_are():
+    """Fractions and missing values below a column of integers are not cut off."""
+    train = pd.DataFrame({0: np.arange(6), 1: np.arange(6) > 2, 2: np.float32(np.arange(6))})
+    other = pd.DataFrame({0: [2.75, np.nan], 1: [True, False], 2: [0.1, 0.2]})
+    stack = stacked(train, {"m": other})
+    np.testing.assert_array_equal(stack.X[0][6:], [2.75, np.nan])
+    assert stack.X[1].dtype == bool
+    np.testing.assert_array_equal(stack.X[2][6:], [0.1, 0.2])
+
+
+def test_labels_of_data_sets():
+    frame = pd.DataFrame({"y": ["p", "n"]})
+    for y in (["p", "n"], np.array(["p", "n"]), pd.Series(["p", "n"], index=[5, 6]), frame):
+        assert encode(y, CLASSES, "d").tolist() == [1, 0]
+    assert encode([True, False], np.array([0, 1]), "d").tolist() == [1, 0]
+    assert encode([], CLASSES, "d").tolist() == []
+    for classes in (np.array([0, 1]), np.array([0.0, 1.0]), np.array([False, True])):
+        for y in ([1, 0], [1.0, 0.0], [True, False], np.array([1, 0], dtype=object)):
+            assert encode(y, classes, "d").tolist() == [1, 0]
+    for unit in ("ns", "D"):
+        days = np.array(["2020-01-01", "2020-01-02"], dtype=f"datetime64[{unit}]")
+        assert encode(days[::-1], days, "d").tolist() == [1, 0]
+
+
+def test_labels_of_data_sets_in_a_dictionary_of_pyarrow():
+    pyarrow = pytest.importorskip("pyarrow")
+    labels = pyarrow.chunked_array([pyarrow.array(["p", None]).dictionary_encode()])
+    with pytest.raises(ValueError, match=r"d has 1 missing labels .*, the first in row 1"):
+        encode(labels, CLASSES, "d")
+    assert encode(labels.slice(0, 1), CLASSES, "d").tolist() == [1]
+
+
+FRAME = FORMS["frame"](X)
+
+
+@pytest.mark.parametrize(
+    ("table", "datasets", "error", "reason"),
+    [
+        (X, [U], TypeError, "datasets must be a dict from name to X or (X, y), got list"),
+        (X, U, TypeError, "datasets must be a dict from name to X or (X, y), got ndarray"),
+        (X, {"m": (U, ["n", "p"], [1, 1])}, ValueError, "datasets['m'] must be X, or a tuple"),
+        (X, {"m": None}, TypeError, "datasets['m'] has no features"),
+        (X, {"m": (None, ["n", "p"])}, TypeError, "datasets['m'] has no features"),
+        (X, {"m": U[:0]}, ValueError, "datasets['m'] has no rows"),
+        (X.tolist(), {"m": []}, ValueError, "datasets['m'] has no rows"),
+        (X, {"m": (U, ["n", "x"])}, ValueError, "datasets['m'] holds label 'x', which is not"),
+        (X, {"m": (U, [0, 1])}, ValueError, "datasets['m'] holds label 0, which is not among"),
+        (X, {"m": (U, ["n", None])}, ValueError, "datasets['m'] has 1 missing labels (NaN"),
+        (X, {"m": (U, [np.nan, 1])}, ValueError, "(NaN or None), the first in row 0"),
+        (X, {"m": (U, ["n", np.nan])}, ValueError, "datasets['m'] has 1 missing labels"),
+        (X, {"m": (U, np.ma.array([0, 1], mask=[0, 1]))}, ValueError, "the first in row 1"),
+        (X, {"m": (U, [["n", "p"]])}, ValueError, "must be one-dimensional, one label per row"),
+        (X, {"m": (U, np.array([0, 1], object))}, ValueError, "datasets['m'] holds label 0"),
+        (X, {"m": (U, ["n"])}, ValueError, "datasets['m'] has 2 rows of features and 1 labels"),
+        (X, {"m": U[:, :1]}, ValueError, "datasets['m'] must have the 2 columns of X, got 1"),
+        (X, {"m": U[:, 0]}, ValueError, "datasets['m'] must have the 2 columns of X, got 0"),
+        (X.tolist(), {"m": [[1], [2]]}, ValueError, "must have the 2 columns of X, got 1"),
+        (X, {"m": [U, ["n", "p"]]}, TypeError, "give X, or a tuple (X, y)"),
+        (X, {"m": [U.tolist(), ["n", "p"]]}, TypeError, "a list that begins with a table"),
+        (X, {"m": FRAME}, TypeError, "datasets['m'] is a pandas DataFrame and X a numpy ndarray"),
+        (FRAME, {"m": U}, TypeError, "datasets['m'] is a numpy ndarray and X a pandas DataFrame"),
+        (FRAME, {"m": U}, TypeError, "no step of a Pipeline transforms them: prepare them as X"),
+        (X, {"m": sparse.csr_array(U)}, TypeError, "is a scipy csr_array and X a numpy ndarray"),
+        (sparse.csr_array(X), {"m": U}, TypeError, "is a numpy ndarray and X a scipy csr_array"),
+        (X, {"m": U[:, :1]}, ValueError, "got 1 (rows of datasets= are taken as they are given"),
+        (
+            sparse.csr_array(X),
+            {"m": sparse.csr_array(U[:, :1])},
+            ValueError,
+            "must have the 2 columns of X, got 1",
+        ),
+        (
+            FRAME,
+            {"m": FRAME[["b", "a"]]},
+            ValueError,
+            "the columns of X in the same order: ['a', ",
+        ),
+        (FRAME, {"m": FRAME[["a"]]}, ValueError, "got ['a']"),
+        (memoryview(X), {"m": memoryview(X)}, TypeError, "not below a memoryview"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(table, datasets, error, reason):
+    with pytest.raises(error) as caught:
+        stacked(table, datasets)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["array", "list", "frame"])
+@pytest.mark.parametrize("move", [lambda x: 10 * x + 100, lambda x: x - 25, lambda x: 1e3 * x])
+def test_rows_that_are_unlike_all_training_rows_are_warned_of(form, move):
+    """As those that a step of a pipeline should have transformed."""
+    table, other = X.copy(), X[:2] + 1.0
+    other[:, 1] = move(other[:, 1])
+    column = "'b'" if form == "frame" else "1"
+    with pytest.warns(
+        UserWarning,
+        match=rf"datasets\['m'\] is unlike X: in column {column} X goes from 1 to 11, .* prepare",
+    ):
+        stacked(FORMS[form](table), {"near": FORMS[form](U), "m": FORMS[form](other)})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_drift_is_not_warned_of(form):
+    """Rows beyond all training rows, single outliers, constant columns and missing values."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([np.linspace(-1, 1, 6), np.arange(2010, 2016), np.zeros(6)])
+    other = np.column_stack([rng.normal(1.5, 0.5, 40), np.full(40, 2020), np.full(40, 7.0)])
+    other[:15, 0] = 1e9
+    if form == "list" or form == "frame":
+        table[0, 0] = other[20, 0] = np.nan
+    make = FORMS[form] if form != "frame" else pd.DataFrame
+    stacked(make(table), {"m": make(other)})
+
+
+def test_columns_that_are_no_numbers_are_not_compared():
+    table = pd.DataFrame({"a": list("xyzxyz"), "b": pd.date_range("2020", periods=6)})
+    stacked(table, {"m": table + pd.DataFrame({"a": [""] * 6, "b": [pd.Timedelta("900D")] * 6})})
+
+
+@pytest.mark.parametrize("package", ["polars", "pyarrow"])
+def test_tables_of_other_libraries(package):
+    """Stacked as they are; of another library, with other columns or categories refused."""
+    module = pytest.importorskip(package, reason=f"{package} is in the extra 'ecosystem'")
+    make = module.DataFrame if package == "polars" else module.table
+    table, other = ({"a": x[:, 0], "b": x[:, 1]} for x in (X.astype(int), U))
+    stack = stacked(make(table), {"m": (make(other), ["p", "n"])})
+    assert type(stack.X) is type(make(table))
+    np.testing.assert_array_equal(stack.X.to_pandas(), np.concatenate([X, U]))
+    with pytest.raises(TypeError, match=rf"is a pandas DataFrame and X a {package} \w+"):
+        stacked(make(table), {"m": pd.DataFrame(other)})
+    with pytest.raises(ValueError, match=r"in the same order: \['a', 'b'\]; got \['b"):
+        stacked(make(table), {"m": make({"b": U[:, 1], "a": U[:, 0]})})
+    words = list("xyzxyz")
+    if package == "polars":
+        named = make({"a": words}, schema={"a": module.Categorical})
+    else:
+        named = make({"a": module.array(words).dictionary_encode()})
+    with pytest.raises(TypeError, match=rf"categorical columns \['a'\] of a {package} .* pandas"):
+        stacked(named, {"m": named})
+
+
+def test_values_of_rows_that_data_sets_lack_are_refused():
+    stack = stacked(X, {"m": U})
+    stack.refuse_with(init_score=None)
+    with pytest.raises(
+        ValueError, match=r"init_score cannot be given together with datasets=\['m"
+    ):
+        stack.refuse_with(init_score=np.ones(6))
+
+
+# --- fits -----------------------------------------------------------------------------------
+
+BOOSTER = {"n_estimators": 30, "n_jobs": 1, "measure_on": "train"}
+MAKE = {
+    "lightgbm": lambda rules, **options: ConstrainedLGBMClassifier(
+        constraints=rules, num_leaves=7, verbose=-1, **{**BOOSTER, **options}
+    ),
+    "xgboost": lambda rules, **options: ConstrainedXGBClassifier(
+        constraints=rules, max_depth=3, **{**BOOSTER, **options}
+    ),
+    "logistic": lambda rules: ConstrainedLogisticRegression(constraints=rules),
+}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Training rows, unlabelled ones from elsewhere, and a few that must not be wrong."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(700, 4))
+    y = (features[:, 0] + 0.5 * features[:, 1] + rng.normal(size=700) > 0.7).astype(int)
+    monitor = rng.normal([0.5, 0, 1, 0], size=(300, 4))
+    egregious = rng.normal([-0.5, 0, 0, -1], size=(100, 4))
+    return features, y, monitor, (egregious, np.ones(100, dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("library", "form"),
+    [
+        *((library, "array") for library in MAKE),
+        *((library, form) for library in ("lightgbm", "xgboost") for form in ("frame", "csr")),
+        *((library, "pyarrow") for library in MAKE),
+        *((library, "polars") for library in MAKE),
+    ],
+)
+def test_a_constraint_on_other_rows_changes_the_fit(problem, library, form):
+    """Coverage of unlabelled rows, and an error rate of rows apart, are met and reported."""
+    features, y, monitor, (egregious, labels) = problem
+    make = {
+        "array": np.asarray,
+        "csr": sparse.csr_matrix,
+        "frame": lambda x: pd.DataFrame(x, columns=list("abcd")),
+        "polars": lambda x: pytest.importorskip("polars").from_numpy(x, schema=list("abcd")),
+        "pyarrow": lambda x: pytest.importorskip("pyarrow").table(list(x.T), names=list("abcd")),
+    }[form]
+    datasets = {"monitor": make(monitor), "egregious": (make(egregious), labels)}
+    rules = [
+        selection_rate(on=dataset("monitor")) <= 0.2,
+        error_rate(on=dataset("egregious")) <= 0.6,
+    ]
+    free = MAKE[library]([]).fit(make(features), y)
+    assert free.predict(make(monitor)).mean() > 0.3
+    assert (free.predict(make(egregious)) != 1).mean() > 0.7
+    model = MAKE[library](rules).fit(make(features), y, datasets=datasets)
+    chosen = model.predict(make(monitor)).mean()
+    wrong = (model.predict(make(egregious)) != 1).mean()
+    report = model.constraint_report_
+    np.testing.assert_allclose(report.train, [chosen, wrong], atol=0.006)
+    if library != "logistic":
+        np.testing.assert_allclose(report.train, [chosen, wrong], atol=1e-12)
+    assert chosen <= 0.25
+    assert wrong <= 0.66
+    assert (report.multiplier > 0).all()
+    assert report.constraint.tolist() == [str(rule) for rule in rules]
+    objective = mean_log_loss(y, model.predict_proba(make(features)))
+    np.testing.assert_allclose(model.history_.objective.iloc[-1], objective, rtol=1e-5)
+    trained_error = (model.predict(make(features)) != y).mean()
+    np.testing.assert_allclose(model.history_.error.iloc[-1], trained_error, atol=0.002)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_rules_on_other_rows_are_met_by_rows_of_these_that_are_held_out(problem, library):
+    """Data sets are split into folds as the training rows are; their rates are out of fold."""
+    features, y, monitor, (egregious, labels) = problem
+    rules = [
+        selection_rate(on=dataset("monitor")) <= 0.2,
+        error_rate(on=dataset("egregious")) <= 0.7,
+    ]
+    model = MAKE[library](rules, measure_on="auto")
+    model.fit(features, y, datasets={"monitor": monitor, "egregious": (egregious, labels)})
+    report = model.constraint_report_
+    assert (report["rows"] == "out of fold").all()
+    chosen, wrong = model.predict(monitor).mean(), (model.predict(egregious) != 1).mean()
+    np.testing.assert_allclose(report.train, [chosen, wrong], atol=1e-12)
+    assert (report.held_out <= report.bound + 0.05).all()
+    assert ((report.low <= report.held_out) & (report.held_out <= report.high)).all()
+
+
+@pytest.mark.parametrize(
+    ("library", "where"),
+    [
+        *((library, {}) for library in MAKE),
+        *((library, {"measure_on": "crossfit"}) for library in ("lightgbm", "xgboost")),
+    ],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_without_a_say_change_nothing(problem, library, where, weighted):
+    """Under a vacuous rule they enter neither the objective nor other rates nor the model."""
+    features, y, monitor, egregious = problem
+    weight = np.random.default_rng(1).gamma(2.0, size=y.size) if weighted else None
+    rules = [
+        selection_rate(on=dataset("monitor")) <= 1.0,
+        error_rate(on=dataset("egregious")) <= 1.0,
+        fnr() <= 1.0,
+    ]
+    datasets = {"monitor": monitor, "egregious": egregious}
+    model = MAKE[library](rules, **where)
+    model.fit(features, y, sample_weight=weight, datasets=datasets)
+    free = MAKE[library]([]).fit(features, y, sample_weight=weight)
+    probability = model.predict_proba(features)
+    expected = mean_log_loss(y, probability, sample_weight=weight)
+    np.testing.assert_allclose(model.history_.objective.iloc[-1], expected, rtol=1e-5)
+    misses = np.average(model.predict(features)[y == 1] != 1, weights=(
+        None if weight is None else weight[y == 1]
+    ))  # fmt: skip
+    np.testing.assert_allclose(model.constraint_report_.train[2], misses, atol=1e-6)
+    assert (model.multipliers_ == 0).all()
+    atol = 1e-4 if library == "logistic" else 1e-5
+    if library == "lightgbm":  # whose leaves count the rows of weight zero
+        assert abs(probability - free.predict_proba(features)).mean() < 0.05
+    else:
+        np.testing.assert_allclose(probability, free.predict_proba(features), atol=atol)
+
+
+@pytest.mark.parametrize("library", MAKE)
+def test_several_classes_and_another_model(problem, library):
+    """Churn on unlabelled rows to a fitted classifier; a class's error on a data set."""
+    features, _, monitor, (egregious, _) = problem
+    rng = np.random.default_rng(2)
+    y = np.digitize(features[:, 0] + rng.normal(size=700), [-0.5, 0.8])
+    old = MAKE[library]([]).fit(features, y)
+    rules = [
+        churn(to=old, on=dataset("monitor")) <= 0.5,
+        class_error(2, on=dataset("egregious")) <= 0.9,
+        selection_rate(1, on=dataset("monitor")) <= 0.9,
+    ]
+    wanted = np.repeat([0, 2], 50)
+    model = MAKE[library](rules).fit(
+        features, y, datasets={"monitor": monitor, "egregious": (egregious, wanted)}
+    )
+    chosen = model.predict(monitor)
+    expected = [
+        (chosen != old.predict(monitor)).mean(),
+        (model.predict(egregious[50:]) != 2).mean(),
+        (chosen == 1).mean(),
+    ]
+    np.testing.assert_allclose(model.constraint_report_.train, expected, atol=0.011)
+
+
+@pytest.mark.parametrize("library", MAKE)
+def test_a_fit_names_what_is_wrong_with_data_sets(problem, library):
+    features, y, monitor, egregious = problem
+
+    def fit(rules, **given):
+        return MAKE[library](rules).fit(features, y, **given)
+
+    on = dataset("monitor")
+    with pytest.raises(ValueError, match="data set 'monitor' was not given: pass it as fit"):
+        fit([selection_rate(on=on) <= 0.1])
+    with pytest.raises(ValueError, match=r"those given are \['egregious'\]"):
+        fit([selection_rate(on=on) <= 0.1], datasets={"egregious": egregious})
+    with pytest.raises(ValueError, match="needs labels, which rows of a data set do not have"):
+        fit([fnr(on=on) <= 0.1], datasets={"monitor": monitor})
+    with pytest.raises(ValueError, match="has no rows"):
+        fit([selection_rate(on=on) <= 0.1], datasets={"monitor": monitor[:0]})
+    with pytest.raises(TypeError, match="datasets must be a dict"):
+        fit([selection_rate(on=on) <= 0.1], datasets=monitor)
+    features = features[:, 0]
+    with pytest.raises(ValueError, match=r"2D array|2.dimensional"):
+        fit([selection_rate(on=on) <= 0.1], datasets={"monitor": monitor[:, 0]})
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_on_evaluation_rows_a_data_set_has_no_value(problem, library):
+    features, y, monitor, _ = problem
+    rules = [selection_rate(on=dataset("monitor")) <= 0.2, fnr() <= 0.9]
+    model = MAKE[library](rules).fit(
+        features[100:], y[100:], datasets={"monitor": monitor},
+        eval_set=[(features[:100], y[:100])],
+        **quiet(library),
+    )  # fmt: skip
+    held_out = model.constraint_report_.held_out
+    assert np.isnan(held_out[0])
+    assert model.constraint_report_.satisfied.isna().tolist() == [True, False]
+    missed = (model.predict(features[:100])[y[:100] == 1] != 1).mean()
+    np.testing.assert_allclose(held_out[1], missed, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("library", "option"), [("lightgbm", "init_score"), ("xgboost", "base_margin")]
+)
+def test_start_scores_are_refused(problem, library, option):
+    features, y, monitor, _ = problem
+    with pytest.raises(ValueError, match=f"{option} cannot be given together with datasets"):
+        MAKE[library]([selection_rate(on=dataset("monitor")) <= 0.2]).fit(
+            features, y, datasets={"monitor": monitor}, **{option: np.zeros(y.size)}
+        )
+
+
+def test_groups_of_a_data_set(problem):
+    """A gap on unlabelled rows by a column of its features; training rows have no part in it."""
+    features, y, monitor, _ = problem
+    frame, other = (
+        pd.DataFrame(x, columns=list("abcd")).assign(sex=np.arange(len(x)) % 2)
+        for x in (features, monitor + np.outer(np.arange(300) % 2, [1.5, 0, 0, 0]))
+    )
+    rules = [gap(selection_rate(on=dataset("monitor")), by="sex") <= 0.1]
+    model = MAKE["lightgbm"](rules).fit(frame, y, datasets={"monitor": other})
+    chosen = model.predict(other)
+    value = abs(chosen[::2].mean() - chosen[1::2].mean())
+    np.testing.assert_allclose(model.constraint_report_.train, [value], atol=1e-12)
+    free = MAKE["lightgbm"]([]).fit(frame, y).predict(other)
+    assert value < abs(free[::2].mean() - free[1::2].mean()) - 0.1
+    assert model.group_report_.rows.tolist() == [150, 150]

@@ -1,0 +1,270 @@
+"""Thresholds that are chosen on the folds, carried over to the model of all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import BOTH, CLASSIFIERS, margins_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gbm_constrained import (
+    accuracy,
+    class_error,
+    dataset,
+    f1,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    precision,
+    recall,
+    selection_rate,
+    tnr,
+    tpr,
+)
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.refit_transfer import rows_to_match
+from gbm_constrained.decision.threshold_search import shift_for_share
+from gbm_constrained.problem.compiler import compile_constraints
+
+OPTIONS = {
+    "xgboost": {"max_depth": 4, "n_jobs": 1},
+    "lightgbm": {"num_leaves": 15, "n_jobs": 1, "verbose": -1},
+}
+TREES = {"n_estimators": 40, "learning_rate": 0.3}
+REPEATS = 4
+
+
+def make(library, rules, **options):
+    return CLASSIFIERS[library](constraints=rules, **{**TREES, **OPTIONS[library], **options})
+
+
+def drawn(rng, n, share=0.15):
+    """Rows of a population with few positives that overlap with the negatives, and a group."""
+    X = rng.normal(size=(n, 6))
+    group = rng.integers(0, 2, n)
+    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * group + 1.5 * rng.normal(size=n)
+    return X, (score > np.quantile(score, 1 - share)).astype(int), group
+
+
+# --- which rows ---------------------------------------------------------------------------------
+
+ABOUT_ONES = {
+    "miss rate": [fnr() <= 0.1],
+    "recall": [recall() >= 0.9],
+    "class error": [class_error(1) <= 0.1],
+    "of a group": [tpr(on={"g": 1}) >= 0.9, fnr() <= 0.2],
+    "selection among positives": [selection_rate(on=label(1)) >= 0.9],
+    "worst group": [fnr(on={"g": 0}) + 0.5 * fnr(on={"g": 1}) <= 0.2],
+}
+ABOUT_MORE = {
+    "the larger class": [fpr() <= 0.1],
+    "both": [fnr() <= 0.1, fpr() <= 0.5],
+    "a sum of both": [fnr() + fpr() <= 0.3],
+    "a gap": [gap(tpr(), by="g") <= 0.1],
+    "all rows": [selection_rate() <= 0.1],
+    "errors of all": [accuracy() >= 0.7],
+    "a quotient": [precision() >= 0.7],
+    "another one": [f1() >= 0.7],
+    "asks for the other class": [tpr() <= 0.5],
+}
+
+
+def compiled_on(rules, y, **others):
+    g = np.arange(y.size) // 4 % 2
+    return compile_constraints(rules, Rows(y, np.array([0, 1]), columns={"g": g}, **others))
+
+
+@pytest.mark.parametrize("rules", ABOUT_ONES.values(), ids=ABOUT_ONES)
+def test_rules_about_the_smaller_class_go_by_the_larger_one(rules):
+    y = (np.arange(480) % 4 == 0).astype(int)
+    cells, compiled = compiled_on(rules, y)
+    np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 0)
+    cells, compiled = compiled_on(rules, 1 - y)  # of which there now are more
+    assert rows_to_match(compiled, cells).all()
+
+
+@pytest.mark.parametrize("rules", ABOUT_MORE.values(), ids=ABOUT_MORE)
+def test_other_rules_go_by_all_rows(rules):
+    cells, compiled = compiled_on(rules, (np.arange(480) % 4 == 0).astype(int))
+    found = rows_to_match(compiled, cells)
+    assert found.shape == (480,)
+    assert found.all()
+
+
+@pytest.mark.parametrize("rules", [[log_loss(on=label(1)) <= 0.5], []], ids=["a loss", "none"])
+def test_losses_and_no_rules_go_by_no_rows(rules):
+    cells, compiled = compiled_on(rules, (np.arange(480) % 4 == 0).astype(int))
+    assert rows_to_match(compiled, cells) is None
+
+
+def test_class_zero_may_be_the_smaller_one():
+    y = (np.arange(480) % 4 > 0).astype(int)
+    for rule in (fpr() <= 0.1, tnr() >= 0.9):
+        cells, compiled = compiled_on([rule], y)
+        np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
+    cells, compiled = compiled_on([gap(fpr(), by="g") <= 0.1], y)
+    assert rows_to_match(compiled, cells).all()
+
+
+def test_weights_say_which_class_is_the_smaller_one():
+    y = (np.arange(480) % 4 == 0).astype(int)
+    cells, compiled = compiled_on([fnr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
+    assert rows_to_match(compiled, cells).all()
+    cells, compiled = compiled_on([fpr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
+    np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
+
+
+def test_several_classes_have_no_other_one():
+    y = np.arange(480) % 3
+    found = compile_constraints([class_error(1) <= 0.1], Rows(y, np.arange(3)))
+    assert rows_to_match(found[1], found[0]) is None
+
+
+# --- a shift by share ---------------------------------------------------------------------------
+
+
+@given(
+    scores=st.lists(st.integers(-5, 5), min_size=1, max_size=12),
+    seed=st.integers(0, 99),
+    share=st.floats(0, 1),
+)
+def test_the_share_is_as_near_as_scores_allow(scores, seed, share):
+    margin = np.array(scores, dtype=float)
+    weight = np.random.default_rng(seed).random(margin.size) + 0.1
+    (shift,) = shift_for_share(margin, share, weight)
+    possible = [weight[margin > cut].sum() / weight.sum() for cut in [-99.0, *(np.unique(margin))]]
+    reached = weight[margin + shift > 0].sum() / weight.sum()
+    assert abs(reached - share) <= np.abs(np.array(possible) - share).min() + 1e-9
+
+
+# --- whole fits ---------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"measure_on": "crossfit"},
+        {"measure_on": "holdout"},
+        {"measure_on": "crossfit", "iterate": "best", "learning_rate": 0.9},
+    ],
+    ids=["crossfit", "holdout", "prefix"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusions):
+    """By hand: its own false alarms, and those of the boosters on their rows and on others."""
+    rng = np.random.default_rng(0)
+    X, y, _ = drawn(rng, 1500)
+    weight = rng.random(y.size) + 0.5 if weighted else None
+    model = make(library, [fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
+    scouts = fit.scouts
+    rounds, shift = choice.rounds, choice.shift[0]
+    assert shift != 0.0
+    mass = np.where(y == 0, 1.0 if weight is None else weight, 0.0)
+
+    def alarms(scores, rows):
+        return np.average(scores + shift > 0, weights=mass[rows])
+
+    rows = scouts.measurement.rows
+    held = alarms(scouts.held_margin(rounds), rows)
+    members = zip(scouts.members, scouts.folds, strict=True)
+    own = np.mean([alarms(m.own_margin(rounds), fold.training) for m, fold in members])
+    share = np.mean([fold.training.size / y.size for fold in scouts.folds])
+    assert share == pytest.approx(0.75, abs=0.01)
+    wanted = held + share * (own - held)
+    margin = margins_of(model, X)
+    possible = [np.average(margin > c, weights=mass) for c in [-99.0, *np.unique(margin)]]
+    found = np.average(model.predict(X) == 1, weights=mass)
+    assert abs(found - wanted) <= np.abs(np.array(possible) - wanted).min() + 1e-9
+    assert abs(found - wanted) < 0.02
+    before = np.average(margin - model.shift_[0] + shift > 0, weights=mass)
+    assert abs(found - wanted) < abs(before - wanted)
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, conclusions):
+    """By hand: the share of the model, and of the boosters on their rows and on others."""
+    rng = np.random.default_rng(1)
+    X, y, group = drawn(rng, 1200)
+    groups = pd.DataFrame({"g": group})
+    weight = rng.random(y.size) + 0.5 if weighted else None
+    mass = np.ones(y.size) if weight is None else weight
+    for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
+        model = make(library, rules, measure_on="crossfit")
+        model.fit(X, y, sample_weight=weight, sensitive_features=groups)
+        choice, scouts = conclusions[-1].choice, conclusions[-1].fit.scouts
+        assert choice.shift.any()
+        rows, rounds = scouts.measurement.rows, choice.rounds
+
+        def share(scores, inside, shift=choice.shift[0]):
+            return np.average(scores + shift > 0, weights=mass[inside])
+
+        held = share(scouts.held_margin(rounds), rows)
+        members = zip(scouts.members, scouts.folds, strict=True)
+        own = np.mean([share(m.own_margin(rounds), fold.training) for m, fold in members])
+        wanted = held + np.mean([f.training.size / y.size for f in scouts.folds]) * (own - held)
+        margin = margins_of(model, X)
+        possible = [np.average(margin > c, weights=mass) for c in [-99.0, *np.unique(margin)]]
+        found = np.average(model.predict(X) == 1, weights=mass)
+        assert abs(found - wanted) <= np.abs(np.array(possible) - wanted).min() + 1e-9
+        assert abs(found - wanted) < 0.01
+
+
+@BOTH
+def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
+    """The lowest of all scores may be that of a positive."""
+    X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
+    model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
+    scouts, choice = conclusions[-1].fit.scouts, conclusions[-1].choice
+    assert (scouts.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
+    assert choice.shift.any()
+    np.testing.assert_array_equal(model.shift_, choice.shift)
+
+
+@BOTH
+def test_certificates_are_of_the_threshold_that_was_tested(library, conclusions):
+    X, y, _ = drawn(np.random.default_rng(2), 3000)
+    for guarantee in ("expected", "high_probability"):
+        model = make(library, [fnr() <= 0.2], guarantee=guarantee).fit(X, y)
+        np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
+
+
+@BOTH
+def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
+    """Egregious examples are in no objective: how many of them are selected says nothing."""
+    rng = np.random.default_rng(3)
+    X, y, _ = drawn(rng, 1200)
+    extra = np.vstack([X[y == 1][:60], X[y == 0][:20]]) + 0.1, (np.arange(80) < 60).astype(int)
+    rule = recall(on=dataset("egregious")) >= 0.95
+    model = make(library, [rule], measure_on="crossfit")
+    model.fit(X, y, datasets={"egregious": extra})
+    (conclusion,) = conclusions
+    fit, choice = conclusion.fit, conclusion.choice
+    inside = rows_to_match(fit.driven, fit.cells)
+    np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
+    assert model.shift_[0] != choice.shift[0]
+
+
+@BOTH
+def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusions):
+    """On rows that no model saw: the rule with less room, and the false alarms that it cost."""
+    fresh, truth, _ = drawn(np.random.default_rng(99), 40_000)
+    missed, alarms, alarms_before = [], [], []
+    for seed in range(REPEATS):
+        X, y, _ = drawn(np.random.default_rng(seed), 3000)
+        model = make(library, [fnr() <= 0.1], measure_on="crossfit", solver="abpp").fit(X, y)
+        margin = margins_of(model, fresh)
+        missed.append(np.mean(margin[truth == 1] <= 0))
+        alarms.append(np.mean(margin[truth == 0] > 0))
+        before = margin - model.shift_[0] + conclusions[-1].choice.shift[0]
+        alarms_before.append(np.mean(before[truth == 0] > 0))
+    # 450 positives in each fit: 0.014 for each, 0.007 for their mean.
+    assert 0.07 < np.mean(missed) < 0.12
+    assert np.mean(alarms) < np.mean(alarms_before) - 0.01

@@ -1,0 +1,686 @@
+"""The best shift of scores: against trying all thresholds and biases, and the dual problem."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from gbm_constrained.boosters.xgboost.model import shift_intercept
+from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.rates import (
+    class_error,
+    each,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tpr,
+)
+from gbm_constrained.constraints.selectors import dataset, label
+from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.decision import merits, score_counts
+from gbm_constrained.decision.threshold_search import best_shift, threshold_curve
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.lagrangian import Lagrangian
+
+# Groups are small here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
+
+EXACT = {"rtol": 0, "atol": 1e-12}
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random(examples):
+    return settings(derandomize=True, deadline=None, max_examples=examples)
+
+
+class Problem:
+    """Random rows whose scores tell something of their labels; some scores tie.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Training rows, and rows of a data set "monitor" without labels.
+    """
+
+    def __init__(self, seed, n=60, k=2, weighted=True, n_monitor=0):
+        rng = np.random.default_rng(seed)
+        self.rng, self.k, self.n = rng, k, n + n_monitor
+        y = rng.integers(0, k, self.n)
+        y[: 2 * k] = [*range(k), *range(k)]
+        if k == 2:
+            margin = rng.normal(size=self.n) + y - 0.5 + rng.normal()
+        else:
+            margin = rng.normal(size=(self.n, k)) + np.eye(k)[y] + 0.5 * rng.normal(size=k)
+        self.margin = margin
+        self.margin[3::5] = np.round(self.margin[3::5])
+        self.weight = rng.integers(1, 4, self.n).astype(float) if weighted else None
+        self.group = rng.choice(list("abc"), self.n)
+        self.group[:6] = list("aabbcc")
+        self.y = y
+        self.sizes = (n, n_monitor) if n_monitor else None
+        if n_monitor:
+            self.y[n:] = -1
+
+    def compiled(self, rules):
+        n = self.n if self.sizes is None else self.sizes[0]
+        frame = pd.DataFrame({"group": self.group})
+        sources = () if self.sizes is None else ("monitor",)
+        rows = Rows(
+            self.y, np.arange(self.k), self.weight, columns_of({"group": self.group[:n]}, n),
+            (frame[:n], frame[n:]) if sources else (), sources, self.sizes,
+        )  # fmt: skip
+        return compile_constraints(rules, rows)
+
+    def rules(self, many=False):
+        """A few rules with random bounds, or a dozen that need several views."""
+        rng, b = self.rng, self.rng.uniform(0.05, 0.6, 4)
+        mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.6
+        mask[:6] = True
+        if self.k > 2:
+            rules = [class_error(j) <= b[j] for j in range(3)]
+            rules += [gap(selection_rate(1), by="group") <= b[3], error_rate(on=mask) <= 0.4]
+        else:
+            rules = [
+                fnr() <= b[0], fpr() <= b[1], selection_rate() <= b[2], recall() >= 1 - b[3],
+                precision() >= b[0], gap(tpr(), by="group") <= b[1],
+                each(fpr(), by="group") <= b[2], ratio(selection_rate(), by="group") >= b[3],
+                gap(selection_rate(), by="group", reference="a") <= b[0],
+                fnr(on={"group": "a"}) + fpr(on=mask) <= b[1],
+            ]  # fmt: skip
+        chosen = rng.choice(len(rules), rng.integers(1, 4), replace=False)
+        rules = [rules[i] for i in chosen]
+        if self.sizes is not None:
+            rules.append(selection_rate(1, on=dataset("monitor")) <= b[3])
+        for _ in range(12 * many):
+            mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.7
+            mask[: 2 * self.k] = True
+            rules.append(selection_rate(1, on=mask) <= rng.uniform(0.3, 0.7))
+        return rules
+
+
+def measured(problem, cells, compiled, shift, bounds=None):
+    """Error, largest violation and functionals of shifted scores, by the solver's own means."""
+    lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
+    statistics = lagrangian.at(problem.margin + shift).statistics()
+    violations = compiled.violations(statistics)
+    if bounds is not None:
+        violations = compiled.rates(statistics) - bounds
+    excess = max(0.0, violations.max(initial=0.0))
+    labelled = problem.y >= 0
+    weight = cells.class_weight[problem.y] * labelled
+    weight = weight if problem.weight is None else weight * problem.weight
+    wrong = lagrangian.kernel.predicted(problem.margin + shift) != problem.y
+    return (
+        weight @ wrong / weight.sum(),
+        excess if excess > 1e-12 else 0.0,
+        compiled.functionals(statistics),
+    )
+
+
+def every_threshold(problem, cells, compiled, bounds=None, price=None):
+    """The best (excess, error, shift) over all thresholds, one after the other.
+
+    With a price, that of smallest error plus price of the excess, where all have one.
+    """
+    scores = np.unique(problem.margin)
+    shifts = [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
+    table = []
+    for shift in shifts:
+        error, excess, _ = measured(problem, cells, compiled, shift, bounds)
+        table.append((round(excess, 11), round(error, 11), abs(shift), shift))
+    best = min(table)
+    if price is None or best[0] == 0.0:
+        return best
+    return min(table, key=lambda row: (round(row[1] + price * row[0], 10), row[2]))
+
+
+# --- two classes ---------------------------------------------------------------------------------
+
+
+@random(60)
+@given(
+    seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
+    class_weight=st.sampled_from([1.0, 0.2, 30.0]), price=st.sampled_from([None, 0.5, 10.0]),
+)  # fmt: skip
+def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, price):
+    """Any rules, in several views, with rows of another data set that have no labels.
+
+    Errors on the classes may count differently, as they do in the objective. Violations may have
+    a price.
+    """
+    problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
+    cells, compiled = problem.compiled(problem.rules(many))
+    cells.class_weight[1] = class_weight
+    assert len(cells.views) > many
+    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    error, excess, functionals = measured(problem, cells, compiled, found.value)
+    np.testing.assert_allclose(found.error, error, **EXACT)
+    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.functionals, functionals, **EXACT)
+    assert found.feasible == (excess == 0.0)
+    priced = found.excess if price is None else found.error + price * found.excess
+    assert found.loss == priced
+    assert found.uncalibrated == ()
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, price=price)
+    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.error == pytest.approx(best_error, abs=1e-10)
+    decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)
+    assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
+
+
+@random(40)
+@given(
+    seed=seeds, weighted=st.booleans(), priced=st.lists(st.booleans(), min_size=4, max_size=4),
+    price=st.sampled_from([0.2, 1.0, 10.0]),
+)  # fmt: skip
+def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
+    """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
+
+    Of errors and the price of the largest violation.
+    """
+    problem = Problem(seed, weighted=weighted)
+    cells, compiled = problem.compiled(problem.rules())
+    of_rule = np.array(priced)[: len(compiled.constraints)]
+    at_a_price = of_rule[compiled.owner]
+    firm = np.where(at_a_price, np.inf, compiled.b)
+    found = best_shift(
+        problem.margin, cells, compiled, problem.weight, price=price, priced=at_a_price
+    )
+    scores = np.unique(problem.margin)
+    table = []
+    for cut in [-scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2), 0.0]:
+        error, excess, _ = measured(problem, cells, compiled, cut)
+        _, broken, _ = measured(problem, cells, compiled, cut, firm)
+        table.append((broken, error, excess))
+    if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
+        least = min(error + price * excess for broken, error, excess in table if broken == 0.0)
+        assert found.error + price * found.excess == pytest.approx(least, abs=1e-10)
+        _, broken, _ = measured(problem, cells, compiled, found.value, firm)
+        assert broken == 0.0
+    else:  # as if none were at a price
+        plain = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+        np.testing.assert_array_equal(found.value, plain.value)
+
+
+@random(25)
+@given(seed=seeds)
+def test_bounds_replace_those_of_the_constraints(seed):
+    problem = Problem(seed)
+    cells, compiled = problem.compiled(problem.rules())
+    bounds = compiled.b - problem.rng.uniform(0, 0.1, len(compiled))
+    found = best_shift(problem.margin, cells, compiled, problem.weight, bounds=bounds)
+    best_excess, best_error, *_ = every_threshold(problem, cells, compiled, bounds)
+    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.error == pytest.approx(best_error, abs=1e-10)
+    same = best_shift(problem.margin, cells, compiled, problem.weight, bounds=compiled.b)
+    assert same.value == best_shift(problem.margin, cells, compiled).value  # weights of the rows
+
+
+@random(25)
+@given(seed=seeds, k=st.sampled_from([2, 3]))
+def test_a_weight_is_a_repetition(seed, k):
+    problem = Problem(seed, k=k)
+    rules = [fnr() <= 0.2, gap(selection_rate(), by="group") <= 0.2]
+    if k == 3:
+        rules = [class_error(0) <= 0.2, gap(selection_rate(1), by="group") <= 0.2]
+    found = best_shift(problem.margin, *problem.compiled(rules), problem.weight)
+    again = problem.weight.astype(int)
+    for name in ("margin", "y", "group"):
+        setattr(problem, name, np.repeat(getattr(problem, name), again, axis=0))
+    problem.n, problem.weight = problem.y.size, None
+    repeated = best_shift(problem.margin, *problem.compiled(rules))
+    np.testing.assert_allclose(repeated.value, found.value, **EXACT)
+    np.testing.assert_allclose(repeated.functionals, found.functionals, **EXACT)
+    assert repeated.error == pytest.approx(found.error, abs=1e-12)
+
+
+@random(25)
+@given(seed=seeds, constant=st.floats(-5, 5))
+def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant):
+    """In what is decided: where thresholds are equally good, the one nearest to zero is taken."""
+    problem = Problem(seed, weighted=False)
+    cells, compiled = problem.compiled(problem.rules())
+    problem.margin = np.round(problem.margin, 3)  # no rounding to another order
+    found = best_shift(problem.margin, cells, compiled)
+    moved = best_shift(problem.margin + constant, cells, compiled)
+    assert (moved.error, moved.excess) == (found.error, found.excess)
+    # The same threshold is among the equals.
+    curve = threshold_curve(problem.margin, cells, compiled)
+    shifts = np.append(curve.shift, found.value)
+    decided = problem.margin + constant + moved.value > 0
+    assert any(np.array_equal(problem.margin + shift > 0, decided) for shift in shifts)
+
+
+@random(40)
+@given(seed=seeds, k=st.sampled_from([2, 3, 5]))
+def test_never_worse_than_no_shift(seed, k):
+    problem = Problem(seed, k=k)
+    cells, compiled = problem.compiled(problem.rules())
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    error, excess, _ = measured(problem, cells, compiled, 0.0)
+    assert found.excess <= excess + 1e-12
+    if excess == 0.0:
+        assert found.feasible
+        assert found.error <= error + 1e-12
+
+
+@random(25)
+@given(seed=seeds, weighted=st.booleans())
+def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
+    """Scores far apart, so that no line leads to deciding all rows alike at once."""
+    problem = Problem(seed, n=40, k=3, weighted=weighted)
+    problem.margin = problem.margin * 20.0
+    cells, compiled = problem.compiled(problem.rules())
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    for always in 1e4 * np.eye(3):
+        error, excess, _ = measured(problem, cells, compiled, always)
+        assert found.excess <= excess + 1e-10
+        if abs(found.excess - excess) <= 1e-10:
+            assert found.error <= error + 1e-10
+
+
+def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
+    """No threshold between them; but those that already fall to either side of zero stay there."""
+    problem = Problem(0, weighted=False)
+    problem.margin = np.where(problem.y == 1, 3.0 + 1e-6, 3.0)
+    cells, compiled = problem.compiled([fpr() <= 0.1])
+    found = best_shift(problem.margin, cells, compiled)
+    assert found.value < -3.5  # all or nothing
+    assert found.functionals == 0.0
+    problem.margin -= 3.0
+    found = best_shift(problem.margin, cells, compiled)
+    assert found.value == 0.0
+    assert found.error == 0.0
+
+
+def test_one_score_for_all():
+    problem = Problem(0, weighted=False)
+    problem.margin[:] = 0.7
+    found = best_shift(problem.margin, *problem.compiled([selection_rate() <= 0.3]))
+    assert found.value < -0.7
+    assert found.feasible
+
+
+def test_large_data_in_no_time_and_without_drift():
+    """Running sums over many rows of one coefficient meet a bound that is met with equality."""
+    rng = np.random.default_rng(0)
+    n = 300_000
+    margin, y = rng.normal(size=n), rng.integers(0, 2, n)
+    rows = Rows(y, np.arange(2))
+    rate = np.count_nonzero(margin[y == 1] > 1.0) / np.count_nonzero(y == 1)
+    cells, compiled = compile_constraints([tpr() <= rate, tpr() >= rate], rows)
+    found = best_shift(margin, cells, compiled)
+    assert found.feasible
+    assert found.value == pytest.approx(-1.0, abs=1e-3)
+
+
+# --- the curve -----------------------------------------------------------------------------------
+
+
+@random(25)
+@given(seed=seeds, many=st.booleans(), monitor=st.booleans())
+def test_curve(seed, many, monitor):
+    """Every point is what the decisions give; its counts give the same functionals."""
+    problem = Problem(seed, n=40, n_monitor=15 * monitor)
+    cells, compiled = problem.compiled(problem.rules(many))
+    curve = threshold_curve(problem.margin, cells, compiled, problem.weight)
+    assert (np.diff(curve.shift) > 0).all()
+    assert len(curve) >= np.unique(problem.margin).size
+    for i, shift in enumerate(curve.shift):
+        error, excess, functionals = measured(problem, cells, compiled, shift)
+        assert curve.n_positive[i] == np.count_nonzero(problem.margin + shift > 0)
+        np.testing.assert_allclose(curve.error[i], error, **EXACT)
+        np.testing.assert_allclose(curve.functionals[i], functionals, **EXACT)
+        assert max(0.0, curve.violations[i].max()) == pytest.approx(excess, abs=1e-11)
+        counts = curve.counts(i)
+        nothing = np.zeros(len(cells))
+        counted = compiled.functionals(CellStatistics(counts, nothing, nothing))
+        np.testing.assert_allclose(curve.functionals[i], counted, **EXACT)
+
+
+@pytest.mark.parametrize("most", [3, 4, 10, 57, 10_000])
+def test_thinned_curve(most):
+    """Evenly in rows, with both ends and no shift."""
+    problem = Problem(1, n=3000)
+    cells, compiled = problem.compiled([fnr() <= 0.1])
+    whole = threshold_curve(problem.margin, cells, compiled)
+    curve = threshold_curve(problem.margin, cells, compiled, most=most)
+    assert len(curve) <= most
+    assert len(curve) >= 0.8 * min(most, len(whole))
+    assert 0.0 in curve.shift
+    assert (curve.n_positive[0], curve.n_positive[-1]) == (0, problem.n)
+    at = np.searchsorted(whole.shift, curve.shift)
+    np.testing.assert_array_equal(whole.shift[at], curve.shift)
+    np.testing.assert_allclose(whole.functionals[at], curve.functionals, **EXACT)
+    if most < 100:
+        largest_tie = np.diff(whole.n_positive).max()
+        assert np.diff(curve.n_positive).max() <= problem.n / (most - 2) + largest_tie
+
+
+# --- several classes -----------------------------------------------------------------------------
+
+
+def every_bias(problem, cells, compiled):
+    """Errors and violations of all decisions that biases of three classes can make.
+
+    A row changes its decision where two classes tie. With one bias kept at zero, the others lie in
+    a plane that these ties cut along lines of three directions, and all points of a face decide
+    alike: the sectors around each crossing are tried, and far lines give the outer faces crossings
+    as well. Classes that no constraint tells apart have the same bias, which leaves a line.
+    """
+    scores, n = problem.margin, problem.n
+    costs = compiled.A.toarray().reshape(-1, len(cells), 3)
+    alike = [
+        [i, j]
+        for i, j in itertools.combinations(range(3), 2)
+        if np.array_equal(costs[..., i], costs[..., j])
+    ]
+    assert len(alike) < 2
+    if alike:
+        (other,) = {0, 1, 2} - set(alike[0])
+        ties = np.unique(scores[:, alike[0]].max(axis=1) - scores[:, other])
+        values = np.zeros((ties.size + 1, 3))
+        values[:, other] = [ties[0] - 1, *(ties[1:] + ties[:-1]) / 2, ties[-1] + 1]
+    else:
+        far = 2 * np.ptp(scores) + 1
+        first, second, between = (
+            np.unique([*(scores[:, i] - scores[:, j]), -far, far])
+            for i, j in ((2, 0), (2, 1), (1, 0))
+        )
+        crossings = [
+            np.stack(np.broadcast_arrays(x, y), axis=-1).reshape(-1, 2)
+            for x, y in (
+                (first[:, None], second),
+                (first[:, None], first[:, None] - between),
+                (second[:, None] + between, second[:, None]),
+            )
+        ]
+        angles = np.radians([22.5, 67.5, 135.0, 202.5, 247.5, 315.0])
+        sectors = 1e-4 * np.column_stack([np.cos(angles), np.sin(angles)])
+        around = np.concatenate(crossings)[:, None] + sectors
+        values = np.pad(around.reshape(-1, 2), ((0, 0), (0, 1)))
+    decided = (scores + values[:, None]).argmax(axis=2).astype(np.int8)
+    decided = np.unique(decided, axis=0)
+    w = np.ones(n) if problem.weight is None else problem.weight
+    wrong = w[:, None] * (np.arange(3) != problem.y[:, None]) / w.sum()
+    share = w / cells.total(w)[cells.codes]
+    # Of each row and decision: what it adds to the left-hand sides, and to the error.
+    table = np.concatenate([costs[:, cells.codes] * share[:, None], wrong[None]])
+    found = sum((decided == k) @ table[..., k].T for k in range(3))
+    return found[:, -1], np.maximum(found[:, :-1] - compiled.b, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_biases_by_trying_all(seed):
+    """The search looks along lines only, and yet nothing is better on these rows."""
+    problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
+    cells, compiled = problem.compiled(problem.rules())
+    assert len(cells.views) == 1
+    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    error, excess, functionals = measured(problem, cells, compiled, found.value)
+    np.testing.assert_allclose(found.error, error, **EXACT)
+    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.functionals, functionals, **EXACT)
+    assert found.value.sum() == pytest.approx(0.0, abs=1e-12)
+    errors, violations = every_bias(problem, cells, compiled)
+    worst = violations.max(axis=1)
+    assert found.excess == pytest.approx(worst.min(), abs=1e-11)
+    least = errors[worst <= worst.min() + 1e-11].min()
+    assert found.error == pytest.approx(least, abs=1e-12)
+
+
+def of_five_classes(seed, n, offset):
+    """Log-probabilities of five normal classes, the last one's raised, and their labels."""
+    rng = np.random.default_rng(seed)
+    y = np.append(np.arange(5), rng.integers(0, 5, n - 5))
+    centre = 0.8 * np.random.default_rng(0).normal(size=(5, 3))
+    x = centre[y] + rng.normal(size=(n, 3))
+    margin = -((x[:, None] - centre) ** 2).sum(axis=2) / 2
+    margin[:, 4] += offset
+    return margin, y
+
+
+@pytest.mark.parametrize(("n", "offset"), [(400, 0.0), (4000, 0.0), (100, 0.5)])
+def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
+    """Their biases are equal, and those of the others are what a search over these alone finds."""
+    margin, y = of_five_classes(1, n, offset)
+    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
+    found = best_shift(margin, cells, compiled)
+    assert found.feasible
+    assert np.ptp(found.value[[0, 2, 4]]) == 0.0
+    assert len(set(found.value[[0, 1, 3]])) == 3
+    kept = margin[:, [0, 2, 4]].argmax(axis=1)
+    shifted = (margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
+    np.testing.assert_array_equal(shifted, kept)
+    every = [error_rate() <= 0.01]  # an error of any class counts
+    alone = best_shift(margin, *compile_constraints(every, Rows(y, np.arange(5))))
+    assert len(set(alone.value)) == 5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weighted):
+    """Scores that are too high for one of them are brought back to what they were, nearly."""
+    margin, y = of_five_classes(1, 4000, 1.5)
+    weight = 1.0 + np.arange(4000) % 3 if weighted else np.ones(4000)
+    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
+    found = best_shift(margin, cells, compiled)
+    right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
+    assert found.feasible
+    assert found.error <= right.error + 0.005
+    assert found.value[4] < found.value[0] - 1.0
+    wrong = (margin + found.value).argmax(axis=1) != y
+    np.testing.assert_allclose(found.error, np.average(wrong, weights=weight), **EXACT)
+    together = []  # errors of biases that are equal for these classes
+    for one, three in itertools.product(np.arange(0, 4, 0.1), np.arange(-1, 3, 0.1)):
+        decided = (margin + np.array([0, one, 0, three, 0])).argmax(axis=1)
+        misses = np.average(decided[y == 1] != 1, weights=weight[y == 1])
+        if misses <= 0.1 and np.average(decided == 3, weights=weight) <= 0.1:
+            together.append(np.average(decided != y, weights=weight))
+    assert found.error < min(together) - 0.02
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("price", [0.5, 3.0])
+def test_priced_violations_by_trying_all(seed, price):
+    problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
+    rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
+    cells, compiled = problem.compiled(rules)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    assert not found.feasible
+    error, _, functionals = measured(problem, cells, compiled, found.value)
+    violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
+    assert found.loss == pytest.approx(error + price * violations.sum(), abs=1e-12)
+    errors, violations = every_bias(problem, cells, compiled)
+    least = (errors + price * violations.sum(axis=1)).min()
+    assert found.loss == pytest.approx(least, abs=1e-12)
+    strict = best_shift(problem.margin, cells, compiled, problem.weight)
+    assert strict.loss == strict.excess <= found.excess
+
+
+def test_seven_classes_against_the_dual():
+    """At the dual solution's own violations, class weights of Lagrange multipliers do no better.
+
+    The dual of Neyman-Pearson classification weighs the posterior of each bounded class; it is
+    concave in the multipliers, and maximised over them.
+    """
+    rng = np.random.default_rng(0)
+    n, k = 3000, 7
+    centre, prior = 1.8 * rng.normal(size=(k, 3)), rng.dirichlet(np.full(k, 3.0))
+    y = np.append(np.arange(k), rng.choice(k, n - k, p=prior))
+    x = centre[y] + rng.normal(size=(n, 3))
+    margin = np.log(prior) - ((x[:, None] - centre) ** 2).sum(axis=2) / 2
+    margin += 0.3 * rng.normal(size=(n, k))
+    wrong = margin.argmax(axis=1) != y
+    errors = np.array([wrong[y == j].mean() for j in range(k)])
+    bounded = np.argsort(errors)[-4:]
+    bounds = 0.8 * errors[bounded]
+    p, share = softmax(margin, axis=1), np.bincount(y) / n
+
+    def weights(multipliers):
+        weight = np.ones(k)
+        weight[bounded] += np.abs(multipliers) / share[bounded]
+        return weight
+
+    def minus_dual(multipliers):
+        weighed = p * weights(multipliers)
+        least = (weighed.sum(axis=1) - weighed.max(axis=1)).mean()
+        return np.abs(multipliers) @ bounds - least
+
+    solved = minimize(minus_dual, np.full(4, 0.05), method="Nelder-Mead", options={"maxiter": 900})
+    decided = (margin + np.log(weights(solved.x))).argmax(axis=1)
+    reached = np.array([(decided != y)[y == j].mean() for j in bounded])
+    rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    found = best_shift(margin, cells, compiled)
+    assert found.excess <= max(0.0, (reached - bounds).max()) + 1e-12
+    relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
+    assert relaxed.feasible
+    assert relaxed.error <= (decided != y).mean()
+    again = best_shift(margin, cells, compiled)
+    np.testing.assert_array_equal(again.value, found.value)
+
+
+# --- what cannot be calibrated, and what is refused ----------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_rows_with_losses_are_left_out_and_told(k):
+    problem = Problem(0, k=k)
+    rate = class_error(0) <= 0.2 if k == 3 else fpr() <= 0.2
+    loss = log_loss(on=label(1)) <= 0.3
+    alone = best_shift(problem.margin, *problem.compiled([rate]))
+    both = best_shift(problem.margin, *problem.compiled([loss, rate]))
+    np.testing.assert_array_equal(both.value, alone.value)
+    assert both.uncalibrated == (0,)
+    assert np.isnan(both.functionals[0])
+    assert both.functionals[1] == pytest.approx(alone.functionals[0], abs=1e-12)
+    only = best_shift(problem.margin, *problem.compiled([loss]))
+    assert not only.value.any()
+    assert only.uncalibrated == (0,)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
+    """No shift would meet a rate over no rows that has to be large."""
+    problem = Problem(5, n=200, k=k)
+    rules = [recall(1, on={"group": "a"}) >= 0.5, class_error(0) <= 0.2]
+    cells, compiled = problem.compiled(rules)
+    kept = np.flatnonzero((problem.y != 1) | (problem.group != "a"))
+    cells = cells.take(kept)
+    found = best_shift(problem.margin[kept], cells, compiled.on(cells), price=10.0)
+    alone = compile_constraints(rules[1:], cells.rows)
+    np.testing.assert_array_equal(
+        found.value, best_shift(problem.margin[kept], *alone, price=10.0).value
+    )
+    assert found.feasible
+    assert found.uncalibrated == (0,)
+    only = problem.compiled(rules[:1])[1].on(problem.compiled(rules[:1])[0].take(kept))
+    untold = best_shift(problem.margin[kept], problem.compiled(rules[:1])[0].take(kept), only)
+    assert not untold.value.any()
+
+
+def test_refusals_name_what_does_not_fit():
+    problem, several = Problem(0), Problem(0, k=3)
+    cells, compiled = problem.compiled([fpr() <= 0.2])
+    with pytest.raises(ValueError, match=r"margin has shape \(59,\), but there are 60 rows of 2"):
+        best_shift(problem.margin[:-1], cells, compiled)
+    with pytest.raises(ValueError, match=r"bounds has shape \(2,\), but there are 1 rows"):
+        best_shift(problem.margin, cells, compiled, bounds=np.zeros(2))
+    with pytest.raises(ValueError, match="keep at least three"):
+        threshold_curve(problem.margin, cells, compiled, most=2)
+    with pytest.raises(ValueError, match="for two classes, and there are 3"):
+        threshold_curve(several.margin, *several.compiled([class_error(0) <= 0.2]))
+
+
+# --- in a booster --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
+    """Plain decisions of a model of hundreds of trees are those that the shift was chosen for."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 4))
+    score = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=6000)
+    y = np.digitize(score, [0.8] if k == 2 else [0.0, 1.0])
+    clf = xgb.XGBClassifier(n_estimators=300, max_depth=4, n_jobs=1).fit(X[:2000], y[:2000])
+    X, y = X[2000:], y[2000:]
+    rules = [fnr() <= 0.1] if k == 2 else [class_error(1) <= 0.5, class_error(2) <= 0.35]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    found = best_shift(clf.predict(X, output_margin=True), cells, compiled)
+    assert found.feasible
+    assert found.value.any()
+    shift_intercept(clf.get_booster(), found.value)
+    decided = clf.predict(X)
+    assert np.mean(decided != y) == pytest.approx(found.error, abs=1e-12)
+    bounded = [1] if k == 2 else [1, 2]
+    for j, rate in zip(bounded, found.functionals, strict=True):
+        assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "pairs"),
+    [
+        (gap(fpr(), by="g") <= 0.05, True),
+        (gap(error_rate(), by="g") <= 0.0, True),
+        (ratio(selection_rate(), by="g") >= 0.8, True),
+        (gap(fpr(), by="g", reference="g0") <= 0.05, False),
+        (gap(fpr(), by="g", reference=overall) <= 0.05, False),
+    ],
+)
+def test_of_all_pairs_the_extremes_decide(rule, pairs):
+    """The largest violation is that of the rows one by one, to the last bit."""
+    rng = np.random.default_rng(0)
+    y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
+    columns = {"g": np.array([f"g{k}" for k in group])}
+    rules = [rule, fpr(on={"g": "g1"}) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
+    decisions = score_counts.DecisionCounts(cells, None)
+    found = merits.ErrorAndViolations(decisions, compiled, compiled.b)
+    assert len(found.pairs) == pairs
+    for share in (0.0, 0.1, 0.5, 1.0):
+        decided = (rng.random(600) < share).astype(np.intp)
+        fractions = decisions.fractions(decided)
+        functionals = compiled.U @ fractions.ravel() + compiled.constant
+        excess = compiled.rows_of(functionals) - compiled.b
+        assert found.of(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+    tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
+    assert not merits.ErrorAndViolations(decisions, compiled, tighter).pairs
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
+    """Alone and beside another rule, as gaps of few groups and of many."""
+    rng = np.random.default_rng(1)
+    y, group = rng.integers(0, n_classes, 400), rng.integers(0, 5, 400)
+    margin = rng.normal(size=(400, n_classes))
+    margin[np.arange(400), y] += 1.0
+    margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
+    columns = {"g": np.array([f"g{k}" for k in group])}
+    rules = [gap(error_rate(), by="g") <= 0.01, class_error(1) <= 0.1]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(n_classes), columns=columns))
+    for j in (0, 1):
+        bounds = np.where(compiled.owner == j, np.inf, compiled.b)
+        found = best_shift(margin, cells, compiled, bounds=bounds)
+        alone = compile_constraints([rules[1 - j]], Rows(y, np.arange(n_classes), columns=columns))
+        expected = best_shift(margin, *alone)
+        assert found.excess == pytest.approx(expected.excess)
+        if n_classes == 2:  # the search over several classes is not exact
+            assert found.value == expected.value

@@ -1,0 +1,889 @@
+"""Audits of any classifier agree with scikit-learn and with counting; pages are well-formed."""
+
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+from browsers import browser
+from helpers import BOTH, CLASSIFIERS
+from lightgbm import LGBMClassifier
+from scipy import stats
+from sklearn import metrics
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
+from xgboost import XGBClassifier
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLogisticRegression,
+    accuracy,
+    churn,
+    class_error,
+    confusion,
+    dataset,
+    each,
+    error_rate,
+    f1,
+    fnr,
+    fpr,
+    gap,
+    label,
+    log_loss,
+    losses,
+    overall,
+    precision,
+    ratio,
+    recall,
+    selection_rate,
+    tnr,
+    wins,
+)
+from gbm_constrained.cli.model_files import open_model, save_classifier
+from gbm_constrained.constraints.grouped import Ratio
+from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
+from gbm_constrained.reporting.audit import Audit, audit
+
+MODELS = {
+    "logistic": lambda: LogisticRegression(),
+    "lightgbm": lambda: LGBMClassifier(n_estimators=15, verbose=-1, n_jobs=1),
+    "xgboost": lambda: XGBClassifier(n_estimators=15, max_depth=3, n_jobs=1),
+    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+}
+
+
+class Decides:
+    """A model without classes, scores or probabilities."""
+
+    def __init__(self, decisions):
+        self.decisions = np.asanyarray(decisions)
+
+    def predict(self, X):
+        return self.decisions
+
+
+@pytest.fixture(scope="module")
+def groups():
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {"sex": rng.choice(["F", "M"], 1500), "site": rng.choice(["a", "b", "c"], 1500)}
+    )
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fitted(request, binary):
+    X, y = binary
+    return MODELS[request.param]().fit(X[:500], y[:500])
+
+
+@pytest.fixture(scope="module")
+def unseen(binary, groups):
+    X, y = binary
+    weight = np.random.default_rng(6).uniform(0.5, 2.0, 1000)
+    return X[500:], y[500:], groups.iloc[500:], weight
+
+
+def value_by_hand(y, decided, sensitive, probability, weight):
+    """Each rule of RULES, with scikit-learn or by counting."""
+
+    def mean(event, inside=True):
+        inside = np.broadcast_to(inside, y.shape)
+        return np.average(event[inside], weights=weight[inside])
+
+    sex, site = sensitive["sex"].to_numpy(), sensitive["site"].to_numpy()
+    selected = {s: mean(decided == 1, sex == s) for s in "FM"}
+    false_alarms = {s: mean(decided == 1, (site == s) & (y == 0)) for s in "abc"}
+    given = {"sample_weight": weight}
+    return [
+        1 - metrics.recall_score(y, decided, **given),
+        1 - metrics.recall_score(y, decided, pos_label=0, **given),
+        metrics.precision_score(y, decided, **given),
+        metrics.f1_score(y, decided, **given),
+        metrics.accuracy_score(y, decided, **given),
+        abs(selected["F"] - selected["M"]),
+        min(selected.values()) / max(selected.values()),
+        max(false_alarms.values()),
+        max(false_alarms.values()) - min(false_alarms.values()),
+        max(abs(v - mean(decided == 1, y == 0)) for v in false_alarms.values()),
+        metrics.log_loss(y, probability, **given),
+        mean(-np.log(probability[:, 1].astype(float)), y == 1),
+        mean(decided == 1, sex == "F") - 0.5 * mean(decided == 1),
+    ]
+
+
+RULES = [
+    fnr() <= 0.3,
+    fpr() <= 0.1,
+    precision() >= 0.6,
+    f1() >= 0.4,
+    accuracy() >= 0.7,
+    gap(selection_rate(), by="sex") <= 0.05,
+    ratio(selection_rate(), by="sex") >= 0.8,
+    each(fpr(), by="site") <= 0.2,
+    gap(fpr(), by="site") <= 0.05,
+    gap(fpr(), by="site", reference=overall) <= 0.05,
+    log_loss() <= 0.5,
+    log_loss(on=label(1)) <= 0.9,
+    selection_rate(on={"sex": "F"}) - 0.5 * selection_rate() <= 0.2,
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_values_are_those_of_scikit_learn(fitted, unseen, weighted):
+    X, y, sensitive, weight = unseen
+    weight = weight if weighted else np.ones(y.size)
+    of = audit(
+        fitted, X, y, RULES,
+        sensitive_features=sensitive, sample_weight=weight if weighted else None,
+    )  # fmt: skip
+    probability = fitted.predict_proba(X)
+    expected = value_by_hand(y, fitted.predict(X), sensitive, probability, weight)
+    # XGBoost's probabilities are in single precision, and so is scikit-learn's loss of them.
+    np.testing.assert_allclose(of.frame["value"], expected, rtol=1e-6)
+    assert of.accuracy.value == pytest.approx(expected[4])
+    assert (of.frame["low"] <= of.frame["value"]).all()
+    assert (of.frame["value"] <= of.frame["high"]).all()
+    assert of.model == type(fitted).__name__
+    assert of.weighted is weighted
+    n, negatives, positives = y.size, int((y == 0).sum()), int((y == 1).sum())
+    over = [positives, negatives, n, n, n, n, n, negatives, negatives, negatives, n, positives, n]
+    assert of.frame["rows"].tolist() == over
+    assert of.groups.columns.tolist() == ["constraint", "group", "rows", "rate", "low", "high"]
+    assert len(of.groups) == 2 + 2 + 3 + 3 + 3
+
+
+def test_weights_are_repetitions_in_values(unseen, binary):
+    X, y, sensitive, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    times = np.random.default_rng(7).integers(1, 4, y.size)
+    weighted = audit(model, X, y, RULES, sensitive_features=sensitive, sample_weight=times)
+    again = np.repeat(np.arange(y.size), times)
+    repeated = audit(model, X[again], y[again], RULES, sensitive_features=sensitive.iloc[again])
+    np.testing.assert_allclose(weighted.frame["value"], repeated.frame["value"])
+    np.testing.assert_allclose(weighted.groups["rate"], repeated.groups["rate"])
+    # Repeated rows are not more rows: weights make intervals longer than counting twice does.
+    widths = [a.frame["high"] - a.frame["low"] for a in (weighted, repeated)]
+    assert (widths[0] > widths[1]).all()
+
+
+def test_rows_of_weight_zero_are_left_out(unseen, binary):
+    X, y, sensitive, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    kept = np.arange(y.size) % 3 > 0
+    weighted = audit(model, X, y, RULES, sensitive_features=sensitive, sample_weight=kept)
+    part = audit(model, X[kept], y[kept], RULES, sensitive_features=sensitive[kept])
+    for name in ("frame", "groups"):
+        pd.testing.assert_frame_equal(getattr(weighted, name), getattr(part, name))
+
+
+def test_intervals_of_rates_are_exact(unseen, binary):
+    X, y, sensitive, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    of = audit(model, X, y, [fnr() <= 0.3, gap(fpr(), by="sex") <= 0.1],
+               sensitive_features=sensitive, level=0.9)  # fmt: skip
+    decided = model.predict(X)
+    exact = stats.binomtest(int(((y == 1) & (decided == 0)).sum()), int((y == 1).sum()))
+    low, high = exact.proportion_ci(0.9, method="exact")
+    assert of.frame.loc[0, ["low", "high"]].tolist() == pytest.approx([low, high])
+    right = stats.binomtest(int((y == decided).sum()), y.size).proportion_ci(0.9, method="exact")
+    assert of.accuracy[1:] == pytest.approx(tuple(right))
+    women = (y == 0) & (sensitive["sex"] == "F").to_numpy()
+    of_women = stats.binomtest(int((women & (decided == 1)).sum()), int(women.sum()))
+    expected = [women.sum(), of_women.statistic, *of_women.proportion_ci(0.9, method="exact")]
+    shown = of.groups.set_index("group").loc["sex=F", ["rows", "rate", "low", "high"]]
+    assert shown.tolist() == pytest.approx(expected)
+
+
+# --- verdicts ---------------------------------------------------------------------------------
+
+
+def decisions(wrong, n=1000):
+    """All rows positive, the first so many missed; the negatives are right."""
+    decided = np.ones(n)
+    decided[:wrong] = 0
+    return np.ones((2 * n, 1)), np.repeat([1, 0], n), Decides(np.r_[decided, np.zeros(n)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule", "verdict", "satisfied"),
+    [
+        (10, fnr() <= 0.05, "met", True),
+        (45, fnr() <= 0.05, "met", True),
+        (55, fnr() <= 0.05, "missed within sampling error", False),
+        (90, fnr() <= 0.05, "missed", False),
+        (10, recall() >= 0.95, "met", True),
+        (45, recall() >= 0.95, "met", True),
+        (55, recall() >= 0.95, "missed within sampling error", False),
+        (90, recall() >= 0.95, "missed", False),
+        (0, fnr() <= 0.0, "met", True),
+        (0, fnr() <= 1.0, "met", True),
+    ],
+)
+def test_verdicts(wrong, rule, verdict, satisfied):
+    X, y, model = decisions(wrong)
+    of = audit(model, X, y, rule)
+    assert of.frame["verdict"].tolist() == [verdict]
+    assert of.frame["satisfied"].tolist() == [satisfied]
+    low, high = of.frame.loc[0, ["low", "high"]]
+    wrong_side = low > rule.bound if rule.sense == "<=" else high < rule.bound
+    assert (verdict == "missed") == wrong_side
+    beyond = high > rule.bound if rule.sense == "<=" else low < rule.bound
+    (detail,) = of.frame["detail"]
+    assert detail.startswith(verdict.split()[0])
+    if verdict == "met":
+        assert ("but the interval reaches beyond the bound" in detail) == beyond
+
+
+def test_rules_that_print_alike_have_names_of_their_own():
+    X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
+    of = audit(Decides(y), X, y, [selection_rate(on=y == k) <= 0.4 for k in (0, 1)])
+    names = [f"selection_rate[mask of 50 rows] <= 0.4{suffix}" for suffix in ("", " #2")]
+    assert of.frame["constraint"].tolist() == names
+    assert of.models[[f"value[{name}]" for name in names]].iloc[0].tolist() == [0.0, 1.0]
+    pd.testing.assert_frame_equal(Audit.from_json(of.to_json()).models, of.models)
+
+
+def test_of_an_undefined_value_nothing_can_be_told():
+    X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
+    of = audit(Decides(np.zeros(100)), X, y, [precision() >= 0.5, fnr() <= 0.1])
+    assert of.frame["verdict"].tolist() == ["cannot be told", "missed"]
+    assert of.frame["satisfied"].isna().tolist() == [True, False]
+    assert np.isnan(of.models["value[precision >= 0.5]"][0])
+    assert of.models["violation"][0] == pytest.approx(0.9)
+    assert "value" in json.loads(of.to_json())["constraints"][0]
+    assert json.loads(of.to_json())["constraints"][0]["value"] is None
+    assert "no value" in of.to_html()
+
+
+@pytest.mark.filterwarnings("ignore:.*fewer than min_group_size")
+def test_a_small_group_without_an_event_is_not_certified():
+    """Nine rows without an error say little: resampling them would say that none ever has one."""
+    group = np.repeat(["large", "small"], [2000, 9])
+    decided = np.where(np.arange(2009) < 20, 0, 1)
+    y = np.r_[np.ones(2009), [0]]
+    model = Decides(np.r_[decided, [0]])
+    given = {"sensitive_features": {"g": np.r_[group, ["large"]]}}
+    rules = [each(fnr(), by="g") <= 0.05, each(recall(), by="g") >= 0.95]
+    of = audit(model, np.ones((2010, 1)), y, rules, **given)
+    assert of.frame["value"].tolist() == pytest.approx([0.01, 0.99])
+    assert of.frame["verdict"].tolist() == ["cannot be told", "cannot be told"]
+    assert of.frame["detail"].str.contains("9 rows of g=small").all()
+    small = 1 - 0.025 ** (1 / 9)
+    assert of.frame.loc[0, "high"] == pytest.approx(small)
+    assert of.frame.loc[1, "low"] == pytest.approx(1 - small)
+    of = audit(model, np.ones((2010, 1)), y, each(fnr(), by="g") <= 0.05 + small, **given)
+    assert of.frame["verdict"].tolist() == ["met"]
+    # Nor is the rule missed for certain because nobody of nine was found to be wrong.
+    of = audit(model, np.ones((2010, 1)), y, ratio(fnr(), by="g") >= 0.8, **given)
+    assert of.frame.loc[0, "value":"high"].tolist() == pytest.approx([0.0, 0.0, 1.0])
+    assert of.frame["verdict"].tolist() == ["cannot be told"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "rates", "truth"),
+    [
+        (each(fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.1),
+        (gap(fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.0),
+        (gap(fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
+        (gap(fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
+        (ratio(fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
+        (ratio(fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
+    ],
+)
+def test_intervals_of_several_groups_cover(expression, rates, truth):
+    """The true worst group or pair lies within, in at least as many samples as the level says."""
+    rng = np.random.default_rng(8)
+    n, covered, repeats = 150, 0, 60
+    given = {"sensitive_features": {"g": [*np.repeat(list("0123"), n), "0"]}}
+    y, X = np.r_[np.ones(4 * n), [0]], np.ones((4 * n + 1, 1))
+    for _ in range(repeats):
+        decided = np.concatenate([rng.random(n) >= rate for rate in rates])
+        rule = expression >= 0.5 if isinstance(expression, Ratio) else expression <= 0.5
+        of = audit(Decides(np.r_[decided, [0]]), X, y, rule, level=0.9, **given)
+        covered += of.frame.loc[0, "low"] <= truth <= of.frame.loc[0, "high"]
+    assert covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)
+
+
+def test_intervals_of_losses_cover():
+    """Means, gaps and ratios of mean losses: about as often as the level says."""
+    rng = np.random.default_rng(9)
+    n, repeats = 400, 120
+    y = np.tile([0, 1], n // 2)
+    group = np.repeat(["a", "b"], n // 2)
+
+    class Gives:
+        classes_ = np.array([0, 1])
+
+        def predict(self, X):
+            return (X[:, 0] > 0.5).astype(int)
+
+        def predict_proba(self, X):
+            return np.column_stack([1 - X[:, 0], X[:, 0]])
+
+    rules = [
+        log_loss() <= 0.5,
+        gap(log_loss(), by="g") <= 0.2,
+        ratio(log_loss(), by="g") >= 0.2,
+        log_loss(on={"g": "b"}) - error_rate() <= 0.5,
+    ]
+    # Losses are exponential with means 0.4 and 0.6; a row is an error when its loss is > log 2.
+    means = {"a": 0.4, "b": 0.6}
+    errors = np.mean([np.exp(-np.log(2) / m) for m in means.values()])
+    truth = np.array([0.5, 0.2, 2 / 3, 0.6 - errors])
+    inside = np.zeros(4)
+    for _ in range(repeats):
+        loss = rng.exponential([means[g] for g in group])
+        right = np.exp(-loss)
+        X = np.where(y == 1, right, 1 - right)[:, None]
+        frame = audit(Gives(), X, y, rules, sensitive_features={"g": group}, level=0.9).frame
+        inside += (frame["low"] <= truth) & (truth <= frame["high"])
+    assert (np.abs(inside / repeats - 0.9) <= 0.09).all(), inside / repeats
+
+
+def test_intervals_of_mean_losses_do_not_go_below_zero():
+    """One row has nearly all of the loss."""
+    y = np.zeros(80, dtype=int)
+    y[-1] = 1
+
+    class Sure:
+        classes_ = np.array([0, 1])
+
+        def predict(self, X):
+            return np.zeros(len(X), dtype=int)
+
+        def predict_proba(self, X):
+            return np.tile([0.99, 0.01], (len(X), 1))
+
+    rules = [log_loss() <= 1.0, each(log_loss(), by="g") >= 0.01, ratio(log_loss(), by="g") >= 0.1]
+    group = {"sensitive_features": {"g": ["a"] * 40 + ["b"] * 40}}
+    report = audit(Sure(), np.zeros((80, 1)), y, rules, **group)
+    for table, name in ((report.frame, "value"), (report.groups, "rate")):
+        assert (table["low"] >= 0.0).all()
+        assert ((table["low"] <= table[name]) & (table[name] <= table["high"])).all()
+    assert report.frame["low"].tolist()[0] == 0.0
+    assert report.groups["low"].iloc[-1] == 0.0
+
+
+# --- what can be audited ----------------------------------------------------------------------
+
+
+def test_several_classes(several):
+    X, y = several
+    names = np.array(["w", "x", "y", "z"])
+    model = LGBMClassifier(n_estimators=10, verbose=-1, n_jobs=1).fit(X[:800], names[y[:800]])
+    X, y = X[800:], names[y[800:]]
+    rules = [*NeymanPearson({"w": 0.2, "z": 0.5}), confusion("w", "x") <= 0.2, log_loss() <= 1.0]
+    rules += [tnr("w") >= 0.5]
+    of = audit(model, X, y, rules)
+    decided = model.predict(X)
+    table = metrics.confusion_matrix(y, decided, normalize="true")
+    expected = [1 - table[0, 0], 1 - table[3, 3], table[0, 1],
+                metrics.log_loss(y, model.predict_proba(X)),
+                (decided[y != "w"] != "w").mean()]  # fmt: skip
+    np.testing.assert_allclose(of.frame["value"], expected)
+    assert of.classes == ("w", "x", "y", "z")
+    w, z = ((y == name).sum() for name in "wz")
+    assert of.frame["rows"].tolist() == [w, z, w, y.size, y.size - w]
+
+
+def test_presets_and_fairlearn_s_constraints(unseen, binary):
+    fairlearn = pytest.importorskip("fairlearn.reductions")
+    X, y, sensitive, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    sex = {"sensitive_features": sensitive[["sex"]]}
+    ours = audit(model, X, y, DemographicParity(difference_bound=0.02), **sex)
+    theirs = audit(model, X, y, fairlearn.DemographicParity(difference_bound=0.02), **sex)
+    pd.testing.assert_frame_equal(ours.frame, theirs.frame)
+    assert len(audit(model, X, y, [EqualizedOdds(), fnr() <= 0.1], **sex).frame) == 3
+
+
+def test_other_models_decisions(unseen, binary):
+    X, y, _, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    old = LogisticRegression(C=1e-3).fit(binary[0][:500], binary[1][:500])
+    rules = [churn(to=old) <= 0.1, churn(to=old.predict(X)) <= 0.1,
+             wins(over=old) / losses(to=old) >= 1.0]  # fmt: skip
+    of = audit(model, X, y, rules)
+    new, before = model.predict(X), old.predict(X)
+    changed = np.mean(new != before)
+    won, lost = ((new == y) & (before != y)).sum(), ((new != y) & (before == y)).sum()
+    assert of.frame["value"].tolist() == pytest.approx([changed, changed, won / lost])
+
+
+def test_wins_over_losses_have_an_exact_interval():
+    """Two wins and no loss prove nothing, whatever resampling says; a hundred do."""
+    y = np.ones(1000, dtype=int)
+    y[0] = 0
+    for won, lost, verdict in ((2, 0, "cannot be told"), (100, 0, "met"), (30, 30, "missed")):
+        old, new = y.copy(), y.copy()
+        old[1 : 1 + won] = 0
+        new[500 : 500 + lost] = 0
+        rule = wins(over=old) / losses(to=old) >= 2.0
+        frame = audit(Decides(new), np.ones((1000, 1)), y, rule).frame
+        low, high = stats.binomtest(won, won + lost).proportion_ci(0.95, method="exact")
+        expected = [low / (1 - low), np.inf if high == 1.0 else high / (1 - high)]
+        assert frame.loc[0, ["low", "high"]].tolist() == pytest.approx(expected)
+        assert frame["verdict"].tolist() == [verdict]
+
+
+@pytest.mark.parametrize("errors", [0, 3])
+def test_odds_of_errors_have_an_exact_interval(errors):
+    """A part of every row is a constant: thirty right rows prove little."""
+    y = np.arange(30) % 2
+    new = np.where(np.arange(30) < errors, 1 - y, y)
+    rules = [
+        error_rate() / (1 - error_rate()) <= 0.01,
+        error_rate() / accuracy() <= 0.01,
+        (1 - accuracy()) / (2 - error_rate()) <= 0.01,
+    ]
+    frame = audit(Decides(new), np.ones((30, 1)), y, rules).frame
+    p = np.array(stats.binomtest(errors, 30).proportion_ci(0.95, method="exact"))
+    expected = [*[p / (1 - p)] * 2, p / (2 - p)]
+    np.testing.assert_allclose(frame[["low", "high"]], expected, atol=1e-12)
+    assert (frame["verdict"] == ("missed" if errors else "met")).all()
+
+
+@pytest.mark.parametrize("in_table", [False, True])
+def test_groups_that_a_dictionary_lacks_are_missing(in_table):
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+    names = ["a"] * 40 + [None] * 30 + ["b"] * 30
+    given = {"g": arrow.array(names).dictionary_encode()}
+    given = arrow.table(given) if in_table else given
+    y = np.arange(100) % 2
+    rule = each(selection_rate(), by="g", min_group_size=1) <= 1
+    groups = audit(Decides(y), np.ones((100, 1)), y, rule, sensitive_features=given).groups
+    assert groups["rows"].tolist() == [40, 30, 30]
+    assert groups["group"].str.contains("missing").sum() == 1
+
+
+def test_missing_labels_of_a_dictionary_are_refused():
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+    y = arrow.chunked_array([arrow.array(["n", None, "p"]).dictionary_encode()])
+    with pytest.raises(ValueError, match="y has 1 missing labels"):
+        audit(Decides(["n", "p", "p"]), np.ones((3, 1)), y, [])
+
+
+def test_masks_and_columns_are_those_of_these_rows(unseen):
+    X, y, sensitive, _ = unseen
+    table = pd.DataFrame(X).assign(site=sensitive["site"].to_numpy())
+    decided = np.where(np.arange(y.size) < 200, 1 - y, y)
+    first = np.arange(y.size) < 300
+    rules = [error_rate(on=first) <= 0.5, error_rate(on={"site": "a"}) <= 0.5]
+    of = audit(Decides(decided), table, y, rules)
+    wrong = decided != y
+    at_a = (sensitive["site"] == "a").to_numpy()
+    assert of.frame["value"].tolist() == pytest.approx([200 / 300, wrong[at_a].mean()])
+    assert of.frame["rows"].tolist() == [300, at_a.sum()]
+
+
+def test_classes_are_the_model_s_or_those_that_occur(unseen, binary):
+    X, y, _, _ = unseen
+    model = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    negatives = y == 0
+    of = audit(model, X[negatives], y[negatives], fpr() <= 0.2)
+    assert of.classes == (0, 1)
+    of = audit(Decides(["no", "yes", "no"]), np.ones(3), ["no", "no", "no"], fpr() <= 0.5)
+    assert of.classes == ("no", "yes")
+    assert of.frame["value"].tolist() == pytest.approx([1 / 3])
+
+
+def test_columns_of_probabilities_follow_the_model_s_classes():
+    class Turned:
+        classes_ = ("yes", "no")
+
+        def predict(self, X):
+            return np.where(X[:, 0] > 0.5, "yes", "no")
+
+        def predict_proba(self, X):
+            return np.column_stack([X[:, 0], 1 - X[:, 0]])
+
+    X = np.array([[0.9], [0.2], [0.6]])
+    of = audit(Turned(), X, ["yes", "no", "no"], log_loss() <= 1.0)
+    assert of.frame.loc[0, "value"] == pytest.approx(-np.log([0.9, 0.8, 0.4]).mean())
+
+
+@pytest.fixture(scope="module")
+def constrained(binary):
+    X, y = binary
+    model = ConstrainedLGBMClassifier(
+        constraints=[fnr() <= 0.2, fpr() <= 0.3], n_estimators=20, verbose=-1, n_jobs=1
+    )
+    return model.fit(X[:500], y[:500])
+
+
+def test_history_is_taken_along(constrained, unseen, binary):
+    X, y, _, _ = unseen
+    of = audit(constrained, X, y, constrained.constraints)
+    pd.testing.assert_frame_equal(of.history, constrained.history_)
+    piped = make_pipeline(StandardScaler(), constrained).fit(binary[0][:500], binary[1][:500])
+    assert audit(piped, X, y, fnr() <= 0.2).history is not None
+    plain = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    plain.history_ = [1, 2]  # others have histories, too
+    assert audit(plain, X, y, fnr() <= 0.2).history is None
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2).fit(X, y)
+    assert audit(search, X, y, fnr() <= 0.2).history is None
+
+
+@BOTH
+def test_drawn_decisions_are_drawn_alike(library, unseen, binary, tmp_path):
+    """Wherever the classifier that draws them is: by itself, wrapped, in a file."""
+    X, y = pd.DataFrame(unseen[0]).add_prefix("x"), unseen[1]
+    model = CLASSIFIERS[library](
+        constraints=[fnr() <= 0.1], iterate="randomized", n_estimators=20, n_jobs=1,
+        **({"verbose": -1} if library == "lightgbm" else {}),
+    ).fit(pd.DataFrame(binary[0][:500]).add_prefix("x"), binary[1][:500])  # fmt: skip
+    model.prefixes_ = pd.DataFrame({"rounds": [1, 20], "probability": [0.5, 0.5]})
+    assert (model.predict(X, random_state=0) != model.predict(X, random_state=1)).any()
+    piped = make_pipeline(FunctionTransformer().fit(X), model)
+    search = GridSearchCV(piped, {})
+    search.best_estimator_ = piped
+    save_classifier(model, tmp_path / "model.json", [0, 1], X)
+    file = open_model(tmp_path / "model.json").named([0, 1])
+    for way in (model, piped, Pipeline([("only", model)]), search, file):
+        first, second = (audit(way, X, y, fnr() <= 0.1).frame for _ in range(2))
+        pd.testing.assert_frame_equal(first, second)
+
+
+def test_other_models_are_compared(constrained, unseen, binary):
+    X, y, _, _ = unseen
+    plain = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    of = audit(constrained, X, y, constrained.constraints, others={"plain": plain})
+    alone = audit(plain, X, y, constrained.constraints)
+    assert of.models["model"].tolist() == ["ConstrainedLGBMClassifier", "plain"]
+    pd.testing.assert_series_equal(of.models.iloc[1, 1:], alone.models.iloc[0, 1:],
+                                   check_names=False)  # fmt: skip
+    excess = np.maximum(alone.frame["value"] - alone.frame["bound"], 0).max()
+    assert of.models["violation"][1] == pytest.approx(excess)
+    assert of.models["accuracy"][1] == pytest.approx(plain.score(X, y))
+
+
+def test_no_rules_leave_the_accuracy(unseen, binary):
+    X, y, _, _ = unseen
+    of = audit(LogisticRegression().fit(X, y), X, y, [])
+    assert of.frame.empty
+    assert of.headline.startswith("No rule was given; accuracy is 0.")
+    again = Audit.from_json(of.to_json())
+    assert again.to_json() == of.to_json()
+    one = audit(LogisticRegression().fit(X, y), X, y, gap(fnr(), by="g") <= 0.5,
+                sensitive_features={"g": np.arange(len(y)) % 2})  # fmt: skip
+    for name in ("frame", "groups"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(of, name))
+        # An empty table has the types of others.
+        pd.testing.assert_series_equal(getattr(of, name).dtypes, getattr(one, name).dtypes)
+    assert str(of)
+    check_page(of.to_html())
+
+
+# --- bad input --------------------------------------------------------------------------------
+
+X4, Y4 = np.ones((4, 1)), np.array([0, 1, 0, 1])
+RIGHT = Decides(Y4)
+
+
+class Probabilities(Decides):
+    def predict_proba(self, X):
+        return np.ones((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "match"),
+    [
+        ((object(), X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
+        ((LinearSVC, X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
+        ((np.zeros(999), X4, Y4, []), {}, TypeError, r"got array\(\[0\., .{,60}\]\): wrap"),
+        ((RIGHT, X4, Y4[:3], []), {}, ValueError, "X has 4 rows and y 3 labels"),
+        ((RIGHT, X4[:0], Y4[:0], []), {}, ValueError, "give at least one row"),
+        ((RIGHT, X4, [0, None, 1, 1], []), {}, ValueError, "y has 1 missing labels"),
+        ((RIGHT, X4, ["a", np.nan, "b", "b"], []), {}, ValueError, "y has 1 missing labels"),
+        ((RIGHT, X4, Y4, fnr()), {}, TypeError, "constraints must be a sequence"),
+        ((RIGHT, X4, Y4, [3]), {}, TypeError, "constraints holds 3"),
+        ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must lie strictly"),
+        ((RIGHT, X4, Y4, []), {"sample_weight": [1, 2]}, ValueError, "sample_weight must hold"),
+        ((RIGHT, X4, Y4, []), {"sample_weight": ["a"] * 4}, ValueError, "weight must hold numb"),
+        ((RIGHT, X4, Y4, []), {"sample_weight": [0] * 4}, ValueError, "zero on every row"),
+        ((RIGHT, X4, Y4, []), {"sensitive_features": [1]}, ValueError, "one value per row"),
+        ((RIGHT, X4, Y4, [gap(fpr(), by="sex") <= 0.1]), {}, ValueError,
+         "column 'sex' is neither in sensitive_features nor in X: give it as sensitive_features"),
+        ((RIGHT, X4, Y4, [fpr(on=np.ones(3, bool)) <= 0.1]), {}, ValueError,
+         "mask or decisions of 3 rows, but 4 rows are audited"),
+        ((RIGHT, X4, Y4, [churn(to=[0, 1]) <= 0.1]), {}, ValueError, "decisions of 2 rows"),
+        ((RIGHT, X4, Y4, [fpr(on=dataset("m")) <= 0.1]), {}, ValueError,
+         "speaks of a named data set, which an audit has none of"),
+        ((RIGHT, X4, Y4, [class_error(7) <= 0.1]), {}, ValueError, "names class 7"),
+        ((RIGHT, X4, Y4, [log_loss() <= 0.5]), {}, TypeError,
+         "log_loss <= 0.5 needs probabilities, and Decides has no predict_proba: wrap it in"),
+        ((Probabilities(Y4), X4, Y4, [log_loss() <= 0.5]), {}, ValueError,
+         r"returned an array of shape \(3, 2\)"),
+        ((Decides(Y4[:3]), X4, Y4, []), {}, ValueError, r"returned an array of shape \(3,\)"),
+        ((Decides(np.ones((4, 2))), X4, Y4, []), {}, ValueError, "not probabilities"),
+        ((Decides([0.1, 0.9, 0.2, 0.8]), X4, Y4, []), {}, ValueError,
+         "returned 0.1, which is no label"),
+        ((Decides([0, 1, np.nan, 1]), X4, Y4, []), {}, ValueError, "missing labels"),
+        ((Decides(["a", 1, None, 1]), X4, Y4, []), {}, ValueError, "missing labels"),
+        ((Decides(np.ma.array(Y4, mask=[0, 1, 0, 0])), X4, Y4, []), {}, ValueError,
+         "missing labels"),
+        ((Decides(np.array(["a", 1, "b", 1], object)), X4, Y4, []), {}, ValueError,
+         "types that cannot be compared"),
+        ((Decides(np.array(["a", "b", "a", "b"])), X4, Y4, []), {}, ValueError,
+         "types that cannot be compared"),
+        ((Decides(np.ones(4)), X4, np.ones(4), []), {}, ValueError, "hold one class only"),
+        ((RIGHT, X4, Y4, []), {"others": [RIGHT]}, TypeError, "others must map names to models"),
+        ((RIGHT, X4, Y4, []), {"others": {"Decides": RIGHT}}, ValueError, "rename it"),
+        ((RIGHT, X4, Y4, []), {"others": {"p": 3}}, TypeError, "model must be a fitted"),
+    ],
+)  # fmt: skip
+def test_errors(arguments, options, error, match):
+    with pytest.raises(error, match=match):
+        audit(*arguments, **options)
+
+
+def test_labels_unknown_to_the_model(unseen):
+    X, y, _, _ = unseen
+    model = LogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match=r"y holds 'yes', which is not among \[0, 1\], the class"):
+        audit(model, X[:2], ["yes", "no"], [])
+    other = LogisticRegression().fit(X, np.where(y, "b", "a"))
+    with pytest.raises(ValueError, match=r"words.predict returned 'a', which is not among \[0, 1"):
+        audit(model, X, y, [], others={"words": other})
+
+
+def test_the_remedy_for_missing_probabilities_works(unseen):
+    X, y, _, _ = unseen
+    with pytest.raises(TypeError, match="LinearSVC has no predict_proba"):
+        audit(LinearSVC().fit(X, y), X, y, log_loss() <= 0.6)
+    model = CalibratedClassifierCV(LinearSVC(), cv=2).fit(X, y)
+    assert audit(model, X, y, log_loss() <= 0.6).frame["value"].notna().all()
+
+
+# --- what is written --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def full(constrained, unseen, binary):
+    """Rules of every kind, names that must be escaped, a comparison and a history."""
+    X, y, sensitive, _ = unseen
+    site = sensitive["site"].replace({"a": "<b>&\"'", "b": "</table>", "c": "\N{SNOWMAN}"})
+    plain = LogisticRegression().fit(binary[0][:500], binary[1][:500])
+    rules = [*RULES[:7], each(fpr(), by="x<y") <= 0.2, gap(fpr(), by="x<y") <= 0.5,
+             wins(over=y) / losses(to=y) >= 2.0, log_loss() <= 0.6]  # fmt: skip
+    return audit(
+        constrained, X, y, rules, others={"<script>alert('&')</script>": plain},
+        sensitive_features={"sex": sensitive["sex"], "x<y": site},
+    )  # fmt: skip
+
+
+def test_headlines():
+    X, y, model = decisions(45)
+    rules = [fnr() <= 0.1, fnr() <= 0.05, fnr() <= 0.01]
+    headline = {k: audit(model, X, y, rules[:k]).headline for k in (1, 2, 3)}
+    assert headline[1] == "The rule is met on 2,000 unseen rows."
+    assert headline[2] == "Both rules are met on 2,000 unseen rows."
+    assert headline[3] == "2 of 3 rules are met on 2,000 unseen rows; 1 missed."
+    of = audit(model, X, y, [rules[0]] * 3)
+    assert of.headline == "All 3 rules are met on 2,000 unseen rows."
+    missed = [fnr() <= 0.044, fnr() <= 0.01, fnr() <= 0.1]
+    assert audit(model, X, y, missed).headline == (
+        "1 of 3 rules is met on 2,000 unseen rows; 1 missed within sampling error, 1 missed."
+    )
+    assert audit(model, X, y, missed[0]).headline == (
+        "The rule is missed within sampling error on 2,000 unseen rows."
+    )
+    nobody = audit(Decides(np.zeros(2000)), X, y, precision() >= 0.5).headline
+    assert nobody == "Whether the rule is met cannot be told on 2,000 unseen rows."
+
+
+def test_it_prints_a_compact_table(full):
+    text = str(full)
+    assert text.startswith("Audit of ConstrainedLGBMClassifier. ")
+    assert full.headline in text
+    for row in full.frame.itertuples():
+        lines = [line for line in text.splitlines() if line.lstrip().startswith(row.constraint)]
+        assert lines[0].endswith(row.verdict)
+    assert repr(full) == text
+
+
+def test_json_round_trips(full):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    text = full.to_json()
+    content = json.loads(text, parse_constant=refuse)  # NaN and Infinity are no JSON
+    assert list(content) == [
+        "format", "model", "headline", "n_rows", "level", "weighted", "classes", "accuracy",
+        "constraints", "groups", "models", "history",
+    ]  # fmt: skip
+    assert list(content["constraints"][0]) == [
+        "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
+        "detail",
+    ]  # fmt: skip
+    again = Audit.from_json(text)
+    assert again.to_json() == text
+    assert again.to_html() == full.to_html()
+    for name in ("frame", "groups", "models", "history"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(full, name))
+    assert again.accuracy == full.accuracy
+    with pytest.raises(ValueError, match="text must be what Audit"):
+        Audit.from_json("{}")
+    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
+        Audit.from_json(text.replace("audit/2", "audit/1", 1))
+
+
+def test_json_of_infinite_values():
+    y = np.repeat([0, 1], 50)
+    of = audit(Decides(y), np.ones((100, 1)), y, wins(over=1 - y) / losses(to=1 - y) >= 2.0)
+    assert of.frame["value"].tolist() == [np.inf]
+    assert json.loads(of.to_json())["constraints"][0]["value"] == "Infinity"
+    again = Audit.from_json(of.to_json())
+    assert again.frame["value"].tolist() == [np.inf]
+    check_page(of.to_html())
+
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Checker(html.parser.HTMLParser):
+    """Every element is closed in order; texts and attributes are collected."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.texts = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def check_page(page):
+    assert page.startswith("<!DOCTYPE html>")
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    tags = [tag for tag, _ in checker.tags]
+    assert dict(checker.tags)["html"] == {"lang": "en"}
+    assert tags.count("h1") == tags.count("main") == 1
+    assert tags.index("h1") < (tags.index("h2") if "h2" in tags else len(tags))
+    assert not {"script", "link", "img", "iframe", "object", "a"} & set(tags)
+    for tag, attributes in checker.tags:
+        assert not {"src", "href", "xlink:href", "style", "id"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+        if tag == "th":
+            assert attributes["scope"] in ("row", "col")
+    assert re.findall(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page) == []
+    for drawn in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        svg = ET.fromstring(drawn)
+        assert svg.find("{*}title").text
+        assert svg.find("{*}desc") is not None
+        _, _, width, height = map(float, svg.get("viewBox").split())
+        for element in svg.iter():
+            for name, most in (
+                ("x", width),
+                ("x1", width),
+                ("x2", width),
+                ("cx", width),
+                ("y", height),
+                ("y1", height),
+                ("y2", height),
+                ("cy", height),
+            ):
+                assert 0 <= float(element.get(name, 0)) <= most, (element.tag, element.attrib)
+    return checker
+
+
+def test_page(full, tmp_path):
+    page = full.to_html(tmp_path / "audit.html")
+    assert (tmp_path / "audit.html").read_text(encoding="utf-8") == page
+    checker = check_page(page)
+    text = "".join(checker.texts)
+    for expected in (
+        "Audit of ConstrainedLGBMClassifier", full.headline, "<script>alert('&')</script>",
+        "x<y=<b>&\"'", "x<y=</table>", "\N{SNOWMAN}", "boosting rounds", "multiplier",
+        "largest violation (value beyond its bound)", *full.frame["constraint"],
+    ):  # fmt: skip
+        assert expected in text
+    assert [tag for tag, _ in checker.tags].count("svg") == 4
+    # By word, not by colour alone.
+    for verdict in ("met", "missed within sampling error", "missed"):
+        count = (full.frame["verdict"] == verdict).sum()
+        named = f"badge {verdict.replace(' ', '-')}"
+        assert checker.tags.count(("span", {"class": named})) == count > 0
+        assert verdict in text
+    assert "prefers-color-scheme:dark" in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted", "dashed"),
+    [("crossfit", "boosting rounds", True), ("train", "boosting rounds", False),
+     ("linear", "iterations", False)],
+)  # fmt: skip
+def test_the_page_says_what_it_draws_of_training(kind, counted, dashed, unseen):
+    X, y, _, _ = unseen
+    if kind == "linear":
+        model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.9], n_iterations=3)
+    else:
+        model = ConstrainedLGBMClassifier(
+            constraints=[fnr() <= 0.9], n_estimators=4, verbose=-1, n_jobs=1, measure_on=kind
+        )
+    of = audit(model.fit(X, y), X, y, model.constraints)
+    for page in (of.to_html(), Audit.from_json(of.to_json()).to_html()):
+        text = "".join(check_page(page).texts)
+        for words in ("boosting rounds", "iterations"):
+            assert (words in text) == (words == counted)
+        assert ("dashed: on rows that the trees had not seen" in text) == dashed
+        assert "evaluation set" not in text
+
+
+def test_notebooks_get_a_part_of_the_page(full):
+    part = full._repr_html_()
+    assert part.startswith('<div class="gbm-audit"')
+    rules = re.sub(
+        r"<style>(.*?)</style>.*", r"\1", part[part.index("<style>") :], flags=re.DOTALL
+    )
+    selectors = re.findall(r"(?:^|[}{])([^{}@]+)(?={)", rules.replace("\n", ""))
+    assert selectors
+    assert all(s.strip().startswith(".gbm-audit") for each in selectors for s in each.split(","))
+
+
+def test_long_names_and_long_histories_stay_in_the_picture(constrained, unseen):
+    X, y, _, _ = unseen
+    names = np.array([f"{'very ' * 40}long {i}" for i in range(2)])[np.arange(y.size) % 2]
+    of = audit(
+        constrained, X, y, [fpr(on={"group": names[0]}) <= 0.1, gap(fpr(), by="group") <= 0.1],
+        sensitive_features={"group": names}, others={"m" * 200: constrained},
+    )  # fmt: skip
+    history = pd.concat([of.history] * 300, ignore_index=True)
+    history["rounds"] = np.arange(len(history))
+    long = Audit(**{**of.__dict__, "history": history})
+    check_page(long.to_html())
+    assert len(long.to_html()) < 200_000
+
+
+def test_page_in_a_browser(full, tmp_path):
+    shoot = browser()
+    full.to_html(tmp_path / "audit.html")
+    (tmp_path / "profile").mkdir()
+    image = tmp_path / "audit.png"
+    said = shoot(tmp_path / "audit.html", image, tmp_path / "profile")
+    assert said == []
+    from matplotlib.image import imread
+
+    pixels = imread(image)[..., :3]
+    assert pixels.shape[1] >= 900
+    assert pixels.shape[0] >= 1500
+    back = pixels[2, 2]
+    drawn = (np.abs(pixels - back).sum(axis=2) > 0.2).mean()
+    assert 0.01 < drawn < 0.6  # neither empty nor a blot

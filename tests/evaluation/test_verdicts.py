@@ -1,0 +1,401 @@
+"""Verdicts agree with the figures they are about, in every mode of measurement and everywhere."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gbm_constrained import (
+    ConstrainedLogisticRegression,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
+    audit,
+    each,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    precision,
+    recall,
+    selection_rate,
+    tradeoff_curve,
+)
+from gbm_constrained.evaluation.verdicts import KINDS, Verdict, gravest
+from gbm_constrained.reporting.html import SYMBOLS
+from gbm_constrained.reporting.svg import SHAPES
+
+OURS = FragileConstraintsWarning, InfeasibleConstraintsWarning, MissedConstraintsWarning
+QUIET = {
+    "xgboost": {"verbosity": 0, "n_jobs": 1},
+    "lightgbm": {"verbose": -1, "n_jobs": 1},
+    "linear": {},
+}
+DART = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}
+CONTINUED = {"xgboost": "xgb_model", "lightgbm": "init_model"}
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """Two classes, one label in five wrong, and two groups."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 4))
+    y = (X[:, 0] + 0.5 * X[:, 1] > 0.4).astype(int)
+    y = np.where(rng.random(1500) < 0.2, 1 - y, y)
+    return X, y, {"g": np.where(X[:, 2] > 0.5, "a", "b")}
+
+
+def make(library, rules, **options):
+    if library == "linear":
+        return ConstrainedLogisticRegression(constraints=rules, **options)
+    own = {"n_estimators": 12, "max_depth": 3, "random_state": 0, **QUIET[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **own)
+
+
+def fitted(model, data, **given):
+    """Fit, and give the model with the warnings about rules."""
+    X, y, sensitive = data
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sensitive_features=sensitive, **given)
+    return model, [w for w in caught if issubclass(w.category, (*OURS, UserWarning))]
+
+
+def of_rules(caught):
+    return [w.category for w in caught if issubclass(w.category, OURS)]
+
+
+def check_agreement(model):
+    """Compare verdicts, values, `satisfied` and status of a fit."""
+    report, found = model.constraint_report_, model.feasibility_
+    assert found.status == gravest(report["verdict"])
+    assert [rule.verdict.kind for rule in found.rules] == report["verdict"].tolist()
+    assert [rule.verdict.source for rule in found.rules] == report["rows"].tolist()
+    for row, rule in zip(report.itertuples(), found.rules, strict=True):
+        on_training_rows = row.rows == "training rows"
+        value = row.train if on_training_rows else row.held_out
+        assert rule.value == pytest.approx(value, nan_ok=True)
+        assert np.isnan(row.held_out) or bool(row.satisfied) == rule.is_met
+        if row.verdict == "met":
+            assert rule.is_met
+        if row.verdict.startswith("missed"):
+            assert not rule.is_met
+            assert rule.verdict.distance > 0
+        assert (found.status == "met") == (report["verdict"] == "met").all()
+
+
+# --- the verdict itself -----------------------------------------------------------------------
+
+
+CASES = [
+    (fnr() <= 0.1, 0.05, (0.03, 0.08), {}, "met", "met"),
+    (fnr() <= 0.1, 0.1, (0.08, 0.12), {}, "met", "met, but the interval reaches beyond the bound"),
+    (recall() >= 0.9, 0.95, (0.92, 0.97), {}, "met", "met"),
+    (
+        fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
+        "missed by 0.0031, within sampling error of 1,203 rows",
+    ),
+    (
+        fnr() <= 0.1, 0.121, (0.11, 0.13), {}, "missed",
+        "missed by 0.021, beyond sampling error of 1,203 rows",
+    ),
+    (
+        recall() >= 0.9, 0.879, (0.86, 0.9), {"source": "training rows"},
+        "missed within sampling error",
+        "missed by 0.021, within sampling error of 1,203 training rows",
+    ),
+    (
+        recall() >= 0.9, 0.5, (0.4, 0.6), {"source": "out of fold"}, "missed",
+        "missed by 0.4, beyond sampling error of 1,203 rows (out of fold)",
+    ),
+    (fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 0.1 on 1,203 rows"),
+    (fnr() <= 0.1, 0.0, (NAN, NAN), {}, "met", "met"),
+    (
+        precision() >= 0.5, NAN, (NAN, NAN), {}, "cannot be told",
+        "cannot be told: the value is undefined on these rows",
+    ),
+    (
+        fnr() <= 0.1, 0.05, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
+        "cannot be told: 12 rows of g=a",
+    ),
+    (
+        fnr() <= 0.1, 0.2, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
+        "cannot be told: 12 rows of g=a",
+    ),
+    (
+        fnr() <= 0.1, 0.2, (0.15, 0.3), {"doubt": "12 rows of g=a"}, "missed",
+        "missed by 0.1, beyond sampling error of 1,203 rows",
+    ),
+    (
+        fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [fpr() <= 0.1, fnr() <= 0.1]},
+        "cannot be met", "cannot be met together with fnr <= 0.1",
+    ),
+    (
+        fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [fpr() <= 0.1]}, "cannot be met",
+        "cannot be met",
+    ),
+    (fpr() <= 0.1, 0.0, (0.0, 0.1), {"conflict": [fnr() <= 0.1]}, "met", "met"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "value", "interval", "given", "kind", "text"), CASES)
+def test_the_verdict_of_a_value(rule, value, interval, given, kind, text):
+    verdict = Verdict.of(rule, value, interval, 1203, **given)
+    assert (verdict.kind, str(verdict)) == (kind, text)
+
+
+ENDS = st.floats(-0.2, 1.2) | st.just(NAN) | st.sampled_from([-np.inf, np.inf])
+
+
+@given(
+    bound=st.floats(0.0, 1.0), value=ENDS, low=ENDS, high=ENDS, upper=st.booleans(),
+    doubt=st.sampled_from(["", "few rows"]), in_conflict=st.booleans(),
+)  # fmt: skip
+def test_no_verdict_contradicts_its_value(bound, value, low, high, upper, doubt, in_conflict):
+    rule = fnr() <= bound if upper else fnr() >= bound
+    verdict = Verdict.of(
+        rule, value, (low, high), 10, doubt=doubt, conflict=[rule] if in_conflict else []
+    )
+    is_met = value <= bound + 1e-12 if upper else value >= bound - 1e-12
+    if verdict.kind == "met":
+        assert is_met
+        assert not doubt
+    if verdict.kind.startswith("missed"):
+        assert not is_met
+        assert verdict.distance > 0
+    if verdict.kind == "missed" and not np.isnan([low, high]).any():
+        assert low > bound if upper else high < bound
+    if verdict.kind == "cannot be told":
+        assert verdict.reason
+    assert (verdict.kind == "cannot be met") == in_conflict
+    assert str(verdict).startswith(verdict.kind.split(" within")[0])
+
+
+def test_the_gravest_of_verdicts():
+    assert gravest([]) == "met"
+    assert gravest(["met", "missed", "cannot be told"]) == "missed"
+    assert gravest(reversed(KINDS)) == "cannot be met"
+    assert KINDS[:2] == ("met", "missed within sampling error")
+    assert set(SYMBOLS) == set(KINDS)
+    assert set(SHAPES) == set(KINDS) - {"cannot be met"}
+
+
+# --- fits: the value decides, whatever the rows -----------------------------------------------
+
+RULES = {
+    "met": [fpr() <= 0.9],
+    "one of two is missed": [fpr() <= 0.12, fnr() <= 0.95],
+    "gap": [gap(fpr(), by="g") <= 0.01],
+    "three": [fpr() <= 0.1, gap(selection_rate(), by="g") <= 0.01, fnr() <= 0.3],
+    "loss": [log_loss() <= 0.5, each(fnr(), by="g") <= 0.3],
+}
+
+
+@BOTH
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("mode", ["crossfit", "holdout", "train", "eval_set", "watch"])
+def test_status_report_and_values_agree(library, rules, mode, noisy):
+    X, y, sensitive = noisy
+    train, held = slice(400, None), slice(0, 400)
+    given = {}
+    if mode in ("eval_set", "watch"):
+        given = {
+            "eval_set": [(X[held], y[held])],
+            "sensitive_features_eval_set": [{"g": sensitive["g"][held]}],
+        }
+        if library == "xgboost":
+            given["verbose"] = False
+    measure_on = {"eval_set": "crossfit", "watch": "holdout"}.get(mode, mode)
+    data = X[train], y[train], {"g": sensitive["g"][train]}
+    model, caught = fitted(make(library, rules, measure_on=measure_on), data, **given)
+    check_agreement(model)
+    kinds = set(model.constraint_report_["verdict"])
+    if kinds <= {"met", "missed within sampling error"} and not model.feasibility_.is_fragile:
+        assert set(of_rules(caught)) <= {FragileConstraintsWarning}
+    if "missed" in kinds and not model.feasibility_.conflict:
+        assert MissedConstraintsWarning in of_rules(caught)
+    assert "No doubt arises" not in str(model.feasibility_)
+
+
+@BOTH
+def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(library, noisy):
+    """Such as by a hair, on an evaluation set with more false alarms than the training rows."""
+    X, y, _ = noisy
+    wrong = make(library, [fpr() <= 0.9], measure_on="train").fit(X[700:], y[700:]).predict(X) > y
+    kept = np.flatnonzero((np.arange(y.size) < 700) & (wrong | (np.arange(y.size) % 2 == 0)))
+    rate = wrong[kept][y[kept] == 0].mean()
+    assert wrong[700:][y[700:] == 0].mean() < rate - 0.01
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    model, caught = fitted(
+        make(library, [fpr() <= rate - 0.002], measure_on="train"),
+        (X[700:], y[700:], None), eval_set=[(X[kept], y[kept])], **quiet,
+    )  # fmt: skip
+    found = model.feasibility_
+    check_agreement(model)
+    assert found.status == "missed within sampling error"
+    assert of_rules(caught) == []
+    assert "misses rules within sampling error, on unseen rows (eval_set[0])" in str(found)
+    n = np.sum(y[kept] == 0)
+    expected = f"missed by 0.002, within sampling error of {n} rows (eval_set[0])"
+    assert str(found.rules[0].verdict) == expected
+    assert expected in str(found)
+
+
+# --- modes without unseen rows ----------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["train", "dart", "continued"])
+def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
+    options, given = {"measure_on": "train"}, {}
+    if mode == "dart":
+        options |= DART[library]
+    if mode == "continued":
+        start = make(library, [], n_estimators=3).fit(noisy[0], noisy[1])
+        given = {CONTINUED[library]: start}
+    model, caught = fitted(
+        make(library, [fnr() <= 0.01, fpr() <= 0.02], **options), noisy, **given
+    )
+    report, found = model.constraint_report_, model.feasibility_
+    check_agreement(model)
+    assert found.source == "training rows"
+    assert (report["rows"] == "training rows").all()
+    assert report["satisfied"].isna().all()
+    assert found.status == "missed"
+    assert of_rules(caught) == [MissedConstraintsWarning]
+    assert "Training rows are optimistic" in str(found)
+    missed = model.predict(noisy[0])[noisy[1] == 1] == 0
+    assert found.rules[0].value == pytest.approx(missed.mean())
+    text = str(found.rules[0].verdict)
+    assert text.endswith(f"beyond sampling error of {missed.size} training rows")
+
+
+@BOTH
+def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
+    _, caught = fitted(make(library, [fpr() <= 0.9], **DART[library]), noisy)
+    told = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
+    assert len(told) == 1
+    assert "give an evaluation set with measure_on='holdout'" in told[0]
+    _, caught = fitted(make(library, [fpr() <= 0.9], measure_on="train", **DART[library]), noisy)
+    assert not any("measure_on" in str(w.message) for w in caught)
+
+
+def test_the_linear_model_has_verdicts_by_its_training_rows(noisy):
+    model, caught = fitted(make("linear", [fpr() <= 0.9, log_loss() <= 0.9]), noisy)
+    check_agreement(model)
+    assert (model.feasibility_.status, of_rules(caught)) == ("met", [])
+    model, caught = fitted(make("linear", [log_loss() <= 0.3]), noisy)
+    check_agreement(model)
+    assert (model.feasibility_.status, of_rules(caught)) == ("missed", [MissedConstraintsWarning])
+    # A rate that no iterate met is told of by the solver, and not twice.
+    model, caught = fitted(make("linear", [fpr() <= 0.01, fnr() <= 0.01], n_iterations=5), noisy)
+    check_agreement(model)
+    assert of_rules(caught) == [InfeasibleConstraintsWarning]
+
+
+@BOTH
+def test_averages_and_mixtures_have_verdicts(library, noisy):
+    for options in ({"iterate": "ergodic"}, {"iterate": "randomized"}):
+        for measure_on in ("crossfit", "train"):
+            model, _ = fitted(
+                make(library, [fpr() <= 0.15], measure_on=measure_on, **options), noisy
+            )
+            check_agreement(model)
+            (rule,) = model.feasibility_.rules
+            assert rule.low <= rule.value <= rule.high
+
+
+@BOTH
+def test_few_training_rows_of_a_group_tell_nothing(library, noisy):
+    X, y, _ = noisy
+    group = {"g": np.where(np.arange(y.size) < 14, "few", "many")}
+    rule = each(fnr(), by="g", min_group_size=1) <= 0.5
+    model, caught = fitted(make(library, [rule], measure_on="train"), (X, y, group))
+    check_agreement(model)
+    found = model.feasibility_.rules[0].verdict
+    assert found.kind == "cannot be told"
+    assert "of g=few" in found.reason
+    assert of_rules(caught) == [FragileConstraintsWarning]
+
+
+# --- continuing from a model whose threshold is kept beside it --------------------------------
+
+
+@BOTH
+def test_a_threshold_beside_the_model_is_not_lost(library, noisy, tmp_path):
+    X, y, _ = noisy
+    start, _ = fitted(make(library, [fnr() <= 0.1], probabilities="calibrated"), noisy)
+    assert start.shift_.any()
+    path = tmp_path / ("model.json" if library == "xgboost" else "model.txt")
+    start.save_model(path)
+    parameter = CONTINUED[library]
+    for source in (start, path, str(path)):
+        with pytest.raises(ValueError, match=f"{parameter} is a model of probabilities='calib"):
+            make(library, [fnr() <= 0.1], measure_on="train").fit(X, y, **{parameter: source})
+    shifted, _ = fitted(make(library, [fnr() <= 0.1]), noisy)
+    shifted.save_model(path)
+    for source in (shifted, str(path)):
+        model = make(library, [fnr() <= 0.1], measure_on="train")
+        fitted(model, noisy, **{parameter: source})
+        check_agreement(model)
+
+
+# --- rounds that were not trained -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "linear"])
+def test_a_callback_that_ends_a_fit_is_told_of(library, noisy):
+    def after_two(state):
+        return state.iteration >= 1
+
+    model, _ = fitted(make(library, [fnr() <= 0.1]), noisy, constraint_callbacks=[after_two])
+    found = model.feasibility_
+    assert 0 < found.rounds_trained < found.rounds_asked
+    words = f"Training ended after {found.rounds_trained} of {found.rounds_asked} rounds."
+    assert words in str(found)
+    assert words in model._repr_html_()
+    model, _ = fitted(make(library, [fnr() <= 0.1]), noisy)
+    assert model.feasibility_.rounds_trained == model.feasibility_.rounds_asked
+    assert "Training ended" not in str(model.feasibility_)
+
+
+# --- the same words everywhere ----------------------------------------------------------------
+
+
+@BOTH
+def test_fit_audit_curve_and_file_speak_alike(library, noisy, tmp_path):
+    X, y, sensitive = noisy
+    rules = [fpr() <= 0.2, fnr() <= 0.3, gap(fpr(), by="g") <= 0.02]
+    model, _ = fitted(make(library, rules), noisy)
+    assert set(model.constraint_report_["verdict"]) <= set(KINDS)
+    of = audit(model, X, y, rules, sensitive_features=sensitive)
+    for row in of.frame.itertuples():
+        assert row.verdict in KINDS
+        assert row.detail.startswith(row.verdict.split(" within")[0])
+        assert row.verdict in of.to_html()
+    assert json.loads(of.to_json())["constraints"][0]["verdict"] == of.frame["verdict"][0]
+    path = tmp_path / ("model.json" if library == "xgboost" else "model.txt")
+    model.save_model(path)
+    again = CLASSIFIERS[library]().load_model(path)
+    assert again.feasibility_.rules[0].verdict == model.feasibility_.rules[0].verdict
+    assert str(again.feasibility_) == str(model.feasibility_)
+    assert again.constraint_report_.equals(model.constraint_report_)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        curve = tradeoff_curve(make(library, [fpr() <= 0.1]), X, y, [0.2, 0.1])
+    assert set(curve["verdict"]) <= set(KINDS)
+    assert curve["all_met"].tolist() == (curve["verdict"] == "met").tolist()
+
+
+def test_the_unseen_accuracy_is_a_number(noisy):
+    model, _ = fitted(make("lightgbm", [fpr() <= 0.9]), noisy)
+    accuracy = model.unseen_accuracy_
+    assert float(accuracy) == accuracy.value
+    assert f"{float(accuracy):.3f}" == f"{accuracy.value:.3f}"

@@ -1,0 +1,138 @@
+"""The exact test of two binomials: its size by enumeration, its order, its power."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gbm_constrained.statistics import two_proportions as two_rates
+from gbm_constrained.statistics.binomial import clopper_pearson
+from gbm_constrained.statistics.two_proportions import GAMMA, sum_p_value
+
+DELTAS = (0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+def table(n_1, n_2, bound, *weights):
+    """P-values of all counts."""
+    return np.array(
+        [
+            [sum_p_value(x, n_1, y, n_2, bound, *weights) for y in range(n_2 + 1)]
+            for x in range(n_1 + 1)
+        ]
+    )
+
+
+def probabilities(n, q):
+    return stats.binom.pmf(np.arange(n + 1)[:, None], n, q)
+
+
+def rejected(p, delta, q_1, q_2):
+    """``P(p <= delta)`` at pairs of probabilities."""
+    n_1, n_2 = np.array(p.shape) - 1
+    first, second = probabilities(n_1, q_1), probabilities(n_2, q_2)
+    return np.einsum("xg,xy,yg->g", first, p <= delta, second)
+
+
+CASES = [
+    (10, 10, 1.1, 1.0, 1.0),
+    (25, 12, 1.3, 1.0, 1.0),
+    (12, 40, 1.05, 1.0, 1.0),
+    (30, 30, 0.4, 1.0, 1.0),  # both events rare
+    (40, 30, 1.9, 1.0, 1.0),  # both common
+    (20, 20, 1.0, 1.0, 0.8),  # a ratio
+    (20, 15, 0.2, 1.0, 0.8),
+    (1, 3, 1.0, 2.0, 1.0),
+    (45, 45, 1.02, 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("n_1", "n_2", "bound", "w_1", "w_2"), CASES)
+def test_the_size_is_held_by_enumeration(n_1, n_2, bound, w_1, w_2):
+    """On the line of the bound and beyond it; and it is not far from what it may be."""
+    p = table(n_1, n_2, bound, w_1, w_2)
+    q_2 = np.linspace(0.0, 1.0, 1001)
+    q_1 = (bound - w_2 * q_2) / w_1
+    on_line = (q_1 >= 0) & (q_1 <= 1)
+    worse = np.clip(q_1, 0.0, 1.0) + np.outer([0.02, 0.1, 0.3], np.ones(q_2.size))
+    sizes = []
+    for delta in DELTAS:
+        sizes.append(rejected(p, delta, q_1[on_line], q_2[on_line]).max())
+        assert sizes[-1] <= delta
+        for q in worse:
+            possible = (q <= 1.0) & (w_1 * q + w_2 * q_2 >= bound)
+            assert rejected(p, delta, q[possible], q_2[possible]).max(initial=0.0) <= delta
+    if min(n_1, n_2) >= 30:
+        assert sizes[2] >= 0.03
+
+
+def union_p_value(x, n_1, y, n_2, bound):
+    """Clopper-Pearson limits with half the level each."""
+    low, high = GAMMA, 1.0
+    for _ in range(20):
+        middle = np.sqrt(low * high)
+        total = clopper_pearson(x, n_1, 1 - middle)[1] + clopper_pearson(y, n_2, 1 - middle)[1]
+        low, high = (low, middle) if total <= bound else (middle, high)
+    return high
+
+
+def test_it_certifies_what_the_union_does_and_more():
+    n, bound, delta = 40, 1.15, 0.05
+    p = table(n, n, bound)
+    counts = range(n + 1)
+    union = np.array([[union_p_value(x, n, y, n, bound) for y in counts] for x in counts])
+    assert ((union > delta) | (p <= delta)).all()
+    # Equal rates of 0.1, 0.3 and 0.5: how often is their difference certified to be below 0.15?
+    q = np.array([0.1, 0.3, 0.5])
+    power, before = rejected(p, delta, q, 1 - q), rejected(union, delta, q, 1 - q)
+    assert (power > before + 0.1).all()
+
+
+def test_many_rows_have_the_normal_test():
+    for q, gap, bound in ((0.05, 0.0, 0.003), (0.3, 0.01, 0.019), (0.5, 0.0, 0.009)):
+        n = 50_000
+        x, y = round(n * (q + gap)), n - round(n * q)
+        error = np.sqrt(((q + gap) * (1 - q - gap) + q * (1 - q)) / n)
+        normal = stats.norm.sf((bound - gap) / error)
+        assert 0.0 <= sum_p_value(x, n, y, n, 1.0 + bound) - normal <= 0.1 * normal + 2e-4
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    n_1=st.integers(1, 400),
+    n_2=st.integers(1, 400),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    bound=st.floats(0.01, 2.2),
+    weight=st.floats(0.3, 1.5),
+    step=st.floats(0.0, 0.5),
+)
+def test_it_falls_with_the_bound_and_grows_with_events(n_1, n_2, shares, bound, weight, step):
+    x, y = (int(share * n) for share, n in zip(shares, (n_1, n_2), strict=True))
+    p = sum_p_value(x, n_1, y, n_2, bound, 1.0, weight)
+    assert 0.0 <= p <= 1.0
+    assert p == sum_p_value(y, n_2, x, n_1, bound, weight, 1.0) or n_2 == n_1 * weight**2
+    assert sum_p_value(x, n_1, y, n_2, bound + step, 1.0, weight) <= p + 1e-9
+    tested = 1.0 / n_1 >= weight**2 / n_2  # the other is the nuisance parameter
+    more = (x + 1, y) if tested else (x, y + 1)
+    if more[0] <= n_1 and more[1] <= n_2:
+        assert sum_p_value(more[0], n_1, more[1], n_2, bound, 1.0, weight) >= p - 1e-9
+
+
+def test_nothing_and_everything():
+    assert sum_p_value(0, 0, 5, 10, 1.1) == sum_p_value(5, 10, 0, 0, 1.1) == 1.0
+    assert sum_p_value(10, 10, 10, 10, 2.0) == 0.0  # no sum exceeds two
+    assert sum_p_value(5, 10, 5, 10, 0.9) == 1.0
+    assert GAMMA < sum_p_value(0, 1000, 0, 1000, 1.0) < 2.0 * GAMMA
+
+
+def test_the_same_counts_are_looked_at_once(monkeypatch):
+    """As a threshold moves, most of the pairs of many groups are as they were."""
+    looked_at = []
+    original = two_rates._largest
+    monkeypatch.setattr(two_rates, "_largest", lambda *g: looked_at.append(g) or original(*g))
+    sum_p_value.cache_clear()
+    assert len({sum_p_value(300, 1000, 700, 1000, 1.4) for _ in range(3)}) == 1
+    sum_p_value(301, 1000, 700, 1000, 1.4)
+    assert len(looked_at) == 2

@@ -1,0 +1,352 @@
+"""Metrics of evaluation sets, and early stopping on a metric, on the rules, or on both.
+
+References are made by hand from the prefixes of the same ensemble, trained to its end.
+"""
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import xgboost as xgb
+from helpers import BOTH, CLASSIFIERS, quiet
+from sklearn.metrics import log_loss, roc_auc_score
+
+from gbm_constrained import error_rate, fnr, fpr, gap, selection_rate
+from gbm_constrained.training.early_stopping import RulesWatch
+from gbm_constrained.training.finalize import Conclusion
+
+N, PATIENCE = 60, 5
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(1600, 6))
+Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.7 * RNG.normal(size=1600) > 0.8).astype(int)
+HELD, TRAIN = slice(0, 800), slice(800, 1600)
+OPTIONS = {
+    "xgboost": {"n_jobs": 1, "max_depth": 3, "learning_rate": 0.25, "verbosity": 0},
+    "lightgbm": {"n_jobs": 1, "max_depth": 3, "learning_rate": 0.25, "verbose": -1},
+}
+STOPPING = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}
+
+
+def make(library, rules, **options):
+    options = {"n_estimators": N, "measure_on": "train", **OPTIONS[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **options)
+
+
+def fit(library, model, **given):
+    given = {"eval_set": [(X[HELD], Y[HELD])], **quiet(library), **given}
+    return model.fit(X[TRAIN], Y[TRAIN], **given)
+
+
+def results_of(model):
+    found = model.evals_result() if isinstance(model, xgb.XGBClassifier) else model.evals_result_
+    return next(iter(found.values()))
+
+
+def best_of(model):
+    if isinstance(model, xgb.XGBClassifier):
+        return model.best_iteration
+    return model.best_iteration_ - 1
+
+
+def trained_rounds(model):
+    return len(next(iter(results_of(model).values())))
+
+
+def probabilities_of_prefixes(model, n=N):
+    if isinstance(model, xgb.XGBClassifier):
+        return [model.predict_proba(X[HELD], iteration_range=(0, k + 1))[:, 1] for k in range(n)]
+    return [model.predict_proba(X[HELD], num_iteration=k + 1)[:, 1] for k in range(n)]
+
+
+def miss_rates(probabilities):
+    return np.array([np.mean(p[Y[HELD] == 1] <= 0.5) for p in probabilities])
+
+
+# --- metrics ------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_metrics_are_those_of_the_probabilities(library):
+    """As counted by hand from each prefix, while a rule moves the scores."""
+    names = {
+        "xgboost": ["logloss", "error", "auc"],
+        "lightgbm": ["binary_logloss", "binary_error", "auc"],
+    }[library]
+    options, given = {}, {}
+    (options if library == "xgboost" else given)["eval_metric"] = list(names)
+    options |= {"n_estimators": 20, "iterate": "randomized"}  # no round is cut off
+    model = fit(library, make(library, [fnr() <= 0.1], **options), **given)
+    assert model.multipliers_.any()
+    y, prefixes = Y[HELD], probabilities_of_prefixes(model, 20)
+    expected = [
+        [log_loss(y, p) for p in prefixes],
+        [np.mean((p > 0.5) != y) for p in prefixes],
+        [roc_auc_score(y, p) for p in prefixes],
+    ]
+    for name, values in zip(names, expected, strict=True):
+        np.testing.assert_allclose(results_of(model)[name], values, rtol=0, atol=2e-6)
+
+
+@BOTH
+def test_without_constraints_the_results_are_the_parents(library):
+    parent = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}[library]
+    stopping = {STOPPING[library]: PATIENCE, "n_estimators": N}
+    plain = fit(library, parent(**OPTIONS[library], **stopping))
+    own = fit(library, make(library, [], **stopping))
+    assert results_of(own) == results_of(plain)
+    assert best_of(own) == best_of(plain)
+
+
+# --- what a round is judged by ------------------------------------------------------------------
+
+
+def stop_by_rules(violations):
+    """Best round and rounds trained: the last round that met the rules, or the least violation."""
+    best = 0
+    for t, violation in enumerate(violations):
+        if violation <= 0 or (
+            (violations[:t] > 0).all() and violation < violations[:t].min(initial=9)
+        ):
+            best = t
+        if t - best >= PATIENCE:
+            return best, t + 1
+    return best, len(violations)
+
+
+def stop_by_both(violations, losses):
+    """Among the rounds that met the rules, as the parent among all."""
+    met = np.flatnonzero(violations <= 0)
+    best, waited = met[0], 0
+    for t in met[1:]:
+        best, waited = (t, 0) if losses[t] < losses[best] else (best, waited + 1)
+        if waited >= PATIENCE:
+            return best, t + 1
+    return best, len(violations)
+
+
+@pytest.fixture(scope="module")
+def paths():
+    """Miss rates and losses on the evaluation set of ensembles trained to their end."""
+    found = {}
+    for library in CLASSIFIERS:
+        for bound in BOUNDS:
+            model = fit(library, make(library, [fnr() <= bound]))
+            prefixes = probabilities_of_prefixes(model)
+            losses = np.array([log_loss(Y[HELD], p) for p in prefixes])
+            found[library, bound] = miss_rates(prefixes) - bound, losses
+    return found
+
+
+BOUNDS = (0.2, 0.3, 0.4)
+
+
+@BOTH
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_stopping_on_the_constraints(library, bound, paths):
+    violations, _ = paths[library, bound]
+    options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
+    model = fit(library, make(library, [fnr() <= bound], **options))
+    best, trained = stop_by_rules(violations)
+    assert (best_of(model), trained_rounds(model)) == (best, trained)
+    assert model.constraint_report_.held_out[0] == pytest.approx(violations[best] + bound)
+    assert np.mean(model.predict(X[HELD])[Y[HELD] == 1] == 0) == pytest.approx(
+        violations[best] + bound
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_stopping_on_both(library, bound, paths):
+    violations, losses = paths[library, bound]
+    options = {STOPPING[library]: PATIENCE, "early_stopping_on": "both"}
+    model = fit(library, make(library, [fnr() <= bound], **options))
+    if (violations > 0).all():
+        best, trained = int(violations.argmin()), N
+    else:
+        best, trained = stop_by_both(violations, losses)
+        assert model.constraint_report_.satisfied[0]
+    assert (best_of(model), trained_rounds(model)) == (best, trained)
+
+
+@BOTH
+def test_a_last_round_that_breaks_the_rules_is_not_the_best(library, paths):
+    """Though its metric is better than that of all rounds that met them."""
+    violations, losses = paths[library, 0.4]
+    met = violations <= 0
+    last = next(
+        t
+        for t in range(N)
+        if not met[t] and met[:t].any() and losses[t] < np.where(met, losses, np.inf)[:t].min()
+    )
+    options = {STOPPING[library]: N, "early_stopping_on": "both", "n_estimators": last + 1}
+    model = fit(library, make(library, [fnr() <= 0.4], **options))
+    assert best_of(model) == np.where(met[:last], losses[:last], np.inf).argmin()
+
+
+def test_the_paths_tell_the_ways_apart(paths):
+    """Otherwise the tests above would show nothing."""
+    both, rules, met = set(), set(), set()
+    for key, (violations, losses) in paths.items():
+        met.add(bool((violations <= 0).any()))
+        rules.add(stop_by_rules(violations)[1] < N)
+        if (violations <= 0).any():
+            both.add(stop_by_both(violations, losses)[0] != int(losses.argmin()))
+            assert (violations > 0).any(), key
+    assert met == {True, False}
+    assert True in rules
+    assert True in both
+
+
+@BOTH
+def test_the_metric_alone_is_the_parents_way(library, paths):
+    """The default: patience counts all rounds, whether or not they meet the rules."""
+    _, losses = paths[library, 0.2]
+    model = fit(library, make(library, [fnr() <= 0.2], **{STOPPING[library]: PATIENCE}))
+    best = next(t for t in range(N) if (losses[t + 1 : t + 1 + PATIENCE] >= losses[t]).all())
+    assert best_of(model) == best
+    assert trained_rounds(model) == min(best + PATIENCE + 1, N)
+
+
+# --- the parents' own ways of asking for it -----------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("on", ["constraints", "both"])
+def test_callbacks_of_the_parents(library, on):
+    """They bring the patience, and stay the user's."""
+    by_parameter = fit(
+        library,
+        make(library, [fnr() <= 0.3], early_stopping_on=on, **{STOPPING[library]: PATIENCE}),
+    )
+    options, given = {}, {}
+    if library == "xgboost":
+        callback = xgb.callback.EarlyStopping(rounds=PATIENCE)
+        options["callbacks"] = [callback]
+    else:
+        callback = lgb.early_stopping(PATIENCE, verbose=False)
+        given["callbacks"] = [callback]
+    model = fit(library, make(library, [fnr() <= 0.3], early_stopping_on=on, **options), **given)
+    assert best_of(model) == best_of(by_parameter)
+    assert trained_rounds(model) == trained_rounds(by_parameter)
+    if library == "xgboost":
+        assert model.callbacks == [callback]
+        assert model.early_stopping_rounds is None
+        assert by_parameter.early_stopping_rounds == PATIENCE
+
+
+def test_xgboost_saves_the_best_rounds_only():
+    callback = xgb.callback.EarlyStopping(rounds=PATIENCE, save_best=True)
+    options = {"callbacks": [callback], "early_stopping_on": "constraints"}
+    model = fit("xgboost", make("xgboost", [fnr() <= 0.3], **options))
+    assert model.get_booster().num_boosted_rounds() == model.best_iteration + 1
+
+
+@pytest.mark.parametrize("on", ["metric", "constraints", "both"])
+@pytest.mark.parametrize("by", ["parameter", "callback"])
+def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by, monkeypatch):
+    """Where a prefix of fewer rounds is returned than early stopping has kept."""
+    monkeypatch.setattr(Conclusion, "prefix_rounds", lambda self, margin, rounds: rounds - 2)
+    data, metric, stopping = "validation_1", "logloss", {"early_stopping_rounds": 6}
+    if by == "callback":
+        data, metric = "validation_0", "error"  # not the last, which the parameter looks at
+        stopped = xgb.callback.EarlyStopping(rounds=6, data_name=data, metric_name=metric)
+        stopping = {"callbacks": [stopped]}
+    options = {"iterate": "best", "learning_rate": 0.1, "eval_metric": ["error", "logloss"]}
+    model = make("xgboost", [fnr() <= 0.3], early_stopping_on=on, **options, **stopping)
+    pairs = [(X[HELD], Y[HELD]), (X[HELD][::2], Y[HELD][::2])]
+    fit("xgboost", model, eval_set=pairs)
+    kept = model.get_booster().num_boosted_rounds()
+    assert model.best_iteration == kept - 1 < trained_rounds(model) - 1
+    expected = model.evals_result()[data][metric][model.best_iteration]
+    if on == "constraints":
+        expected = model.constraint_report_.held_out[0] - 0.3
+    assert model.best_score == pytest.approx(expected)
+
+
+def test_lightgbm_keeps_the_results_of_the_best_round():
+    for on in ("constraints", "both"):
+        options = {"early_stopping_round": PATIENCE, "early_stopping_on": on}
+        model = fit("lightgbm", make("lightgbm", [fnr() <= 0.4], **options))
+        values = results_of(model)["binary_logloss"]
+        assert model.best_score_["valid_0"]["binary_logloss"] == values[best_of(model)]
+
+
+def test_rounds_of_lightgbm_without_a_split_are_not_counted():
+    """The parent counts them, and predicts by trees that came after the best round."""
+    sparing = {"bagging_fraction": 0.1, "bagging_freq": 1, "min_split_gain": 5.0}
+    stopping = {"n_estimators": N, "early_stopping_round": PATIENCE}
+    own = fit("lightgbm", make("lightgbm", [error_rate() <= 1.0], **sparing, **stopping))
+    parent = lgb.LGBMClassifier(**OPTIONS["lightgbm"], **sparing, **stopping)
+    fit("lightgbm", parent)
+    values = results_of(own)["binary_logloss"]
+    np.testing.assert_allclose(values, results_of(parent)["binary_logloss"])
+    assert own.best_iteration_ < parent.best_iteration_ == np.argmin(values) + 1
+    scores = [log_loss(Y[HELD], model.predict_proba(X[HELD])) for model in (own, parent)]
+    assert scores[0] == pytest.approx(min(values))
+    assert scores[1] > min(values) + 1e-3
+
+
+@BOTH
+def test_the_last_evaluation_set_drives_it(library):
+    """And the training rows are none."""
+    easy = X[HELD, 0] > 1.2  # whose positive rows are not missed
+    pairs = [(X[HELD][easy], Y[HELD][easy]), (X[HELD], Y[HELD])]
+    options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
+    alone = fit(library, make(library, [fnr() <= 0.3], **options))
+    last = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs)
+    first = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs[::-1])
+    assert best_of(last) == best_of(alone) != best_of(first)
+    train = (X[TRAIN], Y[TRAIN])
+    same = make(library, [fnr() <= 0.3], **options).fit(
+        *train, eval_set=[(X[HELD], Y[HELD]), train], **quiet(library)
+    )
+    assert best_of(same) == best_of(alone)
+
+
+@BOTH
+def test_groups_of_the_evaluation_set(library):
+    """A gap is measured there with the set's own sensitive features."""
+    groups = {"half": X[:, 3] > 0}
+    rule = gap(selection_rate(), by="half") <= 0.02
+    model = make(library, [rule], early_stopping_on="constraints", **{STOPPING[library]: PATIENCE})
+    fit(
+        library, model,
+        sensitive_features={"half": groups["half"][TRAIN]},
+        sensitive_features_eval_set=[{"half": groups["half"][HELD]}],
+    )  # fmt: skip
+    chosen, half = model.predict(X[HELD]) == 1, groups["half"][HELD]
+    found = abs(chosen[half].mean() - chosen[~half].mean())
+    assert model.constraint_report_.held_out[0] == pytest.approx(found)
+
+
+# --- refused ------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("on", ["constraints", "both"])
+def test_what_it_needs(library, on):
+    stopping = {STOPPING[library]: PATIENCE, "early_stopping_on": on}
+    with pytest.raises(ValueError, match=f"early_stopping_on='{on}' does not say after how many"):
+        fit(library, make(library, [fnr() <= 0.3], early_stopping_on=on))
+    with pytest.raises(ValueError, match="on the last evaluation set, and there is none"):
+        fit(library, make(library, [fnr() <= 0.3], **stopping), eval_set=None)
+    train = (X[TRAIN], Y[TRAIN])
+    with pytest.raises(ValueError, match="there is none besides the training rows"):
+        make(library, [fnr() <= 0.3], **stopping).fit(*train, eval_set=[train], **quiet(library))
+    masked = make(library, [fpr(on=X[TRAIN, 0] > 0) <= 0.3], **stopping)
+    with pytest.raises(ValueError, match=r"eval_set\[0\], where some cannot be measured"):
+        fit(library, masked)
+    with pytest.raises(ValueError, match=r"early_stopping_on must be one of.*'rules'"):
+        fit(library, make(library, [fnr() <= 0.3], early_stopping_on="rules"))
+
+
+def test_dart_of_lightgbm_cannot_go_back():
+    options = {"early_stopping_round": 5, "early_stopping_on": "both", "boosting_type": "dart"}
+    with pytest.raises(ValueError, match="dart, whose old trees change"):
+        fit("lightgbm", make("lightgbm", [error_rate() <= 0.3], **options))
+
+
+def test_watch():
+    watch = RulesWatch()
+    seen = [watch.look(t, v) for t, v in enumerate([0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.05])]
+    assert seen == [False, False, False, True, False, True, False]
+    assert (watch.best, watch.least, watch.met) == (5, -0.1, True)

@@ -1,0 +1,355 @@
+"""Fits that end in time: what is given up, what is returned, and what is said of it.
+
+The clock is one that the test moves: outer iterations take the seconds that it says.
+"""
+
+import warnings
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import xgboost as xgb
+from helpers import BOTH, CLASSIFIERS, margins_of, quiet
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+
+from gbm_constrained import (
+    Checkpoint,
+    ConstrainedLogisticRegression,
+    InfeasibleConstraintsWarning,
+    TimeLimitWarning,
+    fnr,
+    fpr,
+    gap,
+    log_loss,
+    selection_rate,
+)
+from gbm_constrained.training import passes
+
+X, Y = make_classification(1500, 8, n_informative=4, flip_y=0.1, random_state=0)
+SEX = (X[:, 3] > 0).astype(int)
+HELD = slice(1000, 1500)
+N = 20  # rounds asked for; two are an outer iteration
+OPTIONS = {
+    "xgboost": {"n_jobs": 1, "max_depth": 3, "verbosity": 0},
+    "lightgbm": {"n_jobs": 1, "max_depth": 3, "verbose": -1},
+}
+GAP = [gap(selection_rate(), by="sex") <= 0.05]  # is not done without multipliers
+STOPPING = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}
+
+
+class Clock:
+    """A clock that outer iterations move, as a constraint callback."""
+
+    def __init__(self, measuring=1.0, training=1 / 3):
+        self.now = 0.0
+        self.steps = {"measuring": measuring, "training": training}
+        self.seen = []
+
+    def perf_counter(self):
+        return self.now
+
+    def __call__(self, state):
+        self.seen.append((state.phase, state.rows, state.rounds))
+        self.now += self.steps[state.phase]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    def start(**steps):
+        found = Clock(**steps)
+        for module in ("time_limit", "callbacks"):
+            monkeypatch.setattr(f"gbm_constrained.training.{module}.time", found)
+        return found
+
+    return start
+
+
+def make(library, rules=GAP, **options):
+    options = {"n_estimators": N, "measure_on": "crossfit", **OPTIONS[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **options)
+
+
+def fit(model, part=slice(None), **given):
+    return model.fit(X[part], Y[part], sensitive_features={"sex": SEX[part]}, **given)
+
+
+def rounds_of(model):
+    if isinstance(model, xgb.XGBClassifier):
+        return model.get_booster().num_boosted_rounds()
+    return model.booster_.num_trees()
+
+
+def says(text):
+    return pytest.warns(TimeLimitWarning, match=text)
+
+
+# --- measuring and training -----------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.usefixtures("one_pass")
+def test_measuring_leaves_time_for_the_model(library, clock):
+    """Of four folds a round of the model takes a third of theirs: (i + 1) (1 + 1 / 3) <= 9."""
+    now = clock()
+    with says("time_limit=10 ended measuring after 12 of 20 rounds. The model has no more"):
+        model = fit(make(library), time_limit=10, constraint_callbacks=[now])
+    assert now.now == pytest.approx(8.0)
+    assert rounds_of(model) == model.history_["rounds"].iloc[-1] == 12
+    short = fit(make(library, n_estimators=12))
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(short, X))
+    assert model.constraint_report_.equals(short.constraint_report_)
+    assert model.stopping_message_.startswith("time_limit=10 ended measuring after 12 of 20")
+
+
+COSTLY = [gap(fpr(), by="sex") <= 0.01, fnr() <= 0.05]  # more than group thresholds
+
+
+@BOTH
+def test_further_passes_are_given_up(library, clock, monkeypatch):
+    """One pass takes ten seconds, and two with the model more than there are."""
+    now = clock()
+    with says("time_limit=20 left no time to measure with better multipliers"):
+        model = fit(make(library, COSTLY), time_limit=20, constraint_callbacks=[now])
+    assert sum(rows == 0 for *_, rows in now.seen) == 2  # one pass, and the model
+    assert rounds_of(model) == N
+    now = clock()
+    with says("time_limit=30 left no time to measure with better multipliers"):
+        fit(make(library, COSTLY), time_limit=30, constraint_callbacks=[now])
+    assert sum(rows == 0 for *_, rows in now.seen) == 3
+    monkeypatch.setattr(passes, "PASSES", 1)
+    one = fit(make(library, COSTLY))
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(one, X))
+    assert one.stopping_message_ is None
+
+
+@BOTH
+def test_training_ends_in_time_as_well(library, clock):
+    """The boosters of the folds tell of every prefix; the report is of the one returned."""
+    now = clock(training=1.0)
+    with says("ended measuring after 12 of 20 rounds. time_limit=10 ended training after 6 of 20"):
+        model = fit(make(library), time_limit=10, constraint_callbacks=[now])
+    assert now.now == 9.0
+    assert rounds_of(model) == model.history_["rounds"].iloc[-1] == 6
+    chosen = model.predict(X) == 1
+    found = abs(chosen[SEX == 1].mean() - chosen[SEX == 0].mean())
+    assert model.constraint_report_.train[0] == pytest.approx(found, abs=1e-6)
+    assert model.constraint_report_.held_out.notna().all()
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["holdout", "train", "watch"])
+def test_other_measurements(library, measure_on, clock):
+    """A holdout of a quarter leaves 4 / 3 of its booster's seconds to the model."""
+    now = clock(measuring=1.0, training=1.0)
+    given, part = {}, slice(None)
+    if measure_on == "watch":
+        given, part = {"eval_set": [(X[HELD], Y[HELD])], **quiet(library)}, slice(1000)
+        given["sensitive_features_eval_set"] = [{"sex": SEX[HELD]}]
+    model = make(library, measure_on="train" if measure_on == "train" else "holdout")
+    with says("time_limit=8 ended"):
+        model = fit(model, part, time_limit=8, constraint_callbacks=[now], **given)
+    assert now.now <= 8.0
+    assert rounds_of(model) == model.history_["rounds"].iloc[-1] < N
+    assert model.constraint_report_["held_out"].isna().all() == (measure_on == "train")
+
+
+@BOTH
+def test_at_least_one_iteration_is_measured_and_trained(library, clock):
+    with says("ended measuring after 2 of 20 rounds"):
+        model = fit(make(library), time_limit=1e-3, constraint_callbacks=[clock()])
+    assert rounds_of(model) == 2
+
+
+@BOTH
+def test_nothing_is_said_of_a_limit_that_is_not_reached(library, clock):
+    model = fit(make(library), time_limit=1000, constraint_callbacks=[clock()])
+    assert model.stopping_message_ is None
+    plain = fit(make(library))
+    assert plain.stopping_message_ is None
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(plain, X))
+
+
+@BOTH
+def test_multipliers_are_given_up(library, clock):
+    """Rules that a threshold may meet are measured without them first."""
+    rules = [fnr() <= 0.02, fpr() <= 0.2]
+    # Ten iterations of the first boosters, 20 seconds for others and a model each: 33 are needed.
+    now = clock()
+    with says("left no time to try multipliers: the rules are met by the threshold alone"):
+        model = fit(make(library, rules), time_limit=25, constraint_callbacks=[now])
+    assert {rows for phase, rows, _ in now.seen if phase == "measuring"} == {
+        "out of fold, without multipliers"
+    }
+    alone = fit(make(library, rules, solver="threshold"))
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(alone, X))
+    assert "multipliers" in model.stopping_message_
+
+
+@BOTH
+def test_boosters_with_multipliers_that_take_too_long(library, clock):
+    """They are dropped: the others were measured for all rounds."""
+    rules = [fnr() <= 0.02, fpr() <= 0.2]
+
+    class Slower(Clock):
+        def __call__(self, state):
+            super().__call__(state)
+            if state.phase == "measuring" and "without" not in state.rows:
+                self.now += 2.0
+
+    now = clock()
+    now.__class__ = Slower
+    with says("left no time to try multipliers"):
+        model = fit(make(library, rules), time_limit=30, constraint_callbacks=[now])
+    assert ("measuring", "out of fold", 0) in now.seen
+    assert ("measuring", "out of fold", N - 2) not in now.seen
+    alone = fit(make(library, rules, solver="threshold"))
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(alone, X))
+
+
+# --- with early stopping, checkpoints, files ----------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("on", ["metric", "constraints", "both"])
+@pytest.mark.parametrize("by", ["parameter", "callback"])
+@pytest.mark.parametrize("cause", ["time", "callback"])
+def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
+    """Where training ends before its patience does, as at the last round that was asked for."""
+    now = clock(training=1.0)
+    options = {"measure_on": "train", "learning_rate": 1.0, "early_stopping_on": on}
+    given = {"eval_set": [(X[HELD], Y[HELD])], **quiet(library)}
+    if by == "parameter":
+        options[STOPPING[library]] = 50
+    elif library == "lightgbm":
+        given["callbacks"] = [lgb.early_stopping(50, verbose=False)]
+    whole, model = (make(library, [fnr() <= 0.15], n_estimators=n, **options) for n in (12, 60))
+    if by == "callback" and library == "xgboost":
+        for each in (whole, model):
+            each.set_params(callbacks=[xgb.callback.EarlyStopping(rounds=50)])
+    fit(whole, slice(1000), **given)
+    if cause == "time":
+        with says("time_limit=7 ended training after 12 of 60 rounds"):
+            fit(model, slice(1000), time_limit=7, constraint_callbacks=[now], **given)
+    else:
+        given["constraint_callbacks"] = [lambda state: state.rounds == 10]
+        fit(model, slice(1000), **given)
+        assert model.stopping_message_.startswith("A constraint callback ended training after 12")
+    np.testing.assert_array_equal(margins_of(model, X), margins_of(whole, X))
+    name = "best_iteration" if library == "xgboost" else "best_iteration_"
+    assert getattr(model, name) == getattr(whole, name)
+    if on == "metric":
+        assert rounds_of(model) < 12
+
+
+@BOTH
+@pytest.mark.usefixtures("one_pass")
+def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
+    """Measuring does not go on where the model has begun to follow it."""
+    path = Checkpoint(tmp_path / "fit", seconds=0)
+
+    class Interruption(BaseException):
+        pass
+
+    def interrupt(state):
+        if state.phase == "training" and state.rounds == 6:
+            raise Interruption
+
+    now = clock()
+    with pytest.raises(Interruption):
+        fit(make(library), checkpoint=path, time_limit=10, constraint_callbacks=[now, interrupt])
+    with says("ended measuring after 12 of 20 rounds"):
+        resumed = fit(make(library), checkpoint=path, time_limit=100)
+    expected = fit(make(library, n_estimators=12))
+    np.testing.assert_array_equal(margins_of(resumed, X), margins_of(expected, X))
+    assert resumed.constraint_report_.equals(expected.constraint_report_)
+
+
+@BOTH
+def test_files_keep_the_message(library, clock, tmp_path):
+    with says("ended measuring"):
+        model = fit(make(library), time_limit=10, constraint_callbacks=[clock()])
+    path = tmp_path / ("model.json" if library == "xgboost" else "model.txt")
+    model.save_model(path)
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert loaded.stopping_message_ == model.stopping_message_
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_logistic_regression(clock):
+    """The best iterate so far is returned."""
+    now = clock(training=1.0)
+    model = ConstrainedLogisticRegression(constraints=[log_loss(on={"sex": 1}) <= 0.3])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(model, time_limit=10, constraint_callbacks=[now])
+    (said,) = (w for w in told if w.category is TimeLimitWarning)
+    assert str(said.message) == (
+        "time_limit=10 ended training after 9 of 500 iterations. Give more time, or ask for a "
+        "larger tol."
+    )
+    assert model.n_iter_[0] == 9
+    assert not any("n_iterations=" in str(w.message) for w in told)
+    assert np.isfinite(model.coef_).all()
+
+
+def test_logistic_regression_that_breaks_its_rules_in_time(clock):
+    """Which is said as well, of the iterations that there was time for."""
+    now = clock(training=1.0)
+    model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.001, fpr() <= 0.001])
+    with (
+        pytest.warns(
+            InfeasibleConstraintsWarning, match="The solver stopped at time_limit=5, and"
+        ),
+        says("ended training after 4 of 500 iterations"),
+    ):
+        fit(model, time_limit=5, constraint_callbacks=[now])
+
+
+def test_a_difference_of_losses(clock):
+    """CBPR ends in time, and before it the search for a model that it can start from."""
+    now = clock(training=1.0)
+    rules = [gap(log_loss(), by="sex") <= 1e-4]
+    model = ConstrainedLogisticRegression(constraints=rules, tol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with says("time_limit=5 ended training after"):
+            fit(model, time_limit=5, constraint_callbacks=[now])
+    assert now.now <= 6.0
+
+
+# --- callbacks, and what is refused -------------------------------------------------------------
+
+
+@BOTH
+def test_a_callback_that_ends_the_fit_is_told_of(library):
+    stop = [lambda state: state.phase == "measuring" and state.rounds == 2]
+    model = fit(make(library), constraint_callbacks=stop)
+    assert model.stopping_message_ == (
+        "A constraint callback ended measuring after 4 of 20 rounds. The model has no more rounds "
+        "than were measured."
+    )
+
+
+@pytest.mark.parametrize("library", [*CLASSIFIERS, "logistic"])
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (0, ValueError, "time_limit is 0: give a positive number of seconds"),
+        (-1.5, ValueError, "time_limit is -1.5: give"),
+        (float("inf"), ValueError, "time_limit is inf: give"),
+        (float("nan"), ValueError, "time_limit is nan: give"),
+        ("60", TypeError, "time_limit is '60', which is no number: give"),
+        (True, TypeError, "time_limit is True, which is no number"),
+    ],
+)
+def test_bad_limits_are_refused_before_training(library, value, error, message):
+    seen = []
+    model = ConstrainedLogisticRegression(constraints=[fnr() <= 0.2])
+    if library != "logistic":
+        model = make(library)
+    with pytest.raises(error, match=message):
+        fit(model, time_limit=value, constraint_callbacks=[seen.append])
+    assert not seen
+    with pytest.raises(ValueError, match="ends fits under constraints, and there are none"):
+        model.set_params(constraints=[]).fit(X, Y, time_limit=5)
