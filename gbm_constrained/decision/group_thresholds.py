@@ -63,45 +63,74 @@ def group_threshold_error(
     float
         Weighted 0-1 error; NaN if no decisions meet the constraints.
     """
-    right = compiled.b if bounds is None else bounds
-    of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
-    kept = np.flatnonzero(of_decisions & np.isfinite(right))
-    n_classes = cells.classes.size
-    cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
-    total = cells.total(cells.rows.weight)
-    share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
-    wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
-    # Rates are variables of their own, so that comparisons of many groups stay sparse.
-    combine = compiled.R[kept]
-    used = np.unique(combine.indices)
-    rates, error, size = [], [], []
-    groups = _groups(cells)
-    for group in np.unique(groups):
-        inside = np.flatnonzero(groups == group)
-        weight = _decided(cells.take(inside), margin[inside], shift)
-        fractions = (weight * share[:, None]).reshape(len(weight), -1)
-        rates.append(sparse.csr_array(compiled.U[used] @ fractions.T))
-        error.append((weight * wrong).sum(axis=(1, 2)))
-        size.append(np.ones((1, len(weight))))
-    if not kept.size:  # each group by itself
-        return float(sum(each.min() for each in error))
-    errors = np.concatenate(error)
-    one_each: Any = sparse.block_diag(size)
-    equal: Any = sparse.block_array(
-        [[sparse.hstack(rates), -sparse.eye_array(used.size)], [one_each, None]], format="csc"
-    )
-    none: Any = sparse.csc_array((kept.size, errors.size))
-    free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
-    found = linprog(
-        np.concatenate([errors, np.zeros(used.size)]),
-        A_ub=sparse.hstack([none, combine[:, used]], format="csc"),
-        b_ub=right[kept],
-        A_eq=equal,
-        b_eq=np.repeat([0.0, 1.0], [used.size, len(size)]),
-        bounds=free,
-        method="highs",
-    )
-    return np.nan if found.status else float(found.fun or 0.0)
+    return GroupThresholds(cells, compiled, margin, shift).error(bounds)
+
+
+class GroupThresholds:
+    """Decisions of groups on some scores, for one right-hand side of constraints after another.
+
+    Parameters
+    ----------
+    cells, compiled, margin, shift
+        As in :func:`group_threshold_error`.
+    """
+
+    def __init__(
+        self, cells: Cells, compiled: CompiledConstraints, margin: Array, shift: Float
+    ) -> None:
+        self.compiled = compiled
+        self.of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+        self.used = np.unique(compiled.R[self.of_decisions].indices)
+        n_classes = cells.classes.size
+        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+        total = cells.total(cells.rows.weight)
+        share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
+        # Of each candidate of each group: functionals that constraints look at, and errors.
+        self.rates: list[Any] = []
+        self.errors: list[Float] = []
+        groups = _groups(cells)
+        for group in np.unique(groups):
+            inside = np.flatnonzero(groups == group)
+            weight = _decided(cells.take(inside), margin[inside], shift)
+            fractions = (weight * share[:, None]).reshape(len(weight), -1)
+            self.rates.append(sparse.csr_array(compiled.U[self.used] @ fractions.T))
+            self.errors.append((weight * wrong).sum(axis=(1, 2)))
+
+    def error(self, bounds: Float | None = None) -> float:
+        """Compute the smallest error under some bounds, as :func:`group_threshold_error` does.
+
+        Parameters
+        ----------
+        bounds : ndarray of shape (m,), default=None
+            As there.
+        """
+        compiled = self.compiled
+        right = compiled.b if bounds is None else bounds
+        kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
+        if not kept.size:  # each group by itself
+            return float(sum(each.min() for each in self.errors))
+        # Rates are variables of their own, so that comparisons of many groups stay sparse.
+        combine = compiled.R[kept]
+        used = np.unique(combine.indices)
+        rates = sparse.hstack(self.rates, format="csr")[np.searchsorted(self.used, used)]
+        errors = np.concatenate(self.errors)
+        one_each: Any = sparse.block_diag([np.ones((1, each.size)) for each in self.errors])
+        equal: Any = sparse.block_array(
+            [[rates, -sparse.eye_array(used.size)], [one_each, None]], format="csc"
+        )
+        none: Any = sparse.csc_array((kept.size, errors.size))
+        free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
+        found = linprog(
+            np.concatenate([errors, np.zeros(used.size)]),
+            A_ub=sparse.hstack([none, combine[:, used]], format="csc"),
+            b_ub=right[kept],
+            A_eq=equal,
+            b_eq=np.repeat([0.0, 1.0], [used.size, len(self.errors)]),
+            bounds=free,
+            method="highs",
+        )
+        return np.nan if found.status else float(found.fun or 0.0)
 
 
 def _groups(cells: Cells) -> Codes:

@@ -32,7 +32,7 @@ from gbm_constrained.decision.guarantee_checks import expected
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Margins, prefixes, price, standard_errors
 from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import best_shift, threshold_curve
+from gbm_constrained.decision.threshold_search import ShiftSearch, best_shift, threshold_curve
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import expected_threshold, umbrella_threshold
 from gbm_constrained.statistics.p_values import rule_p_value
@@ -287,12 +287,13 @@ def _tightened(
     rates = compiled.rows_of(np.nan_to_num(held))
     own = Choice(prefix, np.zeros(margin.shape[1]), chosen.error(decisions), 0.0)
     spread = standard_errors(fresh.compiled, fresh.cells)
+    search = ShiftSearch(margin, chosen.cells, compiled)
     choices = []
     for t in TIGHTENINGS:
         bounds = compiled.b - t * spread
         if at_rest and (rates <= bounds).all():
             choices.append(own)
             continue
-        found = best_shift(margin, chosen.cells, compiled, bounds=bounds)
+        found = search.best(bounds=bounds)
         choices.append(Choice(prefix, found.value, found.error, found.excess))
     return choices

@@ -50,7 +50,7 @@ class ErrorAndViolations:
 
     def _bound_by(self, right: Float) -> None:
         """Take right-hand sides of all rows of constraints."""
-        self.right = right[self._kept]
+        self.bounds, self.right = right, right[self._kept]
         self.pairs = list[_Pairs]()
         if self._kept.size <= self._used.size:
             self.parts = self.others = [_Combined(None, self.right)]

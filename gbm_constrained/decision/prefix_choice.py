@@ -13,7 +13,7 @@ from gbm_constrained.constraints.grouped import Gap
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import Shift, best_shift
+from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
@@ -143,15 +143,16 @@ def _aimed_shift(
     """
     asked = compiled.b
     priced = compares_groups(compiled) if margin.ndim == 1 else None
-    found = best_shift(margin, cells, compiled, bounds=asked, price=price(cells), priced=priced)
+    search = ShiftSearch(margin, cells, compiled)
+    found = search.best(price=price(cells), priced=priced)
     if priced is not None and priced.any() and not found.feasible:
-        firm = best_shift(margin, cells, compiled, bounds=asked)
+        firm = search.best()
         if firm.feasible and firm.error <= found.error + standard_error_of(
             found.error, len(margin)
         ):
             found = firm
     if (aimed < asked).any():
-        inside = best_shift(margin, cells, compiled, bounds=aimed)
+        inside = search.best(bounds=aimed)
         if inside.feasible and inside.error <= found.error + COSTLY:
             return inside, aimed
     return found, asked
@@ -223,9 +224,10 @@ def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[C
         return choice, decisions
     aimed = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, len(margin))
+    search = ShiftSearch(margin, rows.cells, rows.compiled)
     for share in ROOM:
         bounds = aimed - share * missed
-        found = best_shift(margin, rows.cells, rows.compiled, bounds=bounds)
+        found = search.best(bounds=bounds)
         if not found.feasible or found.error > affordable:
             break
         roomy = replace(choice, shift=found.value, error=found.error, bounds=bounds)

@@ -16,6 +16,7 @@ from gbm_constrained.decision.lines import Line
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
 ROWS_AT_ONCE = 64  # Of constraints, with so many candidates: what fits into a cache.
 DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
+FEW_COEFFICIENTS = 1 << 16  # Entries of all of them up to which it is never sparse.
 
 
 class DecisionCounts:
@@ -74,25 +75,34 @@ class FunctionalsAlongLine:
         self.decisions = decisions
         views, k = decisions.cells.views, decisions.n_classes
         self.size = coefficients.shape[0] + 1
-        per_weight: Any = coefficients.multiply(np.repeat(decisions.density, k)[None])
-        per_weight = sparse.csc_array(sparse.vstack([self._error(), per_weight]))
+        per_weight = self._per_weight(coefficients)
         # Of each view: the cell of each row, which values it has a part in, their coefficients.
         self.parts: list[tuple[Codes, Codes, Any]] = []
         for view in views:
-            table = per_weight[:, view.cells.start * k : view.cells.stop * k]
-            members = np.unique(table.indices).astype(np.intp)
+            table: Any = per_weight[:, view.cells.start * k : view.cells.stop * k]
+            members = np.unique(table.nonzero()[0]).astype(np.intp)
             if members.size == 0:
                 continue
             table = table[members]
-            if members.size * table.shape[1] <= DENSE:
+            if isinstance(table, np.ndarray):
+                table = np.asfortranarray(table)  # columns are looked up
+            elif members.size * table.shape[1] <= DENSE:
                 table = table.toarray()
             self.parts.append((view.codes - view.cells.start, members, table))
 
-    def _error(self) -> Any:
-        """Coefficients of the error, which is read off the first view."""
+    def _per_weight(self, coefficients: Any) -> Any:
+        """Coefficients of sums of weights, those of the error first; an array if they are few.
+
+        To take a sparse matrix apart takes longer than all else that a search does on few rows.
+        """
         decisions = self.decisions
         wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
-        return sparse.csr_array((decisions.cost[:, None] * wrong).reshape(1, -1))
+        error = (decisions.cost[:, None] * wrong).reshape(1, -1)  # read off the first view
+        density = np.repeat(decisions.density, decisions.n_classes)
+        if self.size * density.size <= FEW_COEFFICIENTS:
+            return np.concatenate([error, coefficients.toarray() * density])
+        scaled = coefficients.multiply(density[None])
+        return sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))
 
     def of(self, decided: Codes) -> Float:
         """Values of some decisions, shape (1 + r,); the error comes first."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.lines import _check_scores, _functionals_needed, threshold_line
+from gbm_constrained.decision.lines import Line, _check_scores, _functionals_needed, threshold_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
@@ -159,34 +159,89 @@ def best_shift(
     ValueError
         If the scores or bounds do not fit the rows or constraints.
     """
-    margin = _check_scores(margin, cells)
-    if bounds is not None and np.shape(bounds) != (len(compiled),):
-        raise ValueError(
-            f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
-            f"constraints: give one right-hand side for each."
+    search = ShiftSearch(margin, cells, compiled, weight)
+    return search.best(bounds=bounds, price=price, priced=priced)
+
+
+class ShiftSearch:
+    """The search for shifts of some scores, under one right-hand side after another.
+
+    Parameters
+    ----------
+    margin, cells, compiled, weight
+        As in :func:`best_shift`.
+    """
+
+    def __init__(
+        self,
+        margin: NDArray[Any],
+        cells: Cells,
+        compiled: CompiledConstraints,
+        weight: NDArray[Any] | None = None,
+    ) -> None:
+        self.margin, self.compiled = _check_scores(margin, cells), compiled
+        self.decisions = DecisionCounts(cells, weight)
+        self.merits = ErrorAndViolations(self.decisions, compiled, compiled.b)
+
+    def best(
+        self,
+        *,
+        bounds: NDArray[Any] | None = None,
+        price: float | None = None,
+        priced: Bool | None = None,
+    ) -> Shift:
+        """Give the best shift, as :func:`best_shift` does.
+
+        Parameters
+        ----------
+        bounds, price, priced
+            As there.
+        """
+        margin, compiled, merits = self.margin, self.compiled, self.merits
+        if bounds is not None and np.shape(bounds) != (len(compiled),):
+            raise ValueError(
+                f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
+                f"constraints: give one right-hand side for each."
+            )
+        if bounds is not None:
+            merits = merits.under(np.asarray(bounds, dtype=np.float64))
+        if margin.ndim == 1:
+            value = np.array([self._best_threshold(merits, price, priced)])
+            decided = (margin + value > 0).astype(np.intp)
+        else:
+            value = BiasSearch(margin, merits, price).run()
+            decided = (margin + value).argmax(axis=1)
+        error, excess, total = merits.of(decided)
+        violation = excess if margin.ndim == 1 else total
+        return Shift(
+            value,
+            error,
+            _functionals_needed(compiled, self.decisions.fractions(decided)),
+            excess,
+            excess if price is None else error + price * violation,
+            merits.uncalibrated,
         )
-    right = compiled.b if bounds is None else np.asarray(bounds, dtype=np.float64)
-    decisions = DecisionCounts(cells, weight)
-    merits = ErrorAndViolations(decisions, compiled, right)
-    if margin.ndim == 1:
-        firm = None
-        if priced is not None and priced.any():
-            firm = merits.under(np.where(priced, np.inf, right))
-        value = np.array([_best_threshold(margin, merits, price, firm)])
-        decided = (margin + value > 0).astype(np.intp)
-    else:
-        value = BiasSearch(margin, merits, price).run()
-        decided = (margin + value).argmax(axis=1)
-    error, excess, total = merits.of(decided)
-    violation = excess if margin.ndim == 1 else total
-    return Shift(
-        value,
-        error,
-        _functionals_needed(compiled, decisions.fractions(decided)),
-        excess,
-        excess if price is None else error + price * violation,
-        merits.uncalibrated,
-    )
+
+    @cached_property
+    def _thresholds(self) -> Line:
+        return threshold_line(self.margin)
+
+    def _best_threshold(
+        self, merits: ErrorAndViolations, price: float | None, priced: Bool | None
+    ) -> float:
+        """Best shift of two classes."""
+        if merits.stays:
+            return 0.0
+        line = self._thresholds
+        if priced is None or not priced.any():
+            error, excess = merits.along(line, merits.worst)
+            return float(line.shift[best_of(error, excess, line.shift, price)])
+        assert price is not None
+        firm = merits.under(np.where(priced, np.inf, merits.bounds))
+        error, excess, broken = merits.along(line, merits.worst, firm.worst)
+        if (broken == 0.0).any():
+            return float(line.shift[best_of(error + price * excess, broken, line.shift)])
+        return float(line.shift[best_of(error, excess, line.shift, price)])
 
 
 def threshold_curve(
@@ -250,20 +305,3 @@ def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) ->
     line = threshold_line(np.asarray(margin, dtype=np.float64))
     reached = np.concatenate([[0.0], np.cumsum(weight[line.order])]) / weight.sum()
     return line.shift[[np.abs(reached[line.flipped] - share).argmin()]]
-
-
-def _best_threshold(
-    margin: Float, merits: ErrorAndViolations, price: float | None, firm: ErrorAndViolations | None
-) -> float:
-    """Best shift of two classes; `firm` are the constraints that no price is put on, if any is."""
-    if merits.stays:
-        return 0.0
-    line = threshold_line(margin)
-    if firm is not None:
-        assert price is not None
-        error, excess, broken = merits.along(line, merits.worst, firm.worst)
-        if (broken == 0.0).any():
-            return float(line.shift[best_of(error + price * excess, broken, line.shift)])
-    else:
-        error, excess = merits.along(line, merits.worst)
-    return float(line.shift[best_of(error, excess, line.shift, price)])

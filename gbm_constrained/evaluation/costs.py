@@ -15,9 +15,9 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.group_thresholds import group_threshold_error
+from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import standard_error_of
-from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.decision.threshold_search import ShiftSearch
 
 COSTLY = 0.03  # Errors beyond those that constraints should cost, as a share of all rows.
 
@@ -107,21 +107,19 @@ def measure_cost(
         Error of boosters without multipliers; NaN if there are none.
     """
     cells, compiled = rows.cells, rows.compiled
-    needed = group_threshold_error(cells, compiled, margin, shift, bounds)
+    of_groups = GroupThresholds(cells, compiled, margin, shift)
+    needed = of_groups.error(bounds)
     if np.isnan(plain_error):
-        free = np.full_like(bounds, np.inf)
-        plain_error = group_threshold_error(cells, compiled, margin, shift, free)
+        plain_error = of_groups.error(np.full_like(bounds, np.inf))
     noise = standard_error_of(needed, len(cells.rows))
     where = f"{len(cells.rows):,} unseen rows ({rows.source})"
     found = Cost(error, needed, plain_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)
     if not found.is_costly or margin.ndim > 1:
         return found
+    search = ShiftSearch(margin, cells, compiled)
     without = [
-        best_shift(
-            margin, cells, compiled, bounds=np.where(compiled.owner == j, np.inf, bounds)
-        ).error
-        for j in owners
+        search.best(bounds=np.where(compiled.owner == j, np.inf, bounds)).error for j in owners
     ]
     least = int(np.argmin(without))
     return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])

@@ -158,12 +158,12 @@ def _by_fold(
 ) -> tuple[_Moments, _Moments]:
     """Give the moments of all rates, and of all rows of constraints."""
     together = CellCounts.of(cells, decisions)
-    fractions = Fractions(compiled, together.weight.shape)
+    influence = _Influence(compiled, together)
     rates, rows = [], []
     for fold in folds:
         counts = CellCounts.of(cells.take(fold), decisions[fold])
-        functionals = functionals_of(compiled, counts)
-        of_rates, of_rows = _sampling_variances(compiled, fractions, counts, together)
+        functionals = influence.fractions.of(counts.weight.ravel())
+        of_rates, of_rows = influence.variances(counts)
         rates.append((functionals, of_rates))
         rows.append((compiled.rows_of(functionals), of_rows))
     first, second = (_Moments(*map(np.array, zip(*found, strict=True))) for found in (rates, rows))
@@ -187,30 +187,47 @@ def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     return units
 
 
-def _sampling_variances(
-    compiled: CompiledConstraints, fractions: Fractions, counts: CellCounts, together: CellCounts
-) -> tuple[Float, Float]:
-    """Variances of all rates, and of all rows of constraints, by the sampling of some rows.
+class _Influence:
+    """Influence of rows on fractions, by which these vary from sample to sample.
 
     A row's influence on a fraction is its event less the fraction, over the weight of the base set
     (the delta method). How often each class is decided in a cell, and the fractions, are those of
-    all folds `together`: those of one fold would be small by chance where its rates are. NaN for
-    mean losses, and for rates without rows.
+    all folds together: those of one fold would be small by chance where its rates are.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    together : CellCounts
+        Decisions on the rows of all folds.
     """
-    events, bases = fractions.events, fractions.bases
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
-        per_weight = sparse.diags_array(1.0 / (bases @ counts.weight.ravel()))
-        shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
-        square = np.nan_to_num(counts.square.sum(axis=-1, keepdims=True) * shares).ravel()
-        of_parts = per_weight @ (events - sparse.diags_array(rate) @ bases)
-        of_rates = fractions.sum @ of_parts
-        rates = np.asarray(of_rates.power(2) @ square)
-        rows = np.asarray((compiled.R @ of_rates).power(2) @ square)
-    losses = np.isnan(fractions.constant)
-    rates[losses] = np.nan
-    rows[compiled.R.astype(bool) @ losses] = np.nan
-    return rates, rows
+
+    def __init__(self, compiled: CompiledConstraints, together: CellCounts) -> None:
+        self.compiled = compiled
+        self.fractions = Fractions(compiled, together.weight.shape)
+        events, bases = self.fractions.events, self.fractions.bases
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
+            self.shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
+            self.of_event = events - sparse.diags_array(rate) @ bases
+        self.losses = np.isnan(self.fractions.constant)
+        self.rows_of_losses = compiled.R.astype(bool) @ self.losses
+
+    def variances(self, counts: CellCounts) -> tuple[Float, Float]:
+        """Variances of all rates, and of all rows of constraints, by the sampling of some rows.
+
+        NaN for mean losses, and for rates without rows.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ counts.weight.ravel()))
+            square = counts.square.sum(axis=-1, keepdims=True) * self.shares
+            square = np.nan_to_num(square).ravel()
+            of_rates = self.fractions.sum @ (per_weight @ self.of_event)
+            rates = np.asarray(of_rates.power(2) @ square)
+            rows = np.asarray((self.compiled.R @ of_rates).power(2) @ square)
+        rates[self.losses] = np.nan
+        rows[self.rows_of_losses] = np.nan
+        return rates, rows
 
 
 def broken_in_training(

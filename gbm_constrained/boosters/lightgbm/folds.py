@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +47,6 @@ def scout_maker(
         feature_name=feature_name,
         categorical_feature=categorical_feature,
         params=params,
-        free_raw_data=False,
     ).construct()
     start = np.asarray(start, dtype=np.float64)
     predicted = np.zeros_like(start) if fit.has_offset else start  # what predict adds as well
@@ -87,10 +85,10 @@ class _Scout:
 
     def _make_booster(self, state: State | None = None) -> lgb.Booster:
         """Make the booster of these rows, or one that goes on from a saved state."""
-        with warnings.catch_warnings():  # LightGBM 4.6 keeps a pyarrow table beside the bins
-            warnings.filterwarnings("ignore", "Cannot subset")
-            training = self.whole.subset(self.fold.training.tolist()).construct()
-            held = self.whole.subset(self.fold.held.tolist()).construct()
+        training, held = (
+            self.whole.subset(rows.tolist()).construct()
+            for rows in (self.fold.training, self.fold.held)
+        )
         if state is not None:
             training.set_init_score(state["scores"])
             held.set_init_score(state["held_scores"][0])

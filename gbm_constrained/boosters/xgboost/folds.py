@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Array
+from gbm_constrained._dataframes import take_rows, with_rows
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.xgboost.resuming import (
     check_margins,
     forest_of,
@@ -23,23 +23,67 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.measurement import MakeScout
 
 
-def _rows_for_matrix(
-    parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any
-) -> dict[str, Any]:
-    """Arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
-    return {
-        "data": take_rows(X, rows),
-        "base_margin": None if base_margin is None else take_rows(base_margin, rows),
-        "missing": parent.missing,
-        "enable_categorical": parent.enable_categorical,
-        "feature_types": parent.feature_types,
-    }
+class _Features:
+    """Features of all rows of a fit, of which matrices of some rows are made.
+
+    XGBoost reads them once: to take a table of pandas apart takes longer than to bin its numbers.
+
+    Parameters
+    ----------
+    parent : XGBClassifier
+        Whose parameters say how features are read.
+    X : array-like of shape (n_samples, n_features)
+        The features.
+    base_margin : array-like or None
+        Where the scores of the rows begin.
+    """
+
+    def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
+        self.parent, self.base_margin = parent, base_margin
+        read = xgb.DMatrix(
+            with_rows(X),
+            missing=parent.missing,
+            enable_categorical=parent.enable_categorical,
+            feature_types=parent.feature_types,
+            nthread=parent.n_jobs,
+        )
+        self.values = read.get_data()
+        self.described = {
+            "feature_names": read.feature_names,
+            "feature_types": read.feature_types,
+            "enable_categorical": parent.enable_categorical,
+        }
+
+    def _of_rows(self, rows: Codes) -> dict[str, Any]:
+        """Arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
+        margin = self.base_margin
+        return {
+            "data": self.values[rows],
+            "base_margin": None if margin is None else take_rows(margin, rows),
+            **self.described,
+        }
+
+    def training(self, rows: Codes, bins: Any, **others: Any) -> Any:
+        """Matrix of some rows that trees are grown on, with the `bins` of another if given."""
+        return xgb.XGBClassifier._create_dmatrix(
+            self.parent, bins, **self._of_rows(rows), **others
+        )
+
+    def held(self, rows: Codes) -> Any:
+        """Matrix of some rows that no tree is grown on: values are scored faster than bins."""
+        return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
 
 
 def held_matrix(parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any) -> Any:
-    """Matrix of some rows that no tree is grown on: values, which are scored faster than bins."""
-    given = _rows_for_matrix(parent, X, rows, base_margin)
-    return xgb.DMatrix(**given, nthread=parent.n_jobs)
+    """Matrix of some rows that the booster of the parent's own fit scores."""
+    return xgb.DMatrix(
+        take_rows(X, rows),
+        base_margin=None if base_margin is None else take_rows(base_margin, rows),
+        missing=parent.missing,
+        enable_categorical=parent.enable_categorical,
+        feature_types=parent.feature_types,
+        nthread=parent.n_jobs,
+    )
 
 
 def scout_maker(
@@ -59,21 +103,20 @@ def scout_maker(
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # which may be a function, and is about the returned model
     native["verbosity"] = 0  # the returned model warns of all that these would
-    bins = None
+    features, bins = _Features(parent, stack.X, base_margin), None
 
     def make(fold: Fold, solver: ABPP | None) -> _Scout:
         nonlocal bins
         rows = fold.training
-        training = xgb.XGBClassifier._create_dmatrix(
-            parent,
+        training = features.training(
+            rows,
             bins,
-            **_rows_for_matrix(parent, stack.X, rows, base_margin),
             label=label[rows],
             weight=None if weight is None else weight[rows],
             feature_weights=feature_weights,
         )
         bins = training if bins is None else bins
-        held = held_matrix(parent, stack.X, fold.held, base_margin)
+        held = features.held(fold.held)
         return _Scout(parent, native, training, held, solver)
 
     return make
@@ -91,12 +134,26 @@ class _Scout:
         solver: ABPP | None,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
-        self.native = native
-        self.booster = xgb.Booster(native, [self.matrix, self.held])
+        self.native, self.names = native, training.feature_names
+        self.booster = self._make_booster()
         # All other callbacks are about the model that is returned.
         schedulers = xgb.callback.LearningRateScheduler
         self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
         self.renews = "seed_per_iteration" in native
+
+    def _make_booster(self, forest: xgb.Booster | None = None) -> xgb.Booster:
+        """Make the booster, or one that goes on from saved trees.
+
+        Parameters may name features. After that all forget the names, which XGBoost would read
+        and compare in every round.
+        """
+        matrices = [self.matrix, self.held]
+        for nameless in matrices if forest is None else (*matrices, forest):
+            nameless.feature_names = self.names
+        booster = xgb.Booster(self.native, matrices, model_file=forest)
+        for named in (*matrices, booster):
+            named.feature_names = None
+        return booster
 
     def grow(self, rounds: int) -> None:
         if self.renews:
@@ -104,7 +161,7 @@ class _Scout:
         if self.solver is None:
             self.booster.update(self.matrix, rounds)
         else:
-            # As ``update`` with an objective, which compares the names of features three times.
+            # As ``update`` with an objective, which looks at features and labels besides.
             grad, hess = self.solver(self._predict(self.matrix, training=True))
             self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
         self._schedule(rounds)
@@ -137,8 +194,7 @@ class _Scout:
         return state_of(self.booster, self._margins())
 
     def restore(self, state: State, rounds: int) -> None:
-        matrices = [self.matrix, self.held]
-        self.booster = xgb.Booster(self.native, matrices, model_file=forest_of(state))
+        self.booster = self._make_booster(forest_of(state))
         for earlier in range(rounds):
             self._schedule(earlier)
         check_margins(state, self._margins())
