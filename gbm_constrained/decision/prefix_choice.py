@@ -258,8 +258,8 @@ def standard_errors(
             variance = 0.09
             if functionals is not None and len(parts or ()) == 1 and part.coefficient:
                 rate = (functionals[k] - compiled.constant[k]) / part.coefficient
-                variance = float(np.clip(np.nan_to_num(rate), 0.0, 1.0))
-                variance *= 1.0 - variance
+                rate = 0.0 if np.isnan(rate) else min(max(float(rate), 0.0), 1.0)
+                variance = rate * (1.0 - rate)
             squares[k] += (
                 part.coefficient**2 * variance / max(cells.weighted_count[part.cells].sum(), 1.0)
             )

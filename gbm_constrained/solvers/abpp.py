@@ -449,7 +449,8 @@ class ABPP:
         self._slopes = self.lagrangian.slopes()
         cells = self.lagrangian.cells
         part = cells.views[0].cells  # the other views hold the same rows again
-        square = np.average(self._slopes[part] ** 2, weights=cells.weight[part])
+        weight = cells.weight[part]
+        square = (self._slopes[part] ** 2 * weight).sum() / weight.sum()
         self._loss_curvature = float(np.sqrt(square))
 
     def _observed_lipschitz(self) -> Float:

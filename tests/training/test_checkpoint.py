@@ -249,6 +249,11 @@ def make(library, case, rows):
         X = pd.DataFrame(X, columns=list("abcde"))
         X["f"] = pd.Categorical(rows["group"])
         options.update({"enable_categorical": True} if library == "xgboost" else {})
+    elif case == "features by name":
+        X = pd.DataFrame(X, columns=list("abcde"))
+        together = [["a", "b", "c"], ["d", "e"]]
+        if library == "xgboost":
+            options.update(monotone_constraints={"a": 1}, interaction_constraints=together)
     elif case == "other rows":
         options.update(constraints=[fnr() <= 0.1, selection_rate(on=dataset("new")) <= 0.2])
         more.update(datasets={"new": X[:100]})
@@ -292,7 +297,7 @@ CASES = [
     "samples, threshold", "threshold, watched",
     "training rows evaluated", "certified", "expected", "groups", "best",
     "ergodic", "randomized", "gap, weights", "several views, weights", "cbpr", "log_loss",
-    "categories", "other rows", "start", "schedule",
+    "categories", "features by name", "other rows", "start", "schedule",
     "ended while measuring", "ended while training", "samples", "samples, schedule",
     "samples by a callback", "native",
 ]  # fmt: skip

@@ -77,17 +77,19 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     shift : ndarray of shape (1,) or (n_classes,)
         What to add to each class's margin.
     """
-    config = json.loads(booster.save_config())
-    model = _read(booster)
+    config, data = booster.save_config(), booster.save_raw("ubj")
+    model = ubjson.read(data)
     forest, drop_weights = _trees_of(model)
     if forest["trees"]:
         for i, add in _carriers(forest, drop_weights, shift):
-            _add_to_leaves(forest["trees"][i], add)
+            _add_to_leaves(forest["trees"][i], add)  # whose arrays are views of the data
     else:
-        for holder in (model, config):
+        told = json.loads(config)
+        for holder in (model, told):
             _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-    booster.load_model(ubjson.write(model))
-    booster.load_config(json.dumps(config))  # the model alone forgets how it was trained
+        config, data = json.dumps(told), ubjson.write(model)
+    booster.load_model(data)
+    booster.load_config(config)  # the model alone forgets how it was trained
 
 
 def _carriers(forest: dict[str, Any], drop_weights: Any, shift: Array) -> list[tuple[int, Array]]:
