@@ -44,11 +44,9 @@ from gbm_constrained.linear_model.logistic_regression import ConstrainedLogistic
 from gbm_constrained.reporting.audit import Audit, audit
 from gbm_constrained.tradeoff import tradeoff_curve
 from gbm_constrained.training.callbacks import ConstraintState
-from gbm_constrained.training.checkpoint import Checkpoint
 
 __all__ = [
     "Audit",
-    "Checkpoint",
     "CheckpointWarning",
     "ConstrainedLGBMClassifier",
     "ConstrainedLogisticRegression",

@@ -60,8 +60,7 @@ from gbm_constrained.data.validation import check_weight
 from gbm_constrained.decision.guarantees import GUARANTEES
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import Audit, audit
-from gbm_constrained.training.measurement import MEASURE_ON
-from gbm_constrained.training.options import check_integer
+from gbm_constrained.training.options import MEASURE_ON, check_integer
 from gbm_constrained.training.progress import Progress
 
 PROGRAM = "gbm-constrained"

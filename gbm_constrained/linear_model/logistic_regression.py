@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import MET, Scores
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
@@ -26,9 +27,10 @@ from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import Announcer, ConstraintCallback
-from gbm_constrained.training.finalize import Conclusion, forget
+from gbm_constrained.training.finalize import FinalModel, describe_training_rows
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
+from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.options import (
     ErrorForm,
     Iterate,
@@ -36,7 +38,9 @@ from gbm_constrained.training.options import (
     SolverOptions,
     with_constraints,
 )
+from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.report_layout import ReportLayout
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 STEPS = 40  # Models that are tried on the way to a constant one.
@@ -259,7 +263,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
-            forget(self)
+            remove_report(self)
             return self
         if options.iterate in ("best", "randomized"):
             raise ValueError(
@@ -272,22 +276,23 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         check_classification_targets(y)
         make_fit = functools.partial(
             ConstrainedFit,
-            X=X,
-            y=y,
-            sample_weight=sample_weight,
-            sensitive_features=sensitive_features,
-            datasets=datasets,
-            learning_rate=1.0,
-            n_rounds=self.n_iterations,
-            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
+            arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
+            library=LibrarySettings(
+                1.0,
+                self.n_iterations,
+                objective_factor=functools.partial(
+                    self._class_factor, sample_weight=sample_weight
+                ),
+                unit="iterations",
+                is_lazy=False,  # data that a line separates have no unconstrained optimum
+            ),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
-            unit="iterations",
-            lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
-        fit.alignment.warn()
+        fit.measure()
+        fit.data.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
             start = self._unconstrained(X, y, sample_weight)
@@ -295,29 +300,32 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             learner = self._learner(fit)
             start = start.T.reshape(learner.shape)
             if isinstance(fit.solver, CBPR):
-                feasible = self._feasible(learner, start, fit.announcer.limit)
+                feasible = self._feasible(learner, start, fit.notifier.limit)
                 if feasible is not None:
                     start = feasible
                 else:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # the first fit has given them
                         fit = make_fit(replace(options, solver="abpp"))
+                        fit.measure()
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
-            may_miss = fit.announcer.is_out_of_time or not fit.announcer.is_stopped
-            is_told = may_miss and self._check_converged(ends, weights, fit.announcer)
+            may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
+            is_told = may_miss and self._check_converged(ends, weights, fit.notifier)
             margin = learner.margin(weights)
-            conclusion = Conclusion(fit)
-            conclusion.finish(Scores(margin, margin), n_iterations)
+            layout = ReportLayout(fit.problem.compiled, ())
+            model = FinalModel(n_iterations, np.zeros(fit.data.columns), layout)
+            model = describe_training_rows(fit, model, Scores(margin, margin))
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            is_stopped = fit.announcer.is_stopped
+            is_stopped = fit.notifier.is_stopped
             done = len(solution.history) if is_stopped else self.n_iterations
-            conclusion.describe(self, rounds=done)  # a solution that has converged is whole
+            # A solution that has converged is whole.
+            feasibility = report(self, fit, model, done)
         if not is_told:
-            conclusion.complain()
-        fit.announcer.warn()
+            warn(fit, model, feasibility)
+        fit.notifier.warn()
         return self
 
     def _repr_html_inner(self) -> str:
@@ -339,7 +347,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         return np.hstack(parts, dtype=np.float64)
 
     def _learner(self, fit: ConstrainedFit) -> LinearLearner:
-        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = validate_data(
+            self, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
+        )
         lagrangian = fit.solver.lagrangian
         unpenalised = self.penalty is None or np.isinf(self.C)
         return LinearLearner(
@@ -356,7 +366,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Iterate from a start until the solution has converged, or a callback stops."""
         adaptive = self.sigma is None and self.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
-        announcer = fit.announcer
+        announcer = fit.notifier
         announcer.is_training_over(0)  # which begins to count the time
 
         def is_over(n_iterations: int) -> bool:
@@ -370,7 +380,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 if ends.converged:
                     break
         finally:
-            fit.hide_progress()
+            fit.run.hide_progress()
         return ends, solution
 
     def _feasible(self, learner: LinearLearner, start: Float, limit: TimeLimit) -> Float | None:

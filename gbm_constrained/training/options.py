@@ -21,13 +21,14 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
-from gbm_constrained.training.measurement import MEASURE_ON, MeasureOn
 
 ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
 SolverName: TypeAlias = Literal["auto", "abpp", "cbpr", "threshold"]
 SOLVERS: tuple[SolverName, ...] = ("auto", "abpp", "cbpr", "threshold")
+MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
+MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from gbm_constrained.training.fingerprint import digest
 from helpers import BOTH, CLASSIFIERS, quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,6 @@ from gbm_constrained import (
 )
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.training.checkpoint import CheckpointFile
-from gbm_constrained.training.fingerprint import digest
 
 ROUNDS = 6
 

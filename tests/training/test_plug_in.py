@@ -240,7 +240,7 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     weight = np.linspace(1.0, 2.0, y.size).astype(np.float32).astype(float)
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
-    scouts = conclusions[0].fit.scouts
+    scouts = conclusions[0].fit.measured.boosters
     fold, scout = scouts.folds[0], scouts.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
         start = scout.native["base_score"]
@@ -261,7 +261,7 @@ def test_the_threshold_is_the_best_of_all(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     make(library, [fpr() <= 0.03], solver="threshold", iterate="last").fit(X, y)
     conclusion = conclusions[0]
-    scores = conclusion.fit.scouts.held_margin(conclusion.choice.rounds).astype(float)
+    scores = conclusion.fit.measured.boosters.held_margin(conclusion.choice.rounds).astype(float)
     best = 1.0
     for cut in [np.inf, *np.unique(scores)]:
         decided = scores >= cut
@@ -315,7 +315,9 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     assert grown == [False]
     assert not model.multipliers_.any()
     conclusion = conclusions[0]
-    lost = conclusion.fit.lost_by(conclusion.fit.scouts, conclusion.fit.unseen, conclusion.choice)
+    lost = conclusion.fit.lost_by(
+        conclusion.fit.measured.boosters, conclusion.fit.unseen, conclusion.choice
+    )
     assert lost[0] > 0.3 * 0.3
 
 
@@ -388,14 +390,14 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     X, y = table[0], table[1]["binary"]
     make("lightgbm", [fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
     fit = conclusions[0].fit
-    scouts = fit.scouts
+    scouts = fit.measured.boosters
     choice = choice_by(scouts, fit.unseen, fit.options)
     found = as_certified(fit.unseen, fit.fresh, scouts, choice, fit.options).compiled.b
     n = (y[fit.certified] == 0).sum()
     if guarantee == "expected":
         assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
         return
-    negatives = y[fit.kept] == 0
+    negatives = y[fit.data.training] == 0
     decided = scouts.held_margin(choice.rounds) + choice.shift[0] > 0
     rate = decided[negatives].mean()
     spread = np.sqrt(rate * (1.0 - rate) / n)
