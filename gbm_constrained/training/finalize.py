@@ -41,8 +41,7 @@ from gbm_constrained.evaluation.verdicts import (
 )
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.between_folds import (
     broken_in_training,
     of_predictions,
@@ -113,7 +112,7 @@ class Conclusion:
         self.choice: Choice | None = None
         self.outcome: Outcome | None = None
         self.feasibility: Feasibility | None = None
-        self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
+        self._mixed = np.zeros(len(fit.reported))  # violations by a mixture of prefixes
         self._too_few_rows: list[TooFewRows] = []  # of an evaluation set, or the training rows
         self._mean_counts: Callable[[UnseenRows | None], CellCounts]  # of a randomised classifier
         self._training_intervals = np.full((len(fit.reported.constraints), 2), np.nan)
@@ -216,8 +215,8 @@ class Conclusion:
             worst = int(self._mixed.argmax())
             warnings.warn(
                 f"No mixture of this model's prefixes meets all rules: the one returned violates "
-                f"{self.fit.driven.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, or "
-                f"use iterate='last', which moves the threshold as well.",
+                f"{self.fit.reported.rows[worst]} by {self._mixed[worst]:.3g}. Relax the bounds, "
+                f"or use iterate='last', which moves the threshold as well.",
                 InfeasibleConstraintsWarning,
                 stacklevel=level_of_the_user(),
             )
@@ -470,7 +469,7 @@ class Conclusion:
         solver, scouts = self.fit.solver, self.fit.scouts
         if solver.optimism is None or scouts is None:
             return 0.0
-        compiled, margin = self.fit.driven, own_margin(rounds)
+        compiled, margin = self.fit.reported, own_margin(rounds)
         functionals = compiled.functionals(self._statistics(shifted(margin, shift)))
         lost, _ = scouts.optimism(rounds // self.fit.options.rounds_per_iteration)
         violation = compiled.rows_of(functionals) + lost - compiled.b
@@ -482,7 +481,7 @@ class Conclusion:
         """Rows by which a threshold chosen on the folds is carried over to the model, if any."""
         if self.fit.scouts is None or self.fit.fresh is not None or not shift.any():
             return None
-        return rows_to_match(self.fit.driven, self.fit.cells)
+        return rows_to_match(self.fit.reported, self.fit.cells)
 
     @property
     def _may_be_refuted(self) -> bool:
@@ -639,7 +638,6 @@ class Conclusion:
         """One row per outer iteration, and a last one for the model that is returned."""
         records = [r for r in self.fit.solver.history if r.rounds < self._final.rounds]
         records.append(self._final)
-        losses = self.fit.options.error_form == "log_loss"
         told = [np.array([held.values(r.rounds) for r in records]) for held in self.reporting]
         held_out = None
         if told:
@@ -648,18 +646,12 @@ class Conclusion:
             ]
             elsewhere = told_elsewhere(self._layout, last[0], last[-1])
             held_out = np.where(elsewhere, told[-1], told[0])
-        return history_frame(
-            records,
-            self.fit.solver.lagrangian.constraints,
-            None if losses else held_out,  # 0-1 rates, which no mean loss compares with
-            moving_bounds=losses,
-        )
+        return history_frame(records, self.fit.solver.lagrangian.constraints, held_out)
 
     def _swings(self, rounds: int) -> bool:
         """Whether the rules were driven on training rows to the end, and earlier models exist."""
         return (
             self.fit.options.iterate == "last"
-            and self.fit.options.error_form == "rate"
             and self.fit.measurement is None
             and self.fit.divisible
             and rounds == self.fit.solver.rounds
@@ -674,7 +666,7 @@ class Conclusion:
         return self.fit.solver.lagrangian.at(margin).statistics()
 
     def _prefixes(
-        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+        self, statistics: CellStatistics, rounds: int, solver: Solver | None = None
     ) -> list[Record]:
         """List the records of all prefixes of one round or more, up to `rounds`.
 
@@ -706,8 +698,8 @@ class Conclusion:
 
         None where none did, or where that is not what the report is of.
         """
-        own = self.fit.driven is self.fit.reported and self.fit.options.outlier_clip is None
-        if not self.fit.divisible or not own or self.fit.has_offset:
+        clips = self.fit.options.method.outlier_clip is not None
+        if not self.fit.divisible or clips or self.fit.has_offset:
             return None
         for trained_in, found in itertools.pairwise(self.fit.solver.history):
             if found.rounds == rounds:
@@ -721,7 +713,7 @@ class Conclusion:
         return None
 
     def _record(
-        self, statistics: CellStatistics, rounds: int, solver: ABPP | None = None
+        self, statistics: CellStatistics, rounds: int, solver: Solver | None = None
     ) -> Record:
         """State of a solver after some rounds, which begin no outer iteration."""
         solver = solver or self.fit.solver

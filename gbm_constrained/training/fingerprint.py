@@ -22,6 +22,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.solvers.base import SolverMethod
 
 # They say what is printed, not what is trained.
 PRINTED = ("verbose", "verbosity", "silent")
@@ -159,5 +160,7 @@ def _describe(value: Any) -> str:
         return "[" + ", ".join(map(_describe, value)) + "]"
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return repr(value)
+    if isinstance(value, SolverMethod):
+        return f"{type(value).__name__}({_describe(value.get_params())})"
     kind = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -38,9 +38,7 @@ from gbm_constrained.problem.compiler import compile_constraints, needs_of
 from gbm_constrained.problem.grouping import FEW_NAMED
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
-from gbm_constrained.problem.log_loss_form import as_losses
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.between_folds import optimism_of_boosters
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.callbacks import Announcer, Phase, check_callbacks
@@ -141,13 +139,12 @@ class ConstrainedFit:
         Sorted labels.
     y, weight, library_weight : ndarray of shape (n_samples,)
         Class indices, sample weights, and these times the class weights; of training rows.
-    solver : ABPP or CBPR
+    solver : Solver
         The outer loop.
     rows, cells : Rows, Cells
         All rows of the stack, and their partition.
-    reported, driven : CompiledConstraints
-        The constraints as they were stated, and as multipliers are driven by them: with mean
-        losses in the place of rates where `error_form` says so.
+    reported : CompiledConstraints
+        The constraints on the training rows.
     divisible : bool
         Whether a prefix of the booster is what it was after its rounds.
     has_offset : bool
@@ -233,10 +230,9 @@ class ConstrainedFit:
             },
             datasets,
         )
-        # What no decision can break is reported, and left out of all that makes the model. Mean
-        # losses in its place may bind.
+        # What no decision can break is reported, and left out of all that makes the model.
         met = [j for j, rule in enumerate(options.constraints) if rule.is_always_met]
-        binds = len(met) < len(options.constraints) and options.error_form == "rate"
+        binds = len(met) < len(options.constraints)
         self._idle = frozenset(met if binds else ())
         self._groups = None if groups is None else as_groups(groups, labels.size, len(rows))
         self.kept: Codes | None = None
@@ -285,22 +281,18 @@ class ConstrainedFit:
                 f"that it needs are all among those set aside: give more of them or a smaller "
                 f"calibration_fraction, or leave the guarantee out."
             ) from None
-        trained, factors = self.reported, None
-        if options.error_form == "log_loss":
-            trained, factors = as_losses(self.reported, self.classes.size)
-        start = options.initial_multipliers
-        names = trained.all_rows
+        start, names = options.method.start, self.reported.all_rows
         if start is not None and start.shape != (len(names),):
             raise ValueError(
                 f"initial_multipliers must hold one number for each of the {len(names)} rows "
                 f"that the constraints compile to, got {start.size}: the rows are {list(names)}."
             )
         if start is not None:
-            start = start[np.isin(names, trained.rows)]
-        self.driven, self._row_weight = trained, self.stack.with_mean(row_weight)
+            start = start[np.isin(names, self.reported.rows)]
+        self._row_weight = self.stack.with_mean(row_weight)
         self._kernel = {
-            "proxy": options.proxy,
-            "outlier_clip": options.outlier_clip,
+            "proxy": options.method.proxy,
+            "outlier_clip": options.method.outlier_clip,
             "majoriser_factor": softmax_hessian(self.classes.size),
             **kernel,
         }
@@ -308,15 +300,9 @@ class ConstrainedFit:
         self.n_rounds = n_rounds
         rounds = options.rounds_per_iteration
         self._solver_options: dict[str, Any] = {
-            "tau": options.tau,
-            "sigma": options.sigma,
-            "mu": options.mu,
-            "rounds_per_iteration": rounds,
             "progress": max(1.0 - (1.0 - min(learning_rate, 1.0)) ** rounds, 1e-3),
             "lazy": lazy,
             "initial_multipliers": start,
-            "level_update": None if factors is None else max(n_rounds // (2 * rounds), 1) * rounds,
-            "level_factors": factors,
         }
         self.solver = self._make_solver(self._make_lagrangian())
         self.solver.callback = self._teller("training", "training rows", self.solver)
@@ -444,11 +430,13 @@ class ConstrainedFit:
         """
         weight = self._objective_weight(log_odds)
         if index is None:
-            return Lagrangian(self.rows.y, self.cells, self.driven, weight=weight, **self._kernel)
+            return Lagrangian(
+                self.rows.y, self.cells, self.reported, weight=weight, **self._kernel
+            )
         part = None if weight is None else weight[index]
         cells, y = self.cells.take(index), self.rows.y[index]
-        driven = self.driven.on(cells) if told else self.driven
-        return Lagrangian(y, cells, driven, weight=part, **self._kernel)
+        compiled = self.reported.on(cells) if told else self.reported
+        return Lagrangian(y, cells, compiled, weight=part, **self._kernel)
 
     def _objective_weight(self, log_odds: float) -> Float | None:
         """Give the weights of rows in an objective that adds to log-odds; None if all are one."""
@@ -460,22 +448,20 @@ class ConstrainedFit:
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""
-        lagrangian, multipliers = self._make_lagrangian(index), np.zeros(len(self.driven))
+        lagrangian, multipliers = self._make_lagrangian(index), np.zeros(len(self.reported))
         return lambda margin: lagrangian.at(margin).gradient(multipliers)
 
-    def _teller(self, phase: Phase, rows: str, solver: ABPP) -> Callable[[Record], None] | None:
+    def _teller(self, phase: Phase, rows: str, solver: Solver) -> Callable[[Record], None] | None:
         """Make what tells of a solver's iterations."""
-        moving = self.options.error_form == "log_loss"
-        return self.announcer.teller(phase, rows, solver.lagrangian.constraints, moving)
+        return self.announcer.teller(phase, rows, solver.lagrangian.constraints)
 
     def hide_progress(self) -> None:
         """Take a progress bar away; it comes back with the next iteration."""
         if self.progress is not None:
             self.progress.close()
 
-    def _make_solver(self, lagrangian: Lagrangian, **others: Any) -> ABPP:
-        solver = self.options.solver_class(lagrangian)
-        return solver(lagrangian, **{**self._solver_options, **others})
+    def _make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        return self.options.begin_solver(lagrangian, **{**self._solver_options, **others})
 
     def measured_on(self, possible: bool, has_evaluation_set: bool) -> str:
         """Resolve where the constraints are measured: as asked, or on the evaluation set.
@@ -566,7 +552,7 @@ class ConstrainedFit:
         self._check_weighed([rows, *(fold.training for fold in folds)])
         source = "out of fold" if measure_on == "crossfit" else "holdout"
         grow = partial(self._grow_scouts, make, folds, rows, source)
-        unweighed = may_be_unweighed(self.options, self.driven, self._has_plenty)
+        unweighed = may_be_unweighed(self.options, self.reported, self._has_plenty)
         grown = grow(weighed=not unweighed)
         plain = grown if unweighed else None
         if unweighed and self.options.solver == "auto":
@@ -617,12 +603,12 @@ class ConstrainedFit:
         leader.callback = self._teller("measuring", told, leader)
         measurement = Measurement(leader, rows, self._aim(lagrangian))
 
-        def follower(rows: Codes) -> ABPP | None:
+        def follower(rows: Codes) -> Solver | None:
             if not weighed:
                 return None
             lagrangian = self._make_lagrangian(rows, log_odds=log_odds)
             # Only optimism asks for the rates on the rows that the boosters are grown on.
-            has_rates = bool(self.driven.rewards_all_errors.any())
+            has_rates = bool(self.reported.rewards_all_errors.any())
             return self._make_solver(
                 lagrangian, schedule=measurement.schedule, has_rates=has_rates
             )
@@ -648,8 +634,7 @@ class ConstrainedFit:
             self.hide_progress()
         reported = self.reported.on(lagrangian.cells)
         unseen = UnseenRows(lagrangian.cells, reported, source, scouts.positions)
-        if self.options.error_form == "rate":
-            unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+        unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
         if not weighed:
             self.plain_error = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
         return scouts, unseen
@@ -661,7 +646,7 @@ class ConstrainedFit:
 
     def _no_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose boosters are the library's own."""
-        return {"schedule": [np.zeros(len(self.driven))], "initial_multipliers": None}
+        return {"schedule": [np.zeros(len(self.reported))], "initial_multipliers": None}
 
     def _better_with_multipliers(
         self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
@@ -702,7 +687,7 @@ class ConstrainedFit:
         grow: Callable[..., tuple[Scouts, UnseenRows]],
     ) -> tuple[Scouts, UnseenRows]:
         """Give these boosters, or those of a further pass if constraints cost too much."""
-        if self.options.iterate not in ("last", "best") or self.options.error_form != "rate":
+        if self.options.iterate not in ("last", "best"):
             return scouts, unseen
         path = self.n_rounds / self.options.rounds_per_iteration * self.solver.progress
         search = PassSearch(grow, path, self.options, self.fresh, self._has_time_again, plain)
@@ -742,9 +727,9 @@ class ConstrainedFit:
                 f"or use measure_on='train'."
             )
 
-    def _correct(self, leader: ABPP) -> None:
+    def _correct(self, leader: Solver) -> None:
         """Let the model of all rows be driven by what the boosters of the folds lose."""
-        compiled = self.driven
+        compiled = self.reported
         if not leader.history or not compiled.rewards_all_errors.any():
             return
         if self.has_offset:  # of which rates on the boosters' own rows are, and no others
@@ -764,22 +749,13 @@ class ConstrainedFit:
                 f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
                 f"to split the training rows instead."
             )
-        if len(rows.compiled) != len(self.driven):
+        if len(rows.compiled) != len(self.reported):
             raise ValueError(
                 f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
                 f"be measured (a mask, a data set, a column or a group that is not there): give "
                 f"holdout_fraction, to split the training rows instead."
             )
         lagrangian = rows.lagrangian
-        if self.options.error_form == "log_loss":
-            losses = as_losses(rows.compiled, self.classes.size)[0]
-            lagrangian = Lagrangian(
-                rows.cells.rows.y,
-                rows.cells,
-                losses,
-                weight=rows.cells.rows.weight,
-                **self._kernel,
-            )
         others = self._no_multipliers() if self.is_unweighed else {}
         leader = self._make_solver(lagrangian, **others)
         leader.callback = self._teller("training", f"{rows.source}, watched", leader)
@@ -848,10 +824,8 @@ class ConstrainedFit:
         assert self.measurement is not None
         self.measurement.observe(margin)
 
-    def _aim(self, lagrangian: Lagrangian) -> Aim | None:
-        """Bounds that multipliers aim at, by the rates that they are at; None for mean losses."""
-        if self.options.error_form == "log_loss":
-            return None
+    def _aim(self, lagrangian: Lagrangian) -> Aim:
+        """Bounds that multipliers aim at, by the rates that they are at."""
         compiled, cells = lagrangian.constraints, lagrangian.cells
         return lambda functionals: aims(compiled, cells, functionals)
 

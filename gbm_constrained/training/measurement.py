@@ -27,8 +27,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.refit_transfer import FoldScores
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.training.checkpoint import State
 
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
@@ -45,12 +44,12 @@ class Scout(Protocol):
 
     Parameters
     ----------
-    solver : ABPP or None
+    solver : Solver or None
         What it is trained for. Its history has the rates on the rows that it is grown on, where
         something asks for them. None for the library's own objective.
     """
 
-    solver: ABPP | None
+    solver: Solver | None
 
     def grow(self, rounds: int) -> None:
         """Grow the boosting round that comes after so many."""
@@ -74,7 +73,7 @@ class Measurement:
 
     Parameters
     ----------
-    solver : ABPP
+    solver : Solver
         Its Lagrangian is that of the unseen rows. It is never asked for gradients.
     rows : ndarray of int, default=None
         These rows among all rows of the fit; None where they are not among them.
@@ -87,7 +86,7 @@ class Measurement:
         Multipliers of each outer iteration: what the boosters follow.
     """
 
-    solver: ABPP
+    solver: Solver
     rows: Codes | None = None
     aim: Aim | None = None
     schedule: list[Float] = field(default_factory=list)
@@ -217,7 +216,7 @@ class Scouts:
             solver.restore(of_solver)
 
     @property
-    def _solvers(self) -> list[ABPP]:
+    def _solvers(self) -> list[Solver]:
         """Solvers of the boosters; none where these have the library's own objective."""
         return [member.solver for member in self.members if member.solver is not None]
 
@@ -254,4 +253,4 @@ class Scouts:
         return self._own[1]
 
 
-MakeScout: TypeAlias = Callable[[Fold, ABPP | None], Scout]
+MakeScout: TypeAlias = Callable[[Fold, Solver | None], Scout]

@@ -66,7 +66,6 @@ def may_be_unweighed(
     binding = [compiled.constraints[i] for i in np.unique(compiled.owner)]
     return (
         not has_plenty
-        and options.error_form == "rate"
         and options.iterate in ("last", "best")
         and all(rule.is_of_labels for rule in binding)
     )

@@ -16,7 +16,7 @@ from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.lightgbm.resuming import Renewal, merge_forest, state_of
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.measurement import MakeScout
@@ -69,7 +69,7 @@ class _Scout:
         schedules: list[Callable[..., Any]],
         fit: ConstrainedFit,
         fold: Fold,
-        solver: ABPP | None,
+        solver: Solver | None,
     ) -> None:
         self.solver = solver
         # An objective of LightGBM's own would make probabilities of all scores that it hands out.

@@ -17,7 +17,7 @@ from gbm_constrained.boosters.xgboost.resuming import (
 )
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.measurement import MakeScout
@@ -105,7 +105,7 @@ def scout_maker(
     native["verbosity"] = 0  # the returned model warns of all that these would
     features, bins = _Features(parent, stack.X, base_margin), None
 
-    def make(fold: Fold, solver: ABPP | None) -> _Scout:
+    def make(fold: Fold, solver: Solver | None) -> _Scout:
         nonlocal bins
         rows = fold.training
         training = features.training(
@@ -131,7 +131,7 @@ class _Scout:
         native: dict[str, Any],
         training: Any,
         held: Any,
-        solver: ABPP | None,
+        solver: Solver | None,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
         self.native, self.names = native, training.feature_names
