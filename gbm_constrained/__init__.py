@@ -5,6 +5,7 @@ from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifi
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.constraints.expressions import Constraint, Rate
 from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.log_loss_form import as_log_loss
 from gbm_constrained.constraints.rates import (
     accuracy,
     churn,
@@ -63,6 +64,7 @@ __all__ = [
     "TimeLimitWarning",
     "Verdict",
     "accuracy",
+    "as_log_loss",
     "audit",
     "churn",
     "class_error",

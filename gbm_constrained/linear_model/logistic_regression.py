@@ -6,7 +6,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,11 @@ from gbm_constrained.decision.rule import MET, Scores
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
-from gbm_constrained.problem.kernels.base import Proxy
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
+from gbm_constrained.solvers.abpp import ABPPSolver
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.base import SolverMethod
+from gbm_constrained.solvers.cbpr import FEASIBLE, CBPRSolver
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import Announcer, ConstraintCallback
 from gbm_constrained.training.finalize import FinalModel, describe_training_rows
@@ -32,10 +33,11 @@ from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.options import (
-    ErrorForm,
     Iterate,
     SolverName,
     SolverOptions,
+    refuse_moved_parameters,
+    set_solver_options,
     with_constraints,
 )
 from gbm_constrained.training.problem import LibrarySettings
@@ -89,32 +91,21 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
         Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
         parent's order.
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
-        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
-        "sigmoid" for rules that may ask for errors, such as gaps.
     n_iterations : int, default=500
         Most iterations of ABPP.
-    tau, sigma : float, default=None
-        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. By default tau is 4
-        for two classes and 2 for more, and the dual steps are the largest that the slopes of the
-        constraints allow, as observed on the path.
     iterate : {"last", "ergodic"}, default="last"
         Whether the last iterate is returned, or the average of all that the theory speaks of,
         which takes many more iterations to meet the rules within `tol`. In the place of a last
         one that violates a 0-1 rule comes the one of least objective among those that meet all
         rules, or if none does, the one of least violation, with a warning.
-    error_form : {"rate", "log_loss"}, default="rate"
-        "rate" bounds 0-1 error rates themselves; "log_loss" replaces an error bound e by mean
-        cross-entropy <= e log(n_classes), re-estimated half-way (the source paper's heuristic).
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints. Reports
-        are of all losses in full.
-    initial_multipliers : array-like of shape (n_rows,), default=None
-        Warm start of the multipliers of the linear rows that the constraints compile to, for
-        instance ``multipliers_`` of an earlier fit.
-    constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
-        The method; "auto" takes CBPR for differences of mean losses, where it finds a model that
-        meets the rules to start from, and ABPP otherwise.
+    constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
+        The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
+        :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
+        "auto" takes CBPR for differences of mean losses, where it finds a model that meets the
+        rules to start from, and ABPP otherwise. By default the dual steps are the largest that
+        the slopes of the constraints allow, as observed on the path.
+    **kwargs
+        Refused, with the place of options that belong to the solver.
 
     Attributes
     ----------
@@ -151,10 +142,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     >>> clf = ConstrainedLogisticRegression(constraints=[log_loss(on=label(0)) <= 0.1])
     """
 
-    # What SolverOptions reads besides the parameters: subproblems are exact, and a free intercept
-    # leaves the objective without strong convexity.
-    rounds_per_iteration = 1
-    mu = 0.0
     multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
 
     def __init__(
@@ -176,15 +163,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         n_jobs: int | None = None,
         constraints: Any = None,
         positive: Any = None,
-        proxy: Proxy = "auto",
         n_iterations: int = 500,
-        tau: float | None = None,
-        sigma: float | None = None,
         iterate: Iterate = "last",
-        error_form: ErrorForm = "rate",
-        outlier_clip: float | None = None,
-        initial_multipliers: Any = None,
-        constraint_solver: SolverName = "auto",
+        constraint_solver: SolverName | SolverMethod = "auto",
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -204,15 +186,16 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         )
         self.constraints = constraints
         self.positive = positive
-        self.proxy = proxy
         self.n_iterations = n_iterations
-        self.tau = tau
-        self.sigma = sigma
         self.iterate = iterate
-        self.error_form = error_form
-        self.outlier_clip = outlier_clip
-        self.initial_multipliers = initial_multipliers
         self.constraint_solver = constraint_solver
+        refuse_moved_parameters(self, kwargs)
+        for name in kwargs:
+            raise TypeError(f"{type(self).__name__} has no parameter {name!r}.")
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
 
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
@@ -299,14 +282,14 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             start = start if given is None else given
             learner = self._learner(fit)
             start = start.T.reshape(learner.shape)
-            if isinstance(fit.solver, CBPR):
-                feasible = self._feasible(learner, start, fit.notifier.limit)
+            if isinstance(fit.solver, CBPRSolver):
+                feasible = self._feasible(learner, start, fit)
                 if feasible is not None:
                     start = feasible
                 else:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # the first fit has given them
-                        fit = make_fit(replace(options, solver="abpp"))
+                        fit = make_fit(options.with_abpp())
                         fit.measure()
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
@@ -364,7 +347,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
     ) -> tuple[_Ends, Solution]:
         """Iterate from a start until the solution has converged, or a callback stops."""
-        adaptive = self.sigma is None and self.outlier_clip is None
+        assert isinstance(fit.solver, ABPPSolver)
+        method = options.method
+        adaptive = method.sigma is None and method.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
         announcer = fit.notifier
         announcer.is_training_over(0)  # which begins to count the time
@@ -383,7 +368,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             fit.run.hide_progress()
         return ends, solution
 
-    def _feasible(self, learner: LinearLearner, start: Float, limit: TimeLimit) -> Float | None:
+    def _feasible(self, learner: LinearLearner, start: Float, fit: ConstrainedFit) -> Float | None:
         """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
@@ -396,12 +381,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                     return np.asarray(weights)
         # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
         # and what is bounded with it, while no rule is violated more.
-        solver = learner.solver(CBPR)
+        solver = learner.solver(CBPRSolver)
         g = learner.violations(uniform)
         solver.bounds = solver.bounds + np.maximum(g, 0.0)
 
         def is_over(n_iterations: int) -> bool:
-            return not limit.has_time_for(0.0)
+            return not fit.notifier.limit.has_time_for(0.0)
 
         for solution in learner.path(
             self.n_iterations, self.tol, uniform, solver, is_over=is_over
@@ -411,7 +396,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 return solution.weights
             if solution.converged:
                 break
-        if self.constraint_solver == "auto":
+        if isinstance(fit.options.method, AutoSolver):
             return None
         worst = int(g.argmax())
         raise ValueError(
@@ -497,8 +482,7 @@ class _Ends:
         self.learner = learner
         self.ergodic = options.iterate == "ergodic"
         is_loss = np.array([c.is_loss for c in options.constraints])
-        # The heuristic of the paper holds losses in the place of the rates.
-        self.has_rates = options.error_form == "rate" and not is_loss.all()
+        self.has_rates = not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
         self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
         self.tol = tol

@@ -29,6 +29,7 @@ from gbm_constrained._messages import level_of_the_user
 from gbm_constrained._version import __version__
 from gbm_constrained.data.validation import untouched_random_state
 from gbm_constrained.exceptions import CheckpointWarning
+from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts with str keys, and lists (which tuples become), of None, bool, int, float, str,
 # bytes, NumPy arrays and NumPy scalars.
@@ -225,6 +226,8 @@ def _hash(value: Any) -> str:
     """Hash data or a parameter; what cannot be pickled is described by its type."""
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, SolverMethod):
+        return f"{type(value).__name__}({_hash(value.get_params())})"
     if isinstance(value, (list, tuple)) and any(map(callable, value)):
         return "[" + ", ".join(map(_hash, value)) + "]"
     try:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 
 BoundsAt: TypeAlias = Callable[[Float], Float]
 
@@ -23,7 +22,7 @@ class DualController:
 
     Parameters
     ----------
-    solver : ABPP
+    solver : Solver
         Solver whose Lagrangian is that of the held-out rows.
     rows : ndarray of int, default=None
         Positions of the held-out rows among all rows of the fit; None if they are other rows.
@@ -37,7 +36,7 @@ class DualController:
         Multipliers of each outer iteration.
     """
 
-    solver: ABPP
+    solver: Solver
     rows: Codes | None = None
     bounds_at: BoundsAt | None = None
     path: list[Float] = field(default_factory=list)

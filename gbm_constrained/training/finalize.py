@@ -424,7 +424,7 @@ def _find_seen(fit: ConstrainedFit, rounds: int) -> Record | None:
 
     None if there is none, or if the record is not what the report is of.
     """
-    if not fit.is_divisible or fit.has_offset or fit.options.outlier_clip is not None:
+    if not fit.is_divisible or fit.has_offset or fit.options.method.outlier_clip is not None:
         return None
     return find_record(fit.solver, rounds)
 

@@ -14,7 +14,7 @@ from gbm_constrained._messages import level_of_the_user
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import Announcer, check_callbacks
 from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
@@ -102,7 +102,7 @@ class ConstrainedFit:
             library.unit,
         )
         options, problem = FitProblem.of(options, arguments, library)
-        problem.initial_multipliers(options)
+        problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:
             check_guarantee(certification, problem.compiled, options, library.n_rounds)
@@ -132,7 +132,7 @@ class ConstrainedFit:
         return self.run.notifier
 
     @property
-    def solver(self) -> ABPP:
+    def solver(self) -> Solver:
         """Solver that gives the gradients of the model."""
         return self.measured.solver
 

@@ -11,7 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.refit_transfer import FoldScores
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.dual_controller import DualController
 
@@ -21,12 +21,12 @@ class FoldBooster(Protocol):
 
     Parameters
     ----------
-    solver : ABPP or None
+    solver : Solver or None
         Solver that gives the gradients. Its history has the rates on the rows that the booster is
         grown on, if something asks for them. None stands for the library's own objective.
     """
 
-    solver: ABPP | None
+    solver: Solver | None
 
     def grow(self, rounds: int) -> None:
         """Grow the boosting round that follows the given number of rounds."""
@@ -44,7 +44,7 @@ class FoldBooster(Protocol):
         """Take over the trees and scores of an equal booster."""
 
 
-FoldBoosterFactory: TypeAlias = Callable[[Fold, ABPP | None], FoldBooster]
+FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
 
 
 @dataclass
@@ -158,7 +158,7 @@ class FoldBoosters:
         self._held = {int(rounds): margin for rounds, margin in state["held"].items()}
 
     @property
-    def _solvers(self) -> list[ABPP]:
+    def _solvers(self) -> list[Solver]:
         """Solvers of the boosters; none if these have the library's own objective."""
         return [member.solver for member in self.members if member.solver is not None]
 

@@ -12,7 +12,7 @@ from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.prefix_choice import FEW_PREFIXES, prefixes
 from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.between_folds import optimism_of_boosters
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.dual_controller import DualController
@@ -137,7 +137,7 @@ class FoldGrowth:
             self.plain_error = unseen.error(unseen.decisions(margin))
         return boosters, unseen
 
-    def _follower(self, fold: Fold, controller: DualController, log_odds: float) -> ABPP:
+    def _follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
         """Make the solver of a booster, which follows the multipliers of the controller."""
         problem = self.run.problem
         return self.run.make_solver(

@@ -30,7 +30,7 @@ from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.prefix_choice import standard_errors
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.growth import FoldGrowth
@@ -46,7 +46,7 @@ class Measured:
 
     Parameters
     ----------
-    solver : ABPP
+    solver : Solver
         Solver that gives the gradients of the model.
     rows : UnseenRows, default=None
         Held-out rows that move the multipliers; None if the training rows do.
@@ -60,7 +60,7 @@ class Measured:
         Whether the model is trained under multipliers.
     """
 
-    solver: ABPP
+    solver: Solver
     rows: UnseenRows | None = None
     controller: DualController | None = None
     boosters: FoldBoosters | None = None
@@ -205,7 +205,7 @@ class HeldOutRows:
         return folds
 
 
-def _correct(solver: ABPP, boosters: FoldBoosters, run: FitRun) -> None:
+def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     """Correct the model's multipliers by the optimism of the fold boosters."""
     leader, compiled = boosters.controller.solver, run.problem.compiled
     if not leader.history or not compiled.rewards_all_errors.any():

@@ -147,8 +147,8 @@ class FitProblem:
             ) from None
         hessian = library.softmax_hessian
         kernel = {
-            "proxy": options.proxy,
-            "outlier_clip": options.outlier_clip,
+            "proxy": options.method.proxy,
+            "outlier_clip": options.method.outlier_clip,
             "majoriser_factor": 1.0 if hessian is None else hessian(data.classes.size),
             **library.kernel,
         }
@@ -198,24 +198,28 @@ class FitProblem:
         ]
         return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
 
-    def initial_multipliers(self, options: SolverOptions) -> Float | None:
+    def initial_multipliers(self, start: Float | None) -> Float | None:
         """Multipliers to start from, without those of constraints that are always met.
+
+        Parameters
+        ----------
+        start : ndarray, default=None
+            Multipliers that the user gave.
 
         Raises
         ------
         ValueError
             If the number of multipliers is not that of the rows of constraints.
         """
-        start, compiled = options.initial_multipliers, self.compiled
         if start is None:
             return None
-        names = compiled.all_rows
+        names = self.compiled.all_rows
         if start.shape != (len(names),):
             raise ValueError(
                 f"initial_multipliers must hold one number for each of the {len(names)} rows "
                 f"that the constraints compile to, got {start.size}: the rows are {list(names)}."
             )
-        return np.asarray(start[np.isin(names, compiled.rows)])
+        return np.asarray(start[np.isin(names, self.compiled.rows)])
 
     def certification_set(self) -> UnseenRows | None:
         """Bind the constraints to the rows that are set aside; None without a guarantee."""

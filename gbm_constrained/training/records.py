@@ -10,16 +10,15 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 
 
-def make_record(solver: ABPP, statistics: CellStatistics, rounds: int) -> Record:
+def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Record:
     """Make the record of a model that no outer iteration begins with.
 
     Parameters
     ----------
-    solver : ABPP
+    solver : Solver
         Solver that the model was trained by.
     statistics : CellStatistics
         Statistics of its rows under the model.
@@ -45,7 +44,7 @@ def make_record(solver: ABPP, statistics: CellStatistics, rounds: int) -> Record
     )
 
 
-def find_record(solver: ABPP, rounds: int) -> Record | None:
+def find_record(solver: Solver, rounds: int) -> Record | None:
     """Find the record of a model that an outer iteration began with, before its dual step."""
     for trained_in, found in itertools.pairwise(solver.history):
         if found.rounds == rounds:
@@ -59,12 +58,12 @@ def find_record(solver: ABPP, rounds: int) -> Record | None:
     return None
 
 
-def list_prefixes(solver: ABPP, statistics: CellStatistics, rounds: int) -> list[Record]:
+def list_prefixes(solver: Solver, statistics: CellStatistics, rounds: int) -> list[Record]:
     """List the records of all prefixes of one round or more, up to `rounds`.
 
     Parameters
     ----------
-    solver : ABPP
+    solver : Solver
         Solver that measured the prefixes.
     statistics : CellStatistics
         Statistics after all `rounds`.

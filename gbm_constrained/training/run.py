@@ -10,7 +10,7 @@ import numpy as np
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.prefix_choice import aims
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import Announcer, Phase
 from gbm_constrained.training.checkpoint import CheckpointFile
 from gbm_constrained.training.dual_controller import BoundsAt
@@ -49,22 +49,18 @@ class FitRun:
     checkpoint: CheckpointFile | None = None
     progress: Progress | None = None
 
-    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> ABPP:
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
         """Make a solver as the options and the library ask, with other parameters if given."""
-        options, rounds = self.options, self.options.rounds_per_iteration
+        rounds = self.options.rounds_per_iteration
         rate = min(self.library.learning_rate, 1.0)
         given: dict[str, Any] = {
-            "tau": options.tau,
-            "sigma": options.sigma,
-            "mu": options.mu,
-            "rounds_per_iteration": rounds,
             "progress": max(1.0 - (1.0 - rate) ** rounds, 1e-3),
             "lazy": self.library.is_lazy,
-            "initial_multipliers": self.problem.initial_multipliers(options),
+            "initial_multipliers": self.problem.initial_multipliers(self.options.method.start),
         }
-        return options.solver_class(lagrangian)(lagrangian, **{**given, **others})
+        return self.options.begin_solver(lagrangian, **{**given, **others})
 
-    def notify_of(self, solver: ABPP, phase: Phase, rows: str) -> None:
+    def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
         """Notify the callbacks of a solver's iterations."""
         solver.callback = self.notifier.teller(phase, rows, solver.lagrangian.constraints)
 

@@ -52,6 +52,7 @@ from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
@@ -1550,7 +1551,12 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(library, table):
 @BOTH
 def test_a_mixture_of_a_single_iteration_is_that_model(library, table):
     X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.1], iterate="randomized", rounds_per_iteration=ROUNDS + 1)
+    model = make(
+        library,
+        [fnr() <= 0.1],
+        iterate="randomized",
+        solver=AutoSolver(rounds_per_iteration=ROUNDS + 1),
+    )
     model.fit(X, y)
     assert model.prefixes_["rounds"].tolist() == [ROUNDS]
     missed = np.mean(model.predict(X, random_state=0)[y == 1] == 0)

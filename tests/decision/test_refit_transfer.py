@@ -247,7 +247,7 @@ def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     model.fit(X, y, datasets={"egregious": extra})
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    inside = rows_to_match(fit.driven, fit.cells)
+    inside = rows_to_match(fit.reported, fit.cells)
     np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
     assert model.shift_[0] != choice.shift[0]
 

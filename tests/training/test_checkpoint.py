@@ -25,6 +25,7 @@ from gbm_constrained import (
     Checkpoint,
     CheckpointWarning,
     InfeasibleConstraintsError,
+    as_log_loss,
     class_error,
     dataset,
     fnr,
@@ -244,7 +245,7 @@ def make(library, case, rows):
         options.update(constraints=[gap(log_loss(), by="group") <= 0.01])
         more.update(sensitive_features=pd.Series(rows["group"], name="group"))
     elif case == "log_loss":
-        options.update(error_form="log_loss")
+        options.update(constraints=as_log_loss([fnr() <= 0.1], n_classes=2))
     elif case == "categories":
         X = pd.DataFrame(X, columns=list("abcde"))
         X["f"] = pd.Categorical(rows["group"])

@@ -52,12 +52,12 @@ from gbm_constrained.boosters.lightgbm.model_text import (
     take_note,
 )
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.validation import check_scores
+from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.rule import decided, drawn, refuse_random_state
-from gbm_constrained.problem.kernels.base import Proxy
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback, check_booster_callbacks
 from gbm_constrained.training.checkpoint import refuse_without_constraints
@@ -70,17 +70,17 @@ from gbm_constrained.training.fitted_report import remove_report, report
 from gbm_constrained.training.fitted_report import warn as warn_of_constraints
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.options import (
-    SOLVER_PARAMETERS,
-    ErrorForm,
     Iterate,
     MeasureOn,
     OnInfeasible,
     Probabilities,
     SolverName,
     SolverOptions,
-    check_integer,
     check_number,
     check_spelling,
+    drop_solver_parameters,
+    refuse_moved_parameters,
+    set_solver_options,
     with_constraints,
 )
 from gbm_constrained.training.parameter_docs import (
@@ -177,15 +177,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         importance_type: str = "split",
         constraints: Any = None,
         positive: Any = None,
-        proxy: Proxy = "auto",
-        rounds_per_iteration: int = 2,
-        tau: float | None = None,
-        sigma: float | None = None,
-        mu: float = 0.0,
         iterate: Iterate = "last",
-        error_form: ErrorForm = "rate",
-        outlier_clip: float | None = None,
-        initial_multipliers: Any = None,
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
         holdout_fraction: float | None = None,
@@ -195,9 +187,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
-        solver: SolverName = "auto",
+        solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
+        refuse_moved_parameters(self, kwargs)
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
@@ -222,15 +215,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         )
         self.constraints = constraints
         self.positive = positive
-        self.proxy = proxy
-        self.rounds_per_iteration = rounds_per_iteration
-        self.tau = tau
-        self.sigma = sigma
-        self.mu = mu
         self.iterate = iterate
-        self.error_form = error_form
-        self.outlier_clip = outlier_clip
-        self.initial_multipliers = initial_multipliers
         self.measure_on = measure_on
         self.n_folds = n_folds
         self.holdout_fraction = holdout_fraction
@@ -242,6 +227,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         self.early_stopping_on = early_stopping_on
         self.solver = solver
 
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
+
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
@@ -249,8 +238,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
     # evaluates some metrics on raw scores; the tests would notice.
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
-        for name in SOLVER_PARAMETERS:
-            params.pop(name, None)
+        drop_solver_parameters(params)
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params

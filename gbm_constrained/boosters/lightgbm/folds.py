@@ -15,7 +15,7 @@ from gbm_constrained._dataframes import as_numbers, is_polars, take_rows, with_r
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
@@ -70,7 +70,7 @@ class _FoldBooster:
         schedules: list[Callable[..., Any]],
         fit: ConstrainedFit,
         fold: Fold,
-        solver: ABPP | None,
+        solver: Solver | None,
     ) -> None:
         self.solver = solver
         # An objective of LightGBM's own would make probabilities of all scores that it hands out.

@@ -11,7 +11,7 @@ from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
@@ -99,7 +99,7 @@ def make_fold_booster_factory(
     native["verbosity"] = 0  # the returned model warns of all that these would
     features, bins = _Features(parent, stack.X, base_margin), None
 
-    def make(fold: Fold, solver: ABPP | None) -> _FoldBooster:
+    def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
         nonlocal bins
         rows = fold.training
         training = features.training(
@@ -125,7 +125,7 @@ class _FoldBooster:
         native: dict[str, Any],
         training: Any,
         held: Any,
-        solver: ABPP | None,
+        solver: Solver | None,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
         self.native, self.names = native, training.feature_names
