@@ -430,12 +430,14 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     found = {}
     for rounds in looked_at:
         scores = fit.measured.boosters.held_margin(rounds)
-        found[rounds] = best_shift(scores, fit.unseen.cells, fit.unseen.compiled)
+        found[rounds] = best_shift(scores, fit.measured.rows.cells, fit.measured.rows.compiled)
     errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
     scores = fit.measured.boosters.held_margin(best)
-    roomy = best_shift(scores, fit.unseen.cells, fit.unseen.compiled, bounds=choice.bounds)
+    roomy = best_shift(
+        scores, fit.measured.rows.cells, fit.measured.rows.compiled, bounds=choice.bounds
+    )
     np.testing.assert_array_equal(choice.shift, roomy.value)
     assert choice.bounds[0] <= 0.1
     booster = model.get_booster() if library == "xgboost" else model.booster_
@@ -534,19 +536,19 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     rules = [gap(selection_rate(), by="sex") <= 0.1]
     model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    compiled, cells = fit.unseen.compiled, fit.unseen.cells
-    records = fit.measurement.solver.history
+    compiled, cells = fit.measured.rows.compiled, fit.measured.rows.cells
+    records = fit.measured.controller.solver.history
     np.testing.assert_array_equal(records[0].bounds, 0.1)
     for before, record in itertools.pairwise(records):
         np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
     assert (records[-1].bounds < 0.1).all()
-    chosen = fit.unseen.choices[choice.rounds]  # before it is given room
+    chosen = fit.measured.rows.choices[choice.rounds]  # before it is given room
     pooled = fit.measured.boosters.held_margin(choice.rounds)
     selected = [(pooled[sex == s] + choice.shift[0] > 0).mean() for s in (0, 1)]
     assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.excess
     assert choice.bounds[0] <= 0.1
     # The threshold aims inside unless that costs two points of errors more.
-    start = fit.unseen.decisions(pooled)
+    start = fit.measured.rows.decisions(pooled)
     at = functionals_of(compiled, CellCounts.of(cells, start))
     inside = best_shift(pooled, cells, compiled, bounds=aims(compiled, cells, at))
     asked = at_a_price(pooled, cells, compiled)
@@ -614,8 +616,10 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     decisions = np.zeros(y.size, dtype=np.intp)
     shifts = []
     for fold in fit.measured.boosters.folds:
-        cells = fit.unseen.cells.take(fold.training)
-        found, _ = to_the_aim(pooled[fold.training], cells, fit.unseen.compiled, choice.bounds)
+        cells = fit.measured.rows.cells.take(fold.training)
+        found, _ = to_the_aim(
+            pooled[fold.training], cells, fit.measured.rows.compiled, choice.bounds
+        )
         decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
         shifts.append(found.value[0])
     assert np.ptp(shifts) > 0
@@ -974,7 +978,7 @@ def test_certification_rows_are_in_no_booster(library, kind, table, conclusions)
     assert abs(rows.size - 0.35 * y.size) <= 1
     for label in np.unique(y):
         assert abs((y[rows] == label).sum() - 0.35 * (y == label).sum()) <= 1
-    assert fit.measurement.rows.max() < kept.size  # folds are parts of the rest
+    assert fit.measured.controller.rows.max() < kept.size  # folds are parts of the rest
     other = X.copy()
     other[rows] = np.random.default_rng(9).normal(size=(rows.size, 5))
     moved = certified(library, rule, (other, table[1]), kind, probabilities="calibrated")

@@ -28,7 +28,6 @@ from gbm_constrained import (
 )
 from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training.finalize import Conclusion
 
 # --- the choice by itself -----------------------------------------------------------------------
 
@@ -465,7 +464,7 @@ def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(seed, boun
     ("n", "bounds", "draws"), [(6, (1.0, 0.9), 1), (6, (0.25, 0.1), 2), (7, (0.25, 0.1), 2)]
 )
 def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
-    library, measured, n, bounds, draws, problem, monkeypatch
+    library, measured, n, bounds, draws, problem, conclusions
 ):
     """It begins no iteration of the boosters; an evaluation set has seen it where it ends one.
 
@@ -474,14 +473,6 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
     X, y, _, held, given = split(problem)
     watched = measured == "watched"
     given = {"eval_set": given["eval_set"]} if watched else {}
-    fits = []
-    conclude = Conclusion.conclude
-
-    def remember(self, *arguments):
-        fits.append(self.fit)
-        return conclude(self, *arguments)
-
-    monkeypatch.setattr(Conclusion, "conclude", remember)
     options = {
         "n_estimators": n,
         "solver": AutoSolver(rounds_per_iteration=3),
@@ -498,9 +489,9 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
         labels = held[1]
         decided = [fitted.predict(held[0], **first(library, r)) for r in lengths]
     else:
-        scouts = fits[-1].scouts
-        labels = y[scouts.measurement.rows]
-        decided = [(scouts.held_margin(r) > 0).astype(int) for r in lengths]
+        boosters = conclusions[-1].fit.measured.boosters
+        labels = y[boosters.controller.rows]
+        decided = [(boosters.held_margin(r) > 0).astype(int) for r in lengths]
     rates = np.array([[np.mean(d[labels == 1] == 0), d[labels == 0].mean()] for d in decided])
     errors = np.array([np.mean(d != labels) for d in decided])
     chosen, probability = prefix_mixture(errors, rates - bounds)
