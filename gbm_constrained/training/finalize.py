@@ -11,50 +11,49 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from gbm_constrained._messages import level_of_the_user
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.decision.evaluation_set import UNKNOWN, UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected
-from gbm_constrained.decision.guarantees import certify, hold_in_the_mean
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
 from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
-from gbm_constrained.decision.outcome import Outcome, told_elsewhere
-from gbm_constrained.decision.prefix_choice import choose, choose_with_room, standard_errors
-from gbm_constrained.decision.refit_transfer import match_positive_rate, rows_to_match
-from gbm_constrained.decision.rule import MET, Choice, Scores, shifted
-from gbm_constrained.evaluation.assessment import judge
-from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
+from gbm_constrained.decision.outcome import Outcome, find_incomplete
+from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
+from gbm_constrained.decision.refit_transfer import (
+    correct_training_values,
+    find_refit_violations,
+    match_positive_rate,
+    refit_violation,
+    rows_to_match,
+)
+from gbm_constrained.decision.rule import MET, Choice, Scores, shift_scores
+from gbm_constrained.evaluation.assessment import ReturnedModel, assess
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.report_tables import (
     groups_frame,
     history_frame,
     rules_frame,
     small_groups_frame,
 )
-from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
-from gbm_constrained.evaluation.verdicts import (
-    TRAINING_ROWS,
-    Verdict,
+from gbm_constrained.evaluation.sample_size import (
+    TooFewRows,
+    find_too_few_rows,
     rows_of_constraint,
     rows_of_smallest_group,
 )
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
-from gbm_constrained.statistics.between_folds import (
-    broken_in_training,
-    of_predictions,
-    values_by_training,
-)
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import add_loss_intervals
 from gbm_constrained.training.fit import ConstrainedFit
 
 MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
-CHANCE = 0.025  # Probability below which a violation is none, on each side of a gap.
 # What a constrained fit leaves on an estimator.
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
@@ -72,7 +71,7 @@ class Trained(Protocol):
     def margin(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""
 
-    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of an evaluation set, or of rows kept for certificates, after some rounds."""
 
     def cut(self, rounds: int) -> None:
@@ -115,7 +114,9 @@ class Conclusion:
         self.feasibility: Feasibility | None = None
         self._mixed = np.zeros(len(fit.driven))  # violations by a mixture of prefixes
         self._too_few_rows: list[TooFewRows] = []  # of an evaluation set, or the training rows
-        self._mean_counts: Callable[[UnseenRows | None], CellCounts]  # of a randomised classifier
+        self._mean_counts: Callable[
+            [EvaluationSet | None], CellCounts
+        ]  # of a randomised classifier
         self._training_intervals = np.full((len(fit.reported.constraints), 2), np.nan)
         self._own_margin: Callable[[int], Array]
         self._final: Record
@@ -144,7 +145,7 @@ class Conclusion:
             Prefixes of a randomised classifier: rounds of this fit, and probability.
         """
 
-        def held_margin(rows: UnseenRows, upto: int) -> Array:
+        def held_margin(rows: EvaluationSet, upto: int) -> Array:
             if rows is self.fit.unseen and self.fit.scouts is not None:
                 return self.fit.scouts.held_margin(upto)
             return trained.held_margin(rows, upto)
@@ -222,7 +223,7 @@ class Conclusion:
                 stacklevel=level_of_the_user(),
             )
         if self.feasibility is not None:
-            self.feasibility.complain(raises=self.fit.options.on_infeasible == "raise")
+            self.feasibility.warn(raises=self.fit.options.on_infeasible == "raise")
 
     def describe(self, estimator: Any, rounds: int | None = None) -> None:
         """Set the fitted attributes that tell of the constraints.
@@ -253,7 +254,7 @@ class Conclusion:
     def settle(
         self,
         rounds: int,
-        margins: Callable[[UnseenRows, int], Array],
+        margins: Callable[[EvaluationSet, int], Array],
         own_margin: Callable[[int], Array],
     ) -> Choice | None:
         """Choose the prefix and the shift of the model that is returned.
@@ -275,48 +276,41 @@ class Conclusion:
         unseen, options = self.fit.unseen, self.fit.options
         if unseen is None or options.iterate in ("ergodic", "randomized"):
             return None
-        R = options.rounds_per_iteration
-        after = functools.cache(functools.partial(margins, unseen))
+        scored = ScoredRows(unseen, functools.cache(functools.partial(margins, unseen)))
+        is_free = options.iterate == "best"
+        prefixes = Prefixes(rounds, options.rounds_per_iteration, is_free)
         choice = Choice(rounds, np.zeros(self.fit.columns), np.nan, 0.0)
-        reported, margin = unseen, after(rounds)
+        margin = scored.margins(rounds)
         decisions = unseen.decisions(margin)
-        among = options.iterate == "best"
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
-        at_rest = self.is_idle or not (among or self.fit.solver.multipliers.any())
+        at_rest = self.is_idle or not (is_free or self.fit.solver.multipliers.any())
         if not at_rest or unseen.violations(margin).max(initial=0.0) > MET:
-            stray = functools.partial(self._stray, own_margin)
-            choice = choose(
-                unseen, after, rounds, R, among_prefixes=among, stray=stray, found=unseen.choices
-            )
-            margin = after(choice.rounds)
+            refit = functools.partial(self._refit_violation, own_margin)
+            choice = choose_prefix(scored, prefixes, refit_violation=refit, found=unseen.choices)
+            margin = scored.margins(choice.rounds)
             choice, decisions = choose_with_room(unseen, margin, choice)
-        scores, bounds = self._scores(margin, choice.shift), None
+        reported, bounds = unseen, None
         if self.fit.fresh is not None:
-            fresh = functools.cache(functools.partial(margins, self.fit.fresh))
-            given = unseen, after, self.fit.fresh, fresh, choice
+            reported = self.fit.fresh
+            held = ScoredRows(reported, functools.cache(functools.partial(margins, reported)))
             if options.guarantee == "expected":
-                choice = hold_in_the_mean(*given)
-                bounds = expected(self.fit.fresh.compiled, self.fit.fresh.cells)
+                choice = control_risk(scored, held, choice)
+                bounds = conformal_bounds(reported.compiled, reported.cells)
             else:
-                choice = certify(*given, rounds, R, options.delta, among_prefixes=among)
-            reported, scores = self.fit.fresh, self._scores(fresh(choice.rounds), choice.shift)
-            decisions = self.fit.fresh.decisions(scores.deciding)
-        outcome = Outcome.of(reported, scores, decisions)
+                choice = certify(scored, held, choice, prefixes, options.delta)
+            margin = held.margins(choice.rounds)
+            decisions = reported.decisions(self._scores(margin, choice.shift).for_decisions)
+        outcome = Outcome.of(reported, self._scores(margin, choice.shift), decisions)
         moved = choice.shift.any() or choice.rounds != rounds
-        untouched = self.is_idle and not moved
-        self.feasibility = judge(
-            unseen,
-            after,
-            rounds,
-            R,
+        returned = ReturnedModel(
             choice,
             reported,
             decisions,
             outcome,
             bounds,
-            untouched,
-            self.fit.plain_error,
+            is_unconstrained=self.is_idle and not moved,
         )
+        self.feasibility = assess(scored, prefixes, returned, self.fit.plain_error)
         self.choice, self.outcome = choice, outcome
         unseen.functionals_in[choice.rounds] = outcome.functionals
         return choice
@@ -354,12 +348,12 @@ class Conclusion:
             for held in self.reporting
         ]
         if outcomes:
-            self.outcome = outcomes[0].completed_by(outcomes[-1], self._layout)
+            self.outcome = outcomes[0].complete_by(outcomes[-1], self._layout)
         if self._is_judged_by_training:
             self._judge_training_rows(self._mean_counts(None))
 
     def mixture(
-        self, margin: Array, rounds: int, margins: Callable[[UnseenRows, int], Array]
+        self, margin: Array, rounds: int, margins: Callable[[EvaluationSet, int], Array]
     ) -> pd.DataFrame:
         """Choose the prefixes that a randomised classifier draws from: rounds and probability.
 
@@ -402,7 +396,7 @@ class Conclusion:
         return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
 
     def look_at(
-        self, held: UnseenRows, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
+        self, held: EvaluationSet, rounds: int, scores: Scores, prefixes: pd.DataFrame | None
     ) -> None:
         """Measure an evaluation set at the scores of the returned model."""
         # Rows that are watched report where nothing was chosen by them.
@@ -412,14 +406,14 @@ class Conclusion:
             self._too_few_rows = find_too_few_rows(
                 held.cells,
                 held.compiled,
-                held.counts(held.decisions(scores.deciding)),
+                held.counts(held.decisions(scores.for_decisions)),
                 outcome.functionals,
-                outcome.sampled.rules,
-                outcome.sampled.rates,
+                outcome.sampled.constraints,
+                outcome.sampled.functionals,
             )
             held.functionals_in[rounds] = outcome.functionals
             if driving is not None:
-                outcome = outcome.completed_by(self._laid_out(driving), self._layout)
+                outcome = outcome.complete_by(self._laid_out(driving), self._layout)
             self.outcome = outcome
         else:
             statistics = scores.statistics(held.lagrangian)
@@ -431,7 +425,7 @@ class Conclusion:
         return not any(r.multipliers.any() for r in self.fit.solver.history)
 
     @property
-    def reporting(self) -> list[UnseenRows]:
+    def reporting(self) -> list[EvaluationSet]:
         """Unseen rows whose rates are reported: for each rule the first that tell of it wholly."""
         driving = [self.fit.unseen] if self.fit.unseen is not None else []
         return [*self.fit.evaluation_sets[-1:], *driving]
@@ -460,23 +454,18 @@ class Conclusion:
             of_functionals=self._spread(outcome.of_functionals),
         )
 
-    def _stray(self, own_margin: Callable[[int], Array], rounds: int, shift: Float) -> float:
-        """How far a model breaks gaps of error rates beyond sampling error, by its training rows.
-
-        By what the boosters of the folds lose on unseen rows they are told to be higher on such
-        rows. While multipliers are on their way a gap may be open in one booster and closed in the
-        next, so that those boosters meet it together and the model does not.
-        """
+    def _refit_violation(
+        self, own_margin: Callable[[int], Array], rounds: int, shift: Float
+    ) -> float:
+        """Compute the largest violation of a gap of error rates by the model of all rows."""
         solver, scouts = self.fit.solver, self.fit.scouts
         if solver.optimism is None or scouts is None:
             return 0.0
         compiled, margin = self.fit.driven, own_margin(rounds)
-        functionals = compiled.functionals(self._statistics(shifted(margin, shift)))
+        functionals = compiled.functionals(self._statistics(shift_scores(margin, shift)))
         lost, _ = scouts.optimism(rounds // self.fit.options.rounds_per_iteration)
-        violation = compiled.rows_of(functionals) + lost - compiled.b
-        chance = norm.isf(CHANCE) * standard_errors(compiled, self.fit.cells, functionals)
-        beyond = solver.corrected & (violation > chance)
-        return float(violation[beyond].max(initial=0.0))
+        violation = refit_violation(compiled, self.fit.cells, functionals, lost)
+        return float(violation[solver.corrected].max(initial=0.0))
 
     def _matched(self, shift: Float) -> Bool | None:
         """Rows by which a threshold chosen on the folds is carried over to the model, if any."""
@@ -502,15 +491,11 @@ class Conclusion:
         optimism = None
         if self.fit.solver.optimism is not None:
             optimism = self.fit.solver.optimism(rounds // self.fit.options.rounds_per_iteration)[0]
-        of_shares = of_predictions(compiled)
-        known = np.full(len(compiled), np.nan) if optimism is None else optimism
-        broken = broken_in_training(compiled, counts, np.where(of_shares, 0.0, known))
-        if broken[compiled.owner[of_shares]].any():
-            # Only now: scoring the rows of all boosters takes long.
-            known = np.where(of_shares, np.minimum(self._lost_by_scouts(), 0.0), known)
-            broken = broken_in_training(compiled, counts, known)
-        values = values_by_training(compiled, self._functionals, optimism)
-        self.feasibility = self.feasibility.refuted_by(values, broken & self._may_be_doubted())
+        broken = find_refit_violations(compiled, counts, optimism, self._lost_by_scouts)
+        values = correct_training_values(compiled, self._functionals, optimism)
+        self.feasibility = self.feasibility.add_training_evidence(
+            values, broken & self._may_be_doubted()
+        )
 
     def _may_be_doubted(self) -> Bool:
         """Rules with a value on unseen rows, but for those missed for the sake of a conflict."""
@@ -546,8 +531,10 @@ class Conclusion:
             self._judge_training_rows(counts)
             return
         lagrangian = self.fit.solver.lagrangian
-        decided = lagrangian.kernel.predicted(scores.deciding).astype(np.intp)
-        self._judge_training_rows(counts, decided, lagrangian.at(scores.telling).losses())
+        decided = lagrangian.kernel.predicted(scores.for_decisions).astype(np.intp)
+        self._judge_training_rows(
+            counts, decided, lagrangian.at(scores.for_probabilities).losses()
+        )
 
     def _judge_training_rows(
         self, counts: CellCounts, decided: Codes | None = None, loss: Float | None = None
@@ -566,8 +553,8 @@ class Conclusion:
         self,
         prefixes: pd.DataFrame,
         own_margin: Callable[[int], Array],
-        held_margin: Callable[[UnseenRows, int], Array],
-        rows: UnseenRows | None,
+        held_margin: Callable[[EvaluationSet, int], Array],
+        rows: EvaluationSet | None,
     ) -> CellCounts:
         """Average the decisions of prefixes on unseen rows, or on the training rows for None."""
         tables = []
@@ -599,7 +586,7 @@ class Conclusion:
         rules = tuple(self._rule(found, j) for j in range(len(compiled.constraints)))
         return replace(found, rules=rules, rounds_trained=rounds, rounds_asked=self.fit.n_rounds)
 
-    def _rule(self, found: Feasibility, j: int) -> RuleReached:
+    def _rule(self, found: Feasibility, j: int) -> ConstraintResult:
         """Judge one constraint by the rows that are reported."""
         compiled, outcome = self.fit.reported, self.outcome
         constraint, source, cells = compiled.constraints[j], TRAINING_ROWS, self.fit.cells
@@ -615,20 +602,19 @@ class Conclusion:
             rows = next(rows for rows in self.reporting if rows.source == source)
             cells, compiled = rows.cells, rows.compiled
         few = [rate.reason for rate in self._too_few_rows if rate.constraint == constraint]
+        estimate = Estimate(value, *map(float, interval))
         verdict = Verdict.of(
             constraint,
-            value,
-            interval,
+            estimate,
             rows_of_constraint(cells, compiled, j),
             source,
             doubt=few[0] if few else "",
             conflict=found.conflict,
         )
-        low, high = map(float, interval)
         if found.rules:
-            return replace(found.rules[j], value=value, low=low, high=high, verdict=verdict)
+            return replace(found.rules[j], **estimate._asdict(), verdict=verdict)
         n_rows = rows_of_smallest_group(cells, compiled, j, None)
-        return RuleReached(constraint, value, low, high, n_rows, verdict)
+        return ConstraintResult(constraint, *estimate, n_rows, verdict)
 
     def _take(self, final: Record, functionals: Float) -> None:
         """Take the record of the model that is returned, and the rates to report."""
@@ -646,7 +632,7 @@ class Conclusion:
             last = [
                 self._spread(held.functionals_after(self._final.rounds)) for held in self.reporting
             ]
-            elsewhere = told_elsewhere(self._layout, last[0], last[-1])
+            elsewhere = find_incomplete(self._layout, last[0], last[-1])
             held_out = np.where(elsewhere, told[-1], told[0])
         return history_frame(
             records,

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import compress
 from numbers import Number
 from typing import Any, TypeAlias
 
@@ -29,19 +28,23 @@ from gbm_constrained.data.validation import (
     check_weight,
     own_random_state,
 )
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected, least_p_values, least_values
-from gbm_constrained.decision.guarantees import sequences_of
-from gbm_constrained.decision.prefix_choice import FEW_PREFIXES, aims, prefixes, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shifted
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
+from gbm_constrained.decision.prefix_choice import (
+    N_PREFIXES_OF_SEVERAL_CLASSES,
+    Prefixes,
+    standard_errors,
+    tightened_bounds,
+)
+from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
+from gbm_constrained.decision.rule import MET, Choice, shift_scores
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
 from gbm_constrained.problem.grouping import FEW_NAMED
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
-from gbm_constrained.statistics.between_folds import optimism_of_boosters
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.callbacks import Announcer, Phase, check_callbacks
 from gbm_constrained.training.checkpoint import Checkpoint, CheckpointFile, State
@@ -156,13 +159,13 @@ class ConstrainedFit:
         What drives multipliers by rows that the trees have not seen, if anything does.
     scouts : Scouts or None
         Boosters of parts of the rows.
-    unseen : UnseenRows or None
+    unseen : EvaluationSet or None
         The rows that multipliers are driven by, where the trees have not seen them.
-    fresh : UnseenRows or None
+    fresh : EvaluationSet or None
         Rows kept for certificates.
     plain_error : float
         Error of boosters of the folds without multipliers; NaN if there are none.
-    evaluation_sets : list of UnseenRows
+    evaluation_sets : list of EvaluationSet
         Rows that the user gave to look at.
     alignment : RowAlignment
         Compares the row labels of everything that was given.
@@ -320,7 +323,7 @@ class ConstrainedFit:
         }
         self.solver = self._make_solver(self._make_lagrangian())
         self.solver.callback = self._teller("training", "training rows", self.solver)
-        self.evaluation_sets: list[UnseenRows] = []
+        self.evaluation_sets: list[EvaluationSet] = []
         self.measurement: Measurement | None = None
         self.divisible = self.has_offset = False
         self.scouts: Scouts | None = None
@@ -328,13 +331,16 @@ class ConstrainedFit:
         self._grown: list[Scouts] = []
         self._clock: MeasuringClock
         self._scouts_state: State | None = None
-        self.unseen: UnseenRows | None = None
-        self.fresh: UnseenRows | None = None
+        self.unseen: EvaluationSet | None = None
+        self.fresh: EvaluationSet | None = None
         if self.certified is not None:
             part = rows.take(self.certified)
             found = self._compile(part, self.reported, "the rows set aside")
-            self.fresh = UnseenRows(*found, "certification")
-            self._check_certifiable(self.fresh)
+            self.fresh = EvaluationSet(*found, "certification")
+            asked = GuaranteeRequest(
+                str(options.guarantee), options.calibration_fraction, options.delta, self.prefixes
+            )
+            check_guarantee(self.fresh, self.reported, asked, self._idle)
 
     def _compile(
         self, rows: Rows, like: CompiledConstraints | None = None, name: str = ""
@@ -362,78 +368,6 @@ class ConstrainedFit:
     def take(self, values: Any) -> Any:
         """Take the rows that are trained on: all, or without those kept for certificates."""
         return values if values is None or self.kept is None else take_rows(values, self.kept)
-
-    def _check_certifiable(self, rows: UnseenRows) -> None:
-        """Refuse, before training, a guarantee that the rows kept for it can never give."""
-        options, n = self.options, len(rows.cells.rows)
-        for constraint in options.constraints:
-            if any(term.event == "log_loss" for term in constraint.terms):
-                raise ValueError(
-                    f"guarantee={options.guarantee!r} cannot be given for {constraint}: a mean "
-                    f"loss may be as large as it likes. Bound an error rate, or leave the "
-                    f"guarantee out."
-                )
-        compiled = rows.compiled
-        for group in compiled.further_groups(self.reported)[:1]:
-            raise ValueError(
-                f"guarantee={options.guarantee!r} sets aside all rows of {group}: the model would "
-                f"be trained on none. Give more rows of this group, drop them, or leave the "
-                f"guarantee out."
-            )
-        for j, constraint in enumerate(options.constraints):
-            undefined = np.isnan(compiled.constant[compiled.spans[j]])
-            if j in self._idle or not undefined.any():
-                continue
-            where = merge = ""
-            if compiled.groups[j]:
-                where = f" in {next(compress(compiled.groups[j], undefined))}"
-                merge = ", or put small groups together with small_groups='merge'"
-            raise ValueError(
-                f"guarantee={options.guarantee!r} cannot be given for {constraint}: of the {n} "
-                f"rows that calibration_fraction={options.calibration_fraction:g} sets aside it "
-                f"is taken over none{where}. Give more rows or a larger calibration_fraction"
-                f"{merge}."
-            )
-        least_value = least_values(rows)
-        extreme = compiled.b <= least_value + ROUNDING
-
-        def remedy(rows_of_rule: Any, others: str = "") -> str:
-            if extreme[rows_of_rule].any():
-                return "No number of rows is enough for it: relax the bound."
-            return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
-
-        if options.guarantee == "expected":
-            bounds = expected(compiled, rows.cells) + ROUNDING
-            short = np.flatnonzero(bounds < least_value)
-            for j in short[:1]:
-                raise ValueError(
-                    f"guarantee='expected' cannot be given for {compiled.rows[j]}: the {n} "
-                    f"rows that calibration_fraction={options.calibration_fraction:g} sets aside "
-                    f"are too few for it, even without a single error. {remedy(j)}"
-                )
-            return
-        for i, j in zip(*compiled.opposites, strict=True):
-            if compiled.b[i] + compiled.b[j] <= ROUNDING:
-                raise ValueError(
-                    f"guarantee='high_probability' cannot be given for "
-                    f"{options.constraints[compiled.owner[i]]}: that two rates are equal no "
-                    f"number of rows certifies. Relax the bound."
-                )
-        among = prefixes(self.n_rounds, options.rounds_per_iteration)
-        n_prefixes = len(among) if options.iterate == "best" else 1
-        level = options.delta / sequences_of(rows, n_prefixes)
-        found = least_p_values(compiled, rows.cells, level)
-        for j, (constraint, (least, why)) in enumerate(
-            zip(options.constraints, found, strict=True)
-        ):
-            if least > level:
-                raise ValueError(
-                    f"guarantee='high_probability' cannot be given for {constraint}: {why}. With "
-                    f"not a single error the {n} rows that "
-                    f"calibration_fraction={options.calibration_fraction:g} sets aside leave a "
-                    f"p-value of {least:.2g}, above {level:.2g}, which delta={options.delta:g} "
-                    f"leaves to it. {remedy(compiled.owner == j, ' or delta')}"
-                )
 
     def _make_lagrangian(
         self, index: Codes | None = None, *, told: bool = False, log_odds: float = 0.0
@@ -599,7 +533,7 @@ class ConstrainedFit:
         start: Float | None = None,
         fixed: Bool | None = None,
         log_odds: float = 0.0,
-    ) -> tuple[Scouts, UnseenRows]:
+    ) -> tuple[Scouts, EvaluationSet]:
         """Grow boosters, `weighed` by multipliers that they share, or as the library's own.
 
         Multipliers may `start` elsewhere than was asked for, some of them `fixed`, and the
@@ -647,7 +581,7 @@ class ConstrainedFit:
         finally:
             self.hide_progress()
         reported = self.reported.on(lagrangian.cells)
-        unseen = UnseenRows(lagrangian.cells, reported, source, scouts.positions)
+        unseen = EvaluationSet(lagrangian.cells, reported, source, scouts.positions)
         if self.options.error_form == "rate":
             unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
         if not weighed:
@@ -656,16 +590,25 @@ class ConstrainedFit:
 
     def _prefixes_to_score(self) -> list[int]:
         """List the rounds of the prefixes that a choice may look at."""
-        found = prefixes(self.n_rounds, self.options.rounds_per_iteration)
-        return found if self.classes.size == 2 else found[-FEW_PREFIXES - 1 :]
+        found = self.prefixes.candidates
+        return found if self.classes.size == 2 else found[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
+
+    @property
+    def prefixes(self) -> Prefixes:
+        """The prefixes of the ensemble that was asked for."""
+        options = self.options
+        return Prefixes(self.n_rounds, options.rounds_per_iteration, options.iterate == "best")
 
     def _no_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose boosters are the library's own."""
         return {"schedule": [np.zeros(len(self.driven))], "initial_multipliers": None}
 
     def _better_with_multipliers(
-        self, scouts: Scouts, unseen: UnseenRows, grow: Callable[..., tuple[Scouts, UnseenRows]]
-    ) -> tuple[Scouts, UnseenRows]:
+        self,
+        scouts: Scouts,
+        unseen: EvaluationSet,
+        grow: Callable[..., tuple[Scouts, EvaluationSet]],
+    ) -> tuple[Scouts, EvaluationSet]:
         """Give these boosters, or others with multipliers if those make fewer errors."""
         margin, certified, asked = scouts.held_margin(scouts.rounds), None, unseen
         broken = unseen.violations(margin)
@@ -697,10 +640,10 @@ class ConstrainedFit:
     def _with_better_multipliers(
         self,
         scouts: Scouts,
-        unseen: UnseenRows,
-        plain: tuple[Scouts, UnseenRows] | None,
-        grow: Callable[..., tuple[Scouts, UnseenRows]],
-    ) -> tuple[Scouts, UnseenRows]:
+        unseen: EvaluationSet,
+        plain: tuple[Scouts, EvaluationSet] | None,
+        grow: Callable[..., tuple[Scouts, EvaluationSet]],
+    ) -> tuple[Scouts, EvaluationSet]:
         """Give these boosters, or those of a further pass if constraints cost too much."""
         if self.options.iterate not in ("last", "best") or self.options.error_form != "rate":
             return scouts, unseen
@@ -714,18 +657,18 @@ class ConstrainedFit:
         self.announcer.limit.has_fewer_passes |= not has_time
         return has_time and not self.announcer.is_stopped
 
-    def lost_by(self, scouts: Scouts, unseen: UnseenRows, choice: Choice) -> Float:
+    def lost_by(self, scouts: Scouts, unseen: EvaluationSet, choice: Choice) -> Float:
         """How much higher rows of constraints are on unseen rows than on own ones, at a shift."""
 
         def decisions(margin: Array) -> Codes:
-            return unseen.decisions(shifted(margin, choice.shift))
+            return unseen.decisions(shift_scores(margin, choice.shift))
 
         held = unseen.counts(decisions(scouts.held_margin(choice.rounds)))
-        return optimism_of_boosters(
+        own = zip(scouts.folds, scouts.own_margins(choice.rounds), strict=True)
+        return estimate_optimism_of_decisions(
             self.reported,
             self.cells,
-            [fold.training for fold in scouts.folds],
-            [decisions(margin) for margin in scouts.own_margins(choice.rounds)],
+            [(fold.training, decisions(margin)) for fold, margin in own],
             functionals_of(unseen.compiled, held),
         )
 
@@ -755,7 +698,7 @@ class ConstrainedFit:
         self.solver.optimism = self.scouts.optimism
         self.solver.corrected = compiled.rewards_all_errors & (spread <= TELLING)
 
-    def watch(self, rows: UnseenRows) -> None:
+    def watch(self, rows: EvaluationSet) -> None:
         """Measure the constraints on an evaluation set while the library's own fit goes on."""
         if found := self.further_groups(rows):
             raise ValueError(
@@ -853,7 +796,7 @@ class ConstrainedFit:
         if self.options.error_form == "log_loss":
             return None
         compiled, cells = lagrangian.constraints, lagrangian.cells
-        return lambda functionals: aims(compiled, cells, functionals)
+        return lambda functionals: tightened_bounds(compiled, cells, functionals)
 
     def _follow(self, measurement: Measurement) -> None:
         self.measurement = measurement
@@ -888,7 +831,7 @@ class ConstrainedFit:
 
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
-    ) -> UnseenRows:
+    ) -> EvaluationSet:
         """Attach rows that are not trained on."""
         codes = encode(y, self.classes, name)
         rows = Rows(
@@ -903,11 +846,11 @@ class ConstrainedFit:
             found = self._compile(rows, self.reported, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        added = UnseenRows(*found, name)
+        added = EvaluationSet(*found, name)
         self.evaluation_sets.append(added)
         return added
 
-    def further_groups(self, rows: UnseenRows) -> str:
+    def further_groups(self, rows: EvaluationSet) -> str:
         """Name groups of an evaluation set that constraints have no training rows of.
 
         Each group comes with its number of rows there. Without such groups the text is empty.

@@ -26,7 +26,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.refit_transfer import FoldScores
+from gbm_constrained.decision.refit_transfer import FoldScores, estimate_optimism
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.training.checkpoint import State
@@ -178,14 +178,12 @@ class Scouts:
         """How much higher rates of a model of all rows are on unseen rows than on its own.
 
         For each row of constraints in an outer iteration, with the bounds that were aimed at; the
-        last ones hold beyond the end. Efron, "Estimating the error rate of a prediction rule"
-        (1983), adds such a difference to the training error. It falls with one over the number of
-        rows (Akaike, 1974), so that of what the boosters lose their share of all rows is left.
+        last ones hold beyond the end. See :mod:`gbm_constrained.decision.refit_transfer`.
         """
         history = self.measurement.solver.history
         k = min(iteration, len(history) - 1)
-        seen = np.mean([solver.history[k].rates for solver in self._solvers], axis=0)
-        return self.kept_optimism * (history[k].rates - seen), history[k].bounds
+        own = [solver.history[k].rates for solver in self._solvers]
+        return estimate_optimism(history[k].rates, own, self.kept_optimism), history[k].bounds
 
     @property
     def kept_optimism(self) -> float:

@@ -32,11 +32,17 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected, least_values
-from gbm_constrained.decision.prefix_choice import choose, price, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantee_checks import smallest_values
+from gbm_constrained.decision.guarantees import conformal_bounds
+from gbm_constrained.decision.prefix_choice import (
+    Prefixes,
+    choose_prefix,
+    standard_errors,
+    violation_penalty,
+)
+from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.measurement import Scouts
@@ -72,35 +78,34 @@ def may_be_unweighed(
     )
 
 
-def choice_by(scouts: Scouts, unseen: UnseenRows, options: SolverOptions) -> Choice:
+def choice_by(scouts: Scouts, unseen: EvaluationSet, options: SolverOptions) -> Choice:
     """Prefix and shift that boosters of the folds would choose by the rows they hold out."""
-    return choose(
-        unseen,
-        scouts.held_margin,
-        scouts.rounds,
-        options.rounds_per_iteration,
-        among_prefixes=options.iterate == "best",
-        found=unseen.choices,
-    )
+    prefixes = Prefixes(scouts.rounds, options.rounds_per_iteration, options.iterate == "best")
+    scored = ScoredRows(unseen, scouts.held_margin)
+    return choose_prefix(scored, prefixes, found=unseen.choices)
 
 
-def is_cheap(scouts: Scouts, unseen: UnseenRows, choice: Choice) -> bool:
+def is_cheap(scouts: Scouts, unseen: EvaluationSet, choice: Choice) -> bool:
     """Whether a threshold of two classes meets all rules at few further errors."""
     own = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
-    met = unseen.cells.classes.size == 2 and choice.excess == 0.0
+    met = unseen.cells.classes.size == 2 and choice.violation == 0.0
     return met and choice.error <= CHEAP * own
 
 
 def as_certified(
-    unseen: UnseenRows, fresh: UnseenRows, scouts: Scouts, choice: Choice, options: SolverOptions
-) -> UnseenRows:
+    unseen: EvaluationSet,
+    fresh: EvaluationSet,
+    scouts: Scouts,
+    choice: Choice,
+    options: SolverOptions,
+) -> EvaluationSet:
     """Rows with the bounds that their rates would have to meet for a guarantee, about.
 
     Parameters
     ----------
-    unseen : UnseenRows
+    unseen : EvaluationSet
         The rows that boosters of the folds hold out.
-    fresh : UnseenRows
+    fresh : EvaluationSet
         Those that are kept for certificates.
     scouts : Scouts
         The boosters.
@@ -111,17 +116,17 @@ def as_certified(
     """
     compiled = unseen.compiled
     if options.guarantee == "expected":
-        b = expected(fresh.compiled, fresh.cells)
+        b = conformal_bounds(fresh.compiled, fresh.cells)
     else:
-        margin = shifted(scouts.held_margin(choice.rounds), choice.shift)
+        margin = shift_scores(scouts.held_margin(choice.rounds), choice.shift)
         reached = functionals_of(compiled, unseen.counts(unseen.decisions(margin)))
         spread = standard_errors(fresh.compiled, fresh.cells, reached)
         b = compiled.b - norm.isf(options.delta) * spread
     tighter = np.where(compiled.is_told, np.minimum(b, compiled.b), compiled.b)
-    return UnseenRows(unseen.cells, replace(compiled, b=tighter), unseen.source)
+    return EvaluationSet(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 
-def cost_of(choice: Choice, scouts: Scouts, certified: UnseenRows | None) -> float:
+def cost_of(choice: Choice, scouts: Scouts, certified: EvaluationSet | None) -> float:
     """Errors of a prefix at the shift that meets the bounds asked, or with a price of violations.
 
     Parameters
@@ -130,27 +135,28 @@ def cost_of(choice: Choice, scouts: Scouts, certified: UnseenRows | None) -> flo
         The prefix, and its shift without a guarantee.
     scouts : Scouts
         The boosters that it is of.
-    certified : UnseenRows or None
+    certified : EvaluationSet or None
         The rows that they hold out, with the bounds of a guarantee if one was asked for.
     """
     if certified is None:
         return choice.loss
     margin = scouts.held_margin(choice.rounds)
-    found = best_shift(margin, certified.cells, certified.compiled, price=price(certified.cells))
-    return found.error if found.feasible else found.loss
+    search = ShiftSearch(margin, certified.cells, certified.compiled)
+    found = search.find(penalty=violation_penalty(certified.cells))
+    return found.error if found.is_feasible else found.loss
 
 
-def is_by_heart(unseen: UnseenRows, broken: Float, optimism: Float) -> bool:
+def is_by_heart(unseen: EvaluationSet, broken: Float, optimism: Float) -> bool:
     """Whether boosters know the rows of rules by heart that they break without a threshold.
 
     Parameters
     ----------
-    unseen : UnseenRows
+    unseen : EvaluationSet
         The rows that they hold out.
     broken : ndarray of shape (m,)
         Violations of the rules there, with no threshold moved.
     optimism : ndarray of shape (m,)
         How much higher rows of constraints are on these rows than on the boosters' own.
     """
-    room = unseen.compiled.b - least_values(unseen)
+    room = unseen.compiled.b - smallest_values(unseen.compiled)
     return bool((optimism > BY_HEART * room)[broken > MET].any())

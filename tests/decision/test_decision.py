@@ -34,18 +34,18 @@ from gbm_constrained import (
 )
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import guarantees
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.lines import RESOLUTION
 from gbm_constrained.decision.prefix_choice import (
-    COSTLY,
     FEW_PREFIXES,
+    MAX_ERROR_INCREASE,
     PREFIXES,
-    PRICE,
+    VIOLATION_PENALTY,
     aims,
     choose,
     choose_with_room,
     compares_groups,
-    honest_decisions,
+    cross_fitted_decisions,
     prefixes,
 )
 from gbm_constrained.decision.rule import Choice
@@ -125,7 +125,7 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     cells, compiled = compile_constraints(
         [class_error(k) <= 0.01 for k in (1, 2)], Rows(y, np.arange(4))
     )
-    rows = UnseenRows(cells, compiled, "test")
+    rows = EvaluationSet(cells, compiled, "test")
 
     def margins(rounds):
         # Early prefixes tell class 1 from 2 better, and these two from the others hardly.
@@ -136,12 +136,14 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
 
     chosen = choose(rows, margins, 60, 2, among_prefixes=True)
     tried = {
-        r: best_shift(margins(r), cells, compiled, price=PRICE)
+        r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PENALTY)
         for r in prefixes(60, 2)[-FEW_PREFIXES - 1 :]
     }
-    assert not any(shift.feasible for shift in tried.values())
-    assert min(tried, key=lambda r: tried[r].excess) != chosen.rounds
-    least = min(tried, key=lambda r: tried[r].error + PRICE * violation(tried[r], compiled))
+    assert not any(shift.is_feasible for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].violation) != chosen.rounds
+    least = min(
+        tried, key=lambda r: tried[r].error + VIOLATION_PENALTY * violation(tried[r], compiled)
+    )
     assert chosen.rounds == least
     assert chosen.loss == pytest.approx(tried[least].loss)
 
@@ -153,7 +155,7 @@ def test_rows_in_several_views_are_counted_once():
     rules = [selection_rate(on=rng.random(300) < 0.7) <= 0.9 for _ in range(14)]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
     assert len(cells.views) > 1
-    rows = UnseenRows(cells, compiled, "test")
+    rows = EvaluationSet(cells, compiled, "test")
     right = (decided == y).sum()
     expected = (right / 300, *clopper_pearson(right, 300))
     np.testing.assert_allclose(rows.accuracy(rows.counts(decided)), expected, rtol=1e-12)
@@ -165,7 +167,7 @@ def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 600)
     noise = rng.normal(size=600)
-    rows = UnseenRows(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
+    rows = EvaluationSet(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
 
     def chosen(separation, **options):
         def margins(rounds):
@@ -174,12 +176,12 @@ def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
 
         found = choose(rows, margins, 20, 2, **options)
         whole = best_shift(margins(20), rows.cells, rows.compiled)
-        assert whole.feasible
+        assert whole.is_feasible
         return found, whole.error - rows.error(rows.decisions(margins(20)))
 
     for separation, is_dear in ((1.5, True), (3.5, False)):
         found, cost = chosen(separation, among_prefixes=False)
-        assert (cost > COSTLY) == is_dear
+        assert (cost > MAX_ERROR_INCREASE) == is_dear
         assert (found.rounds < 20) == is_dear
         # Whichever prefix is the best, if that is asked for: of equals, the last.
         best, _ = chosen(separation, among_prefixes=True)
@@ -205,15 +207,15 @@ def test_a_gap_is_not_bought_at_any_price(n, bound):
     cells, compiled = compile_constraints(
         [gap(error_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
     )
-    rows = UnseenRows(cells, compiled, "test")
+    rows = EvaluationSet(cells, compiled, "test")
     found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
     assert best_shift(margin, cells, compiled).error > 0.135 + 0.05  # at any price
     assert found.rounds == 20
-    assert not found.breaks_rates
-    assert found.loss == pytest.approx(found.error + 10 * found.excess)
+    assert not found.has_rate_violation
+    assert found.loss == pytest.approx(found.error + 10 * found.violation)
     assert found.loss <= 0.135 + 10 * (0.03 - bound) + 1e-9  # what no shift is worth
     assert found.error <= 0.138 + 1e-9
-    assert found.excess == pytest.approx(0.03 - bound, abs=0.003)
+    assert found.violation == pytest.approx(0.03 - bound, abs=0.003)
 
 
 def test_a_gap_is_closed_at_less_than_its_price():
@@ -227,9 +229,9 @@ def test_a_gap_is_closed_at_less_than_its_price():
         cells, compiled = compile_constraints(
             [gap(selection_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
         )
-        rows = UnseenRows(cells, compiled, "test")
+        rows = EvaluationSet(cells, compiled, "test")
         found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
-        assert found.excess == 0.0
+        assert found.violation == 0.0
         assert found.shift.any() == is_closed
         assert found.error == pytest.approx((100 + 100 * is_closed) / 600)
 
@@ -240,7 +242,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
     group = np.repeat([0, 1], [1000, 1109])
     y = (rng.random(2109) < np.where(group, 0.7, 0.3)).astype(int)
     noise = rng.normal(size=2109)
-    rows = UnseenRows(
+    rows = EvaluationSet(
         *compile_constraints(
             [gap(error_rate(), by="g") <= 0], Rows(y, np.arange(2), columns={"g": group})
         ),
@@ -254,13 +256,13 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         return best_shift(margins(prefix), rows.cells, rows.compiled)
 
     tried = {r: at(r) for r in prefixes(20, 2)}
-    assert all(0.0 < shift.excess < 0.002 for shift in tried.values())
-    assert min(tried, key=lambda r: tried[r].excess) < 20
+    assert all(0.0 < shift.violation < 0.002 for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].violation) < 20
     for among_prefixes in (False, True):
         found = choose(rows, margins, 20, 2, among_prefixes=among_prefixes)
         assert found.rounds == 20
         assert found.error < tried[18].error
-        assert found.excess <= tried[20].excess + 0.1 * (tried[20].error - found.error)
+        assert found.violation <= tried[20].violation + 0.1 * (tried[20].error - found.error)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
     rng = np.random.default_rng(0)
     group, y = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
     noise, asked = rng.normal(size=4000), []
-    rows = UnseenRows(
+    rows = EvaluationSet(
         *compile_constraints(
             [gap(error_rate(), by="g") <= 0.05], Rows(y, np.arange(2), columns={"g": group})
         ),
@@ -294,15 +296,15 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
 
     def cost(rounds):
         error = best_shift(margins(rounds), rows.cells, rows.compiled).error
-        return error + PRICE * straying.get(rounds, 0.0)
+        return error + VIOLATION_PENALTY * straying.get(rounds, 0.0)
 
-    found = choose(rows, margins, 20, 2, among_prefixes=True, stray=stray)
+    found = choose(rows, margins, 20, 2, among_prefixes=True, refit_violation=stray)
     assert found.rounds == min(prefixes(20, 2), key=cost) == expected
-    assert found.stray == straying.get(expected, 0.0)
+    assert found.refit_violation == straying.get(expected, 0.0)
     # Only those that may be better are asked.
     assert asked == [20] if expected == 20 else set(asked) >= {expected, 20}
     # The last is kept all the same where it was asked for and meets the rules.
-    assert choose(rows, margins, 20, 2, among_prefixes=False, stray=stray).rounds == 20
+    assert choose(rows, margins, 20, 2, among_prefixes=False, refit_violation=stray).rounds == 20
 
 
 def violation(shift, compiled):
@@ -430,7 +432,7 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     for rounds in looked_at:
         scores = fit.scouts.held_margin(rounds)
         found[rounds] = best_shift(scores, fit.unseen.cells, fit.unseen.compiled)
-    errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
+    errors = {r: (shift.violation > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
     scores = fit.scouts.held_margin(best)
@@ -493,10 +495,10 @@ def at_a_price(margin, cells, compiled):
     A standard error of the errors is not too much for meeting them.
     """
     priced = compares_groups(compiled)
-    found = best_shift(margin, cells, compiled, price=10.0, priced=priced)
+    found = best_shift(margin, cells, compiled, penalty=10.0, is_penalised=priced)
     firm = best_shift(margin, cells, compiled)
     chance = np.sqrt(found.error * (1 - found.error) / margin.size)
-    return firm if firm.feasible and firm.error <= found.error + chance else found
+    return firm if firm.is_feasible and firm.error <= found.error + chance else found
 
 
 def gaps_of_selection():
@@ -517,8 +519,8 @@ def test_the_threshold_aims_inside_where_that_costs_little():
         inside = best_shift(margin, cells, compiled, bounds=aims(compiled, cells, start))
         asked = at_a_price(margin, cells, compiled)
         cost = inside.error - asked.error
-        assert inside.feasible
-        unseen = UnseenRows(cells, compiled, "test")
+        assert inside.is_feasible
+        unseen = EvaluationSet(cells, compiled, "test")
         chosen = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
         expected = inside if cost <= 0.02 else asked
         np.testing.assert_array_equal(chosen.shift, expected.value)
@@ -542,14 +544,14 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     chosen = fit.unseen.choices[choice.rounds]  # before it is given room
     pooled = fit.scouts.held_margin(choice.rounds)
     selected = [(pooled[sex == s] + choice.shift[0] > 0).mean() for s in (0, 1)]
-    assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.excess
+    assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.violation
     assert choice.bounds[0] <= 0.1
     # The threshold aims inside unless that costs two points of errors more.
     start = fit.unseen.decisions(pooled)
     at = functionals_of(compiled, CellCounts.of(cells, start))
     inside = best_shift(pooled, cells, compiled, bounds=aims(compiled, cells, at))
     asked = at_a_price(pooled, cells, compiled)
-    is_cheap = inside.feasible and inside.error <= asked.error + COSTLY
+    is_cheap = inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE
     np.testing.assert_array_equal(chosen.shift, (inside if is_cheap else asked).value)
     assert (chosen.bounds[0] < 0.1) == is_cheap
     assert (choice.bounds <= chosen.bounds).all()
@@ -590,7 +592,7 @@ def to_the_aim(margin, cells, compiled, bounds):
     asked = at_a_price(margin, cells, compiled)
     inside = best_shift(margin, cells, compiled, bounds=bounds)
     is_inside = (bounds < compiled.b).any()
-    if is_inside and inside.feasible and inside.error <= asked.error + COSTLY:
+    if is_inside and inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE:
         return inside, "cheap"
     return asked, "dear"
 
@@ -659,11 +661,13 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
     ways = set()
     for margin, cells, compiled in gaps_of_selection():
         folds = np.array_split(np.arange(300), 3)
-        unseen = UnseenRows(cells, compiled, "test", folds)
+        unseen = EvaluationSet(cells, compiled, "test", folds)
         choice = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
-        if not choice.shift.any() or choice.excess > 0.0:  # a gap that is not worth its threshold
+        if (
+            not choice.shift.any() or choice.violation > 0.0
+        ):  # a gap that is not worth its threshold
             common = margin + choice.shift[0] > 0
-            np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), common)
+            np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), common)
             continue
         expected = np.empty(300, dtype=np.intp)
         for fold in folds:
@@ -673,7 +677,7 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
             expected[fold] = margin[fold] + found.value[0] > 0
             if (choice.bounds < compiled.b).any():
                 ways.add(way)
-        np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), expected)
+        np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), expected)
     assert ways == {"dear", "cheap"}
 
 
@@ -685,7 +689,7 @@ def rules_missed_by_a_hair():
         margin = rng.normal(size=300) + 2.0 * y - 1.0
         rules = [fnr() <= 0.1] if seed % 2 else [fpr() <= 0.05, fnr() <= 0.6]
         cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
-        yield UnseenRows(cells, compiled, "test", np.array_split(np.arange(300), 3)), margin
+        yield EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3)), margin
 
 
 def test_a_rule_is_not_left_missed_by_a_hair():
@@ -694,15 +698,15 @@ def test_a_rule_is_not_left_missed_by_a_hair():
     for rows, margin in rules_missed_by_a_hair():
         compiled, y = rows.compiled, rows.cells.rows.y
         choice = choose(rows, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
-        assert choice.excess == 0.0
-        before = honest_decisions(rows, margin, choice)
+        assert choice.violation == 0.0
+        before = cross_fitted_decisions(rows, margin, choice)
         found, decisions = choose_with_room(rows, margin, choice)
 
         def missed(decided, rows=rows, compiled=compiled):
             values = functionals_of(compiled, rows.counts(decided))
             return (compiled.rows_of(values) - compiled.b).max() > 1e-9
 
-        np.testing.assert_array_equal(decisions, honest_decisions(rows, margin, found))
+        np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, found))
         chance = np.sqrt(choice.error * (1 - choice.error) / 300)
         assert choice.error - 1e-12 <= found.error <= choice.error + chance
         assert found.error == pytest.approx(np.mean((margin + found.shift[0] > 0) != y))
@@ -724,12 +728,12 @@ def test_no_room_is_given_where_there_is_no_threshold_to_move(why):
     margin = rng.normal(size=(300, k)) if k == 3 else rng.normal(size=300)
     rules = [class_error(0) <= 0.2] if k == 3 else [fnr() <= 0.2, fpr() <= 0.2]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
-    rows = UnseenRows(cells, compiled, "test", np.array_split(np.arange(300), 3))
+    rows = EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3))
     choice = choose(rows, lambda rounds: margin, 1, 1, among_prefixes=False)
-    assert (choice.excess > 0.0) == (k == 2)
+    assert (choice.violation > 0.0) == (k == 2)
     found, decisions = choose_with_room(rows, margin, choice)
     assert found is choice
-    np.testing.assert_array_equal(decisions, honest_decisions(rows, margin, choice))
+    np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, choice))
 
 
 def test_comparisons_of_groups_are_told_apart_from_rates():
@@ -945,11 +949,11 @@ def test_what_just_holds_in_expectation_stays():
     scores[0] = [0.0, 5.0, 0.0]
     scores[8:10] = [1.0, 0.9, 0.0]  # wrong by little
     found = compile_constraints([class_error(0) <= 2 / 9], Rows(y, np.arange(3)))
-    rows = UnseenRows(*found, "rows")
+    rows = EvaluationSet(*found, "rows")
     start = Choice(2, np.zeros(3), np.nan, 0.0)
     given = rows, lambda rounds: scores
-    choice = guarantees.hold_in_the_mean(*given, *given, start)
-    assert choice.excess == 0.0
+    choice = guarantees.control_risk(*given, *given, start)
+    assert choice.violation == 0.0
     assert not choice.shift.any()
 
 
@@ -1057,7 +1061,7 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
     sign = 1 if towards == 0 else -1
     rule = fpr() <= 0.2 if towards == 0 else fnr() <= 0.2
     cells, compiled = compile_constraints([rule], Rows(np.full(100, towards), np.arange(2)))
-    rows = UnseenRows(cells, compiled, "certification")
+    rows = EvaluationSet(cells, compiled, "certification")
 
     def cut(scores):
         found = guarantees._limit(rows, sign * scores, expected_threshold)
@@ -1272,8 +1276,8 @@ def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
     part = cells.take(kept)
     found = []
     for stated in (compiled, compiled.without_rows_of([2])):
-        chosen = UnseenRows(part, stated.on(part), "holdout")
-        fresh = UnseenRows(cells, stated, "certification")
+        chosen = EvaluationSet(part, stated.on(part), "holdout")
+        fresh = EvaluationSet(cells, stated, "certification")
         found.append(
             [c.shift[0] for c in guarantees._sequence(chosen, margin[kept], fresh, 3, False)]
         )
@@ -1348,9 +1352,11 @@ def test_nothing_is_certified_behind_a_failure(monkeypatch):
     fresh = SimpleNamespace(cells=SimpleNamespace(classes=np.arange(2)))
     given = None, str, fresh, str, sequence[0], 20, 2, 0.05
     found = guarantees.certify(*given, among_prefixes=True)
-    assert found.uncertified
+    assert found.is_uncertified
     assert found.p_value == 0.03
-    assert not guarantees.certify(*given, among_prefixes=False).uncertified, "it has all of delta"
+    assert not guarantees.certify(*given, among_prefixes=False).is_uncertified, (
+        "it has all of delta"
+    )
 
 
 @pytest.mark.parametrize("rule", [each, lambda rate, **options: rate])
@@ -1370,7 +1376,7 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         rows = [
             Rows(y, np.arange(2), None, columns_of({"g": g}, y.size)) for y, g, _ in (first, fresh)
         ]
-        chosen, kept = (UnseenRows(*compile_constraints(rules, part), "test") for part in rows)
+        chosen, kept = (EvaluationSet(*compile_constraints(rules, part), "test") for part in rows)
         margins = (lambda rounds: first[2]), kept, (lambda rounds: fresh[2])
         start = choose(chosen, margins[0], 20, 2, among_prefixes=False)
         return guarantees.certify(chosen, *margins, start, 20, 2, 0.1, among_prefixes=False)
@@ -1382,8 +1388,8 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         first, fresh = sample(200), sample(150)
         found = certificate(first, fresh, 1)
         other = certificate(turned(first), turned(fresh), 0)
-        assert not found.uncertified
-        assert not other.uncertified
+        assert not found.is_uncertified
+        assert not other.is_uncertified
         np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
 
 
@@ -1393,7 +1399,7 @@ def test_neither_class_comes_first_within_a_limit():
 
     def within(y, margin, limit, towards):
         rows = Rows(y, np.arange(2))
-        chosen = UnseenRows(*compile_constraints([error_rate() <= 0.5], rows), "test")
+        chosen = EvaluationSet(*compile_constraints([error_rate() <= 0.5], rows), "test")
         start = Choice(20, np.array([limit]), 0.5, 0.0)
         return guarantees._within(guarantees._Limit(start.shift, towards), chosen, margin, start)
 

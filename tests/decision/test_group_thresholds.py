@@ -161,7 +161,7 @@ def test_never_more_than_a_common_threshold_needs():
         rows = Rows(y.astype(np.intp), np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints(rules, rows)
         common = best_shift(margin, cells, compiled)
-        assert common.feasible
+        assert common.is_feasible
         found = least(cells, compiled, margin)
         assert found <= common.error + 1 / y.size  # candidates are quantiles
 

@@ -132,7 +132,7 @@ def measured(problem, cells, compiled, shift, bounds=None):
     )
 
 
-def every_threshold(problem, cells, compiled, bounds=None, price=None):
+def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     """The best (excess, error, shift) over all thresholds, one after the other.
 
     With a price, that of smallest error plus price of the excess, where all have one.
@@ -155,7 +155,7 @@ def every_threshold(problem, cells, compiled, bounds=None, price=None):
 @random(60)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
-    class_weight=st.sampled_from([1.0, 0.2, 30.0]), price=st.sampled_from([None, 0.5, 10.0]),
+    class_weight=st.sampled_from([1.0, 0.2, 30.0]), penalty=st.sampled_from([None, 0.5, 10.0]),
 )  # fmt: skip
 def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, price):
     """Any rules, in several views, with rows of another data set that have no labels.
@@ -167,17 +167,17 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pr
     cells, compiled = problem.compiled(problem.rules(many))
     cells.class_weight[1] = class_weight
     assert len(cells.views) > many
-    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
-    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.violation, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
-    assert found.feasible == (excess == 0.0)
-    priced = found.excess if price is None else found.error + price * found.excess
+    assert found.is_feasible == (excess == 0.0)
+    priced = found.violation if price is None else found.error + price * found.violation
     assert found.loss == priced
     assert found.uncalibrated == ()
-    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, price=price)
-    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, penalty=price)
+    assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)
     assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
@@ -185,8 +185,8 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pr
 
 @random(40)
 @given(
-    seed=seeds, weighted=st.booleans(), priced=st.lists(st.booleans(), min_size=4, max_size=4),
-    price=st.sampled_from([0.2, 1.0, 10.0]),
+    seed=seeds, weighted=st.booleans(), is_penalised=st.lists(st.booleans(), min_size=4, max_size=4),
+    penalty=st.sampled_from([0.2, 1.0, 10.0]),
 )  # fmt: skip
 def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
     """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
@@ -199,7 +199,7 @@ def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
     at_a_price = of_rule[compiled.owner]
     firm = np.where(at_a_price, np.inf, compiled.b)
     found = best_shift(
-        problem.margin, cells, compiled, problem.weight, price=price, priced=at_a_price
+        problem.margin, cells, compiled, problem.weight, penalty=price, is_penalised=at_a_price
     )
     scores = np.unique(problem.margin)
     table = []
@@ -209,11 +209,11 @@ def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
         table.append((broken, error, excess))
     if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
         least = min(error + price * excess for broken, error, excess in table if broken == 0.0)
-        assert found.error + price * found.excess == pytest.approx(least, abs=1e-10)
+        assert found.error + price * found.violation == pytest.approx(least, abs=1e-10)
         _, broken, _ = measured(problem, cells, compiled, found.value, firm)
         assert broken == 0.0
     else:  # as if none were at a price
-        plain = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+        plain = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
         np.testing.assert_array_equal(found.value, plain.value)
 
 
@@ -225,7 +225,7 @@ def test_bounds_replace_those_of_the_constraints(seed):
     bounds = compiled.b - problem.rng.uniform(0, 0.1, len(compiled))
     found = best_shift(problem.margin, cells, compiled, problem.weight, bounds=bounds)
     best_excess, best_error, *_ = every_threshold(problem, cells, compiled, bounds)
-    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     same = best_shift(problem.margin, cells, compiled, problem.weight, bounds=compiled.b)
     assert same.value == best_shift(problem.margin, cells, compiled).value  # weights of the rows
@@ -258,7 +258,7 @@ def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant)
     problem.margin = np.round(problem.margin, 3)  # no rounding to another order
     found = best_shift(problem.margin, cells, compiled)
     moved = best_shift(problem.margin + constant, cells, compiled)
-    assert (moved.error, moved.excess) == (found.error, found.excess)
+    assert (moved.error, moved.violation) == (found.error, found.violation)
     # The same threshold is among the equals.
     curve = threshold_curve(problem.margin, cells, compiled)
     shifts = np.append(curve.shift, found.value)
@@ -273,9 +273,9 @@ def test_never_worse_than_no_shift(seed, k):
     cells, compiled = problem.compiled(problem.rules())
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     error, excess, _ = measured(problem, cells, compiled, 0.0)
-    assert found.excess <= excess + 1e-12
+    assert found.violation <= excess + 1e-12
     if excess == 0.0:
-        assert found.feasible
+        assert found.is_feasible
         assert found.error <= error + 1e-12
 
 
@@ -289,8 +289,8 @@ def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     for always in 1e4 * np.eye(3):
         error, excess, _ = measured(problem, cells, compiled, always)
-        assert found.excess <= excess + 1e-10
-        if abs(found.excess - excess) <= 1e-10:
+        assert found.violation <= excess + 1e-10
+        if abs(found.violation - excess) <= 1e-10:
             assert found.error <= error + 1e-10
 
 
@@ -313,7 +313,7 @@ def test_one_score_for_all():
     problem.margin[:] = 0.7
     found = best_shift(problem.margin, *problem.compiled([selection_rate() <= 0.3]))
     assert found.value < -0.7
-    assert found.feasible
+    assert found.is_feasible
 
 
 def test_large_data_in_no_time_and_without_drift():
@@ -325,7 +325,7 @@ def test_large_data_in_no_time_and_without_drift():
     rate = np.count_nonzero(margin[y == 1] > 1.0) / np.count_nonzero(y == 1)
     cells, compiled = compile_constraints([tpr() <= rate, tpr() >= rate], rows)
     found = best_shift(margin, cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.value == pytest.approx(-1.0, abs=1e-3)
 
 
@@ -434,12 +434,12 @@ def test_biases_by_trying_all(seed):
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
-    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.violation, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
     assert found.value.sum() == pytest.approx(0.0, abs=1e-12)
     errors, violations = every_bias(problem, cells, compiled)
     worst = violations.max(axis=1)
-    assert found.excess == pytest.approx(worst.min(), abs=1e-11)
+    assert found.violation == pytest.approx(worst.min(), abs=1e-11)
     least = errors[worst <= worst.min() + 1e-11].min()
     assert found.error == pytest.approx(least, abs=1e-12)
 
@@ -462,7 +462,7 @@ def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
     rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
     found = best_shift(margin, cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert np.ptp(found.value[[0, 2, 4]]) == 0.0
     assert len(set(found.value[[0, 1, 3]])) == 3
     kept = margin[:, [0, 2, 4]].argmax(axis=1)
@@ -482,7 +482,7 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
     found = best_shift(margin, cells, compiled)
     right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.error <= right.error + 0.005
     assert found.value[4] < found.value[0] - 1.0
     wrong = (margin + found.value).argmax(axis=1) != y
@@ -502,8 +502,8 @@ def test_priced_violations_by_trying_all(seed, price):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
-    assert not found.feasible
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
+    assert not found.is_feasible
     error, _, functionals = measured(problem, cells, compiled, found.value)
     violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
     assert found.loss == pytest.approx(error + price * violations.sum(), abs=1e-12)
@@ -511,7 +511,7 @@ def test_priced_violations_by_trying_all(seed, price):
     least = (errors + price * violations.sum(axis=1)).min()
     assert found.loss == pytest.approx(least, abs=1e-12)
     strict = best_shift(problem.margin, cells, compiled, problem.weight)
-    assert strict.loss == strict.excess <= found.excess
+    assert strict.loss == strict.violation <= found.violation
 
 
 def test_seven_classes_against_the_dual():
@@ -549,9 +549,9 @@ def test_seven_classes_against_the_dual():
     rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(margin, cells, compiled)
-    assert found.excess <= max(0.0, (reached - bounds).max()) + 1e-12
+    assert found.violation <= max(0.0, (reached - bounds).max()) + 1e-12
     relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
-    assert relaxed.feasible
+    assert relaxed.is_feasible
     assert relaxed.error <= (decided != y).mean()
     again = best_shift(margin, cells, compiled)
     np.testing.assert_array_equal(again.value, found.value)
@@ -584,12 +584,12 @@ def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
     cells, compiled = problem.compiled(rules)
     kept = np.flatnonzero((problem.y != 1) | (problem.group != "a"))
     cells = cells.take(kept)
-    found = best_shift(problem.margin[kept], cells, compiled.on(cells), price=10.0)
+    found = best_shift(problem.margin[kept], cells, compiled.on(cells), penalty=10.0)
     alone = compile_constraints(rules[1:], cells.rows)
     np.testing.assert_array_equal(
-        found.value, best_shift(problem.margin[kept], *alone, price=10.0).value
+        found.value, best_shift(problem.margin[kept], *alone, penalty=10.0).value
     )
-    assert found.feasible
+    assert found.is_feasible
     assert found.uncalibrated == (0,)
     only = problem.compiled(rules[:1])[1].on(problem.compiled(rules[:1])[0].take(kept))
     untold = best_shift(problem.margin[kept], problem.compiled(rules[:1])[0].take(kept), only)
@@ -624,7 +624,7 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     rules = [fnr() <= 0.1] if k == 2 else [class_error(1) <= 0.5, class_error(2) <= 0.35]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(clf.predict(X, output_margin=True), cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.value.any()
     shift_intercept(clf.get_booster(), found.value)
     decided = clf.predict(X)
@@ -681,6 +681,6 @@ def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
         found = best_shift(margin, cells, compiled, bounds=bounds)
         alone = compile_constraints([rules[1 - j]], Rows(y, np.arange(n_classes), columns=columns))
         expected = best_shift(margin, *alone)
-        assert found.excess == pytest.approx(expected.excess)
+        assert found.violation == pytest.approx(expected.violation)
         if n_classes == 2:  # the search over several classes is not exact
             assert found.value == expected.value

@@ -10,8 +10,8 @@ from helpers import BOTH, CLASSIFIERS
 
 from gbm_constrained import CostlyConstraintsWarning, fnr, fpr, gap, selection_rate
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.evaluation.costs import COSTLY, Cost, measure_cost
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost, measure_cost
 from gbm_constrained.problem.compiler import compile_constraints
 
 OPTIONS = {
@@ -26,8 +26,8 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("error", "noise", "is_costly"),
     [
-        (0.1 + COSTLY + 1e-9, 0.0, True),
-        (0.1 + COSTLY - 1e-9, 0.0, False),
+        (0.1 + MAX_EXCESS_ERROR + 1e-9, 0.0, True),
+        (0.1 + MAX_EXCESS_ERROR - 1e-9, 0.0, False),
         (0.1 + 0.08 + 1e-9, 0.04, True),  # two standard errors
         (0.1 + 0.08 - 1e-9, 0.04, False),
         (0.05, 0.0, False),
@@ -88,7 +88,7 @@ def test_the_costliest_rule_by_trying_all():
         rules = [(fnr(), 0.3), (fpr(), 0.5), (gap(selection_rate(), by="g"), 0.1)]
         rows = Rows(y, np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints([rate <= bound for rate, bound in rules], rows)
-        unseen = UnseenRows(cells, compiled, "test")
+        unseen = EvaluationSet(cells, compiled, "test")
         found = measure_cost(unseen, margin, np.zeros(1), compiled.b, 0.49, np.nan)
         assert found.is_costly
         without = [errors_without(rules, j, margin, y, values) for j in range(3)]
@@ -104,7 +104,7 @@ def test_nothing_is_searched_for_where_constraints_are_not_costly():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
     cells, compiled = compile_constraints([fnr() <= 0.5], rows)
-    unseen = UnseenRows(cells, compiled, "test")
+    unseen = EvaluationSet(cells, compiled, "test")
     error = float(np.mean((margin > 0) != y))
     found = measure_cost(unseen, margin, np.zeros(1), compiled.b, error, 0.17)
     assert not found.is_costly
@@ -117,7 +117,7 @@ def test_bounds_in_the_place_of_those_of_the_constraints():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
     cells, compiled = compile_constraints([fnr() <= 0.5], rows)
-    unseen = UnseenRows(cells, compiled, "test")
+    unseen = EvaluationSet(cells, compiled, "test")
     loose, tight = (
         measure_cost(unseen, margin, np.zeros(1), np.array([b]), 0.3, np.nan).needed_error
         for b in (0.5, 0.02)

@@ -39,12 +39,12 @@ from gbm_constrained import (
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_adult, load_credit
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import choose, prefixes
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.evaluation.assessment import HARDLY, _is_fragile, judge
+from gbm_constrained.evaluation.assessment import HARDLY, _is_fragile
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
 from gbm_constrained.evaluation.verdicts import DOUBT, gravest
 from gbm_constrained.problem.compiler import compile_constraints
@@ -418,7 +418,7 @@ def unseen(rules, y, sensitive=None, classes=None, weight=None):
     columns = {name: np.asarray(v) for name, v in (sensitive or {}).items()}
     classes = np.unique(y) if classes is None else classes
     rows = Rows(y, classes, weight, columns)
-    return UnseenRows(*compile_constraints(rules, rows), "test")
+    return EvaluationSet(*compile_constraints(rules, rows), "test")
 
 
 def test_conflicts_are_minimal_among_all_decisions():
@@ -527,10 +527,10 @@ def test_what_decisions_reach_at_a_price_is_no_conflict():
     beyond = [rows_beyond(rows.compiled, rows.counts(d), DOUBT) for d in decisions]
     assert beyond[0].any()
     assert not beyond[1].any()
-    assert at_a_price.excess > 0.0, "no price was to be paid"
+    assert at_a_price.violation > 0.0, "no price was to be paid"
     assert DecisionPool(rows, margins, prefixes(1, 1), choice).conflict() == ()
     outcome = Outcome.of(rows, Scores.of(margin, choice.shift, beside=False))
-    found = judge(rows, margins, 1, 1, choice, rows, decisions[0], outcome)
+    found = assess(rows, margins, 1, 1, choice, rows, decisions[0], outcome)
     assert found.status == "missed"
     assert [rule.constraint for rule in found.left] == [
         rows.compiled.constraints[j] for j in np.flatnonzero(beyond[0])

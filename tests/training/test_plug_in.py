@@ -295,7 +295,9 @@ def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, gr
     assert (conclusions[2].fit.measurement.solver.schedule is None) == is_weighed
     if guarantee is None and len(grown) == 4:
         # Violations count three or ten times in the search where no shift meets the rules.
-        costs = [c.choice.error if c.choice.excess == 0.0 else c.choice.loss for c in conclusions]
+        costs = [
+            c.choice.error if c.choice.violation == 0.0 else c.choice.loss for c in conclusions
+        ]
         assert costs[2] == min(costs)
     if kind == "several":
         assert len(grown) == 4
