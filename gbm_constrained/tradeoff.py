@@ -99,8 +99,8 @@ def tradeoff_curve(
     Raises
     ------
     TypeError, ValueError
-        If there is no constraint to bound, if arguments of test rows lack the rows, if a constraint
-        holds a mask or decisions, which are of training rows, and test rows are given, or
+        If there is no constraint to bound, if arguments of test rows lack the rows, if test rows
+        are given and a constraint holds a mask or decisions of the training rows, or for
         something that ``fit`` refuses.
 
     See Also

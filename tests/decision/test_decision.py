@@ -6,13 +6,13 @@ import itertools
 import pickle
 import re
 import warnings
-from types import SimpleNamespace
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
+from references import best_shift
 from scipy import special, stats
 from sklearn.base import clone
 from sklearn.metrics import log_loss as cross_entropy
@@ -34,22 +34,22 @@ from gbm_constrained import (
 )
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import guarantees
-from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantees import control_risk, count_sequences
 from gbm_constrained.decision.lines import RESOLUTION
 from gbm_constrained.decision.prefix_choice import (
-    FEW_PREFIXES,
     MAX_ERROR_INCREASE,
-    PREFIXES,
+    N_PREFIXES,
+    N_PREFIXES_OF_SEVERAL_CLASSES,
     VIOLATION_PENALTY,
-    aims,
-    choose,
+    Prefixes,
+    choose_prefix,
     choose_with_room,
     compares_groups,
     cross_fitted_decisions,
-    prefixes,
+    tightened_bounds,
 )
 from gbm_constrained.decision.rule import Choice
-from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import audit
 from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
@@ -60,6 +60,7 @@ from gbm_constrained.statistics.order_statistics import (
     expected_threshold,
     umbrella_threshold,
 )
+from gbm_constrained.statistics.p_values import rule_p_value
 from gbm_constrained.training.fit import ConstrainedFit
 
 ROUNDS = 13
@@ -70,6 +71,7 @@ OPTIONS = {
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
 
 
+RULES_OF_TWO = [fnr() <= 0.3, fpr() <= 0.3]
 # Which no ensemble here meets without a shift.
 DEMANDING = {"binary": [fnr() <= 0.05], "several": [class_error(2) <= 0.05]}
 
@@ -134,10 +136,10 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
         others = noise[:, 2] + 3.0 * ((y == 0) * 1.0 - (y == 3))
         return np.column_stack([known + others, apart, -apart, known - others])
 
-    chosen = choose(rows, margins, 60, 2, among_prefixes=True)
+    chosen = choose_prefix(ScoredRows(rows, margins), Prefixes(60, 2, True))
     tried = {
         r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PENALTY)
-        for r in prefixes(60, 2)[-FEW_PREFIXES - 1 :]
+        for r in Prefixes(60, 2).candidates[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
     }
     assert not any(shift.is_feasible for shift in tried.values())
     assert min(tried, key=lambda r: tried[r].violation) != chosen.rounds
@@ -169,24 +171,46 @@ def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
     noise = rng.normal(size=600)
     rows = EvaluationSet(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
 
-    def chosen(separation, **options):
+    def chosen(separation, is_free):
         def margins(rounds):
             apart = separation if rounds == 20 else 8.0
             return noise + apart * (y - 0.5)
 
-        found = choose(rows, margins, 20, 2, **options)
+        found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
         whole = best_shift(margins(20), rows.cells, rows.compiled)
         assert whole.is_feasible
         return found, whole.error - rows.error(rows.decisions(margins(20)))
 
     for separation, is_dear in ((1.5, True), (3.5, False)):
-        found, cost = chosen(separation, among_prefixes=False)
+        found, cost = chosen(separation, False)
         assert (cost > MAX_ERROR_INCREASE) == is_dear
         assert (found.rounds < 20) == is_dear
         # Whichever prefix is the best, if that is asked for: of equals, the last.
-        best, _ = chosen(separation, among_prefixes=True)
-        assert best.rounds == prefixes(20, 2)[-2] == 18
-    assert chosen(8.0, among_prefixes=True)[0].rounds == 20
+        best, _ = chosen(separation, True)
+        assert best.rounds == Prefixes(20, 2).candidates[-2] == 18
+    assert chosen(8.0, True)[0].rounds == 20
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_no_shift_is_searched_for_twice(k):
+    """Biases of several classes take long to find: a choice that was made is used again."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, k, 300)
+    noise = rng.normal(size=(300, k)) if k > 2 else rng.normal(size=300)
+    cells, compiled = compile_constraints([class_error(0) <= 0.3], Rows(y, np.arange(k)))
+    signal = np.eye(k)[y] if k > 2 else y - 0.5
+    scored = ScoredRows(
+        EvaluationSet(cells, compiled, "test"), lambda rounds: noise + 0.1 * rounds * signal
+    )
+    found = {}
+    first = choose_prefix(scored, Prefixes(20, 2, True), found=found)
+    known = dict(found)
+    again = choose_prefix(scored, Prefixes(20, 2, True), found=found)
+    assert again.rounds == first.rounds
+    assert again.shift is first.shift
+    assert set(found) == set(known)
+    assert all(found[rounds] is known[rounds] for rounds in known)
+    assert len(known) == (len(Prefixes(20, 2).candidates) if k == 2 else 4)
 
 
 @pytest.mark.parametrize("n", [1000, 200_000])
@@ -208,7 +232,7 @@ def test_a_gap_is_not_bought_at_any_price(n, bound):
         [gap(error_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
     )
     rows = EvaluationSet(cells, compiled, "test")
-    found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
+    found = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(20, 2, False))
     assert best_shift(margin, cells, compiled).error > 0.135 + 0.05  # at any price
     assert found.rounds == 20
     assert not found.has_rate_violation
@@ -230,7 +254,7 @@ def test_a_gap_is_closed_at_less_than_its_price():
             [gap(selection_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
         )
         rows = EvaluationSet(cells, compiled, "test")
-        found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
+        found = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(20, 2, False))
         assert found.violation == 0.0
         assert found.shift.any() == is_closed
         assert found.error == pytest.approx((100 + 100 * is_closed) / 600)
@@ -255,11 +279,11 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
     def at(prefix):
         return best_shift(margins(prefix), rows.cells, rows.compiled)
 
-    tried = {r: at(r) for r in prefixes(20, 2)}
+    tried = {r: at(r) for r in Prefixes(20, 2).candidates}
     assert all(0.0 < shift.violation < 0.002 for shift in tried.values())
     assert min(tried, key=lambda r: tried[r].violation) < 20
-    for among_prefixes in (False, True):
-        found = choose(rows, margins, 20, 2, among_prefixes=among_prefixes)
+    for is_free in (False, True):
+        found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
         assert found.rounds == 20
         assert found.error < tried[18].error
         assert found.violation <= tried[20].violation + 0.1 * (tried[20].error - found.error)
@@ -272,7 +296,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         ({20: 0.003}, 20),  # less than what it costs to go back
         ({18: 0.12, 20: 0.12}, 16),
         ({6: 0.12, 20: 0.12}, 18),
-        ({rounds: 0.02 * rounds for rounds in prefixes(20, 2)}, 6),
+        ({rounds: 0.02 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
     ],
 )
 def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
@@ -298,13 +322,18 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
         error = best_shift(margins(rounds), rows.cells, rows.compiled).error
         return error + VIOLATION_PENALTY * straying.get(rounds, 0.0)
 
-    found = choose(rows, margins, 20, 2, among_prefixes=True, refit_violation=stray)
-    assert found.rounds == min(prefixes(20, 2), key=cost) == expected
+    found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=stray)
+    assert found.rounds == min(Prefixes(20, 2).candidates, key=cost) == expected
     assert found.refit_violation == straying.get(expected, 0.0)
     # Only those that may be better are asked.
     assert asked == [20] if expected == 20 else set(asked) >= {expected, 20}
     # The last is kept all the same where it was asked for and meets the rules.
-    assert choose(rows, margins, 20, 2, among_prefixes=False, refit_violation=stray).rounds == 20
+    assert (
+        choose_prefix(
+            ScoredRows(rows, margins), Prefixes(20, 2, False), refit_violation=stray
+        ).rounds
+        == 20
+    )
 
 
 def violation(shift, compiled):
@@ -425,9 +454,9 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     model = make(library, RULES["binary"], iterate="best", **options).fit(X, y)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    looked_at = prefixes(60, 2)
+    looked_at = Prefixes(60, 2).candidates
     assert looked_at[-1] == 60
-    assert len(looked_at) <= PREFIXES
+    assert len(looked_at) <= N_PREFIXES
     found = {}
     for rounds in looked_at:
         scores = fit.scouts.held_margin(rounds)
@@ -483,10 +512,14 @@ def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
     compiled, cells, functionals = compiled_gap(0.2, selected)
     error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
     expected = [0.1, 0.2 - error, 0.2 - error]
-    np.testing.assert_allclose(aims(compiled, cells, functionals), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), expected, atol=1e-12
+    )
     # But no further than half of the way to equality.
     compiled, cells, functionals = compiled_gap(0.02, selected)
-    np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12
+    )
 
 
 def at_a_price(margin, cells, compiled):
@@ -516,12 +549,16 @@ def test_the_threshold_aims_inside_where_that_costs_little():
     ways = set()
     for margin, cells, compiled in gaps_of_selection():
         start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
-        inside = best_shift(margin, cells, compiled, bounds=aims(compiled, cells, start))
+        inside = best_shift(
+            margin, cells, compiled, bounds=tightened_bounds(compiled, cells, start)
+        )
         asked = at_a_price(margin, cells, compiled)
         cost = inside.error - asked.error
         assert inside.is_feasible
         unseen = EvaluationSet(cells, compiled, "test")
-        chosen = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
+        chosen = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
         expected = inside if cost <= 0.02 else asked
         np.testing.assert_array_equal(chosen.shift, expected.value)
         if (inside.value != asked.value).any():
@@ -539,7 +576,9 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     records = fit.measurement.solver.history
     np.testing.assert_array_equal(records[0].bounds, 0.1)
     for before, record in itertools.pairwise(records):
-        np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
+        np.testing.assert_allclose(
+            record.bounds, tightened_bounds(compiled, cells, before.functionals)
+        )
     assert (records[-1].bounds < 0.1).all()
     chosen = fit.unseen.choices[choice.rounds]  # before it is given room
     pooled = fit.scouts.held_margin(choice.rounds)
@@ -549,7 +588,7 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     # The threshold aims inside unless that costs two points of errors more.
     start = fit.unseen.decisions(pooled)
     at = functionals_of(compiled, CellCounts.of(cells, start))
-    inside = best_shift(pooled, cells, compiled, bounds=aims(compiled, cells, at))
+    inside = best_shift(pooled, cells, compiled, bounds=tightened_bounds(compiled, cells, at))
     asked = at_a_price(pooled, cells, compiled)
     is_cheap = inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE
     np.testing.assert_array_equal(chosen.shift, (inside if is_cheap else asked).value)
@@ -633,7 +672,7 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     cells, compiled = compile_constraints(rules, rows)
     counts = CellCounts.of(cells, decisions)
     intervals = constraint_intervals(compiled, counts)
-    np.testing.assert_allclose(conclusions[0].outcome.sampled.rules, intervals, atol=1e-9)
+    np.testing.assert_allclose(conclusions[0].outcome.sampled.constraints, intervals, atol=1e-9)
     folds = [fold.held for fold in fit.scouts.folds]
     alike = (pooled + choice.shift > 0).astype(np.intp)
     differ = disagreement(compiled, cells, folds, alike, decisions)
@@ -662,7 +701,9 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
     for margin, cells, compiled in gaps_of_selection():
         folds = np.array_split(np.arange(300), 3)
         unseen = EvaluationSet(cells, compiled, "test", folds)
-        choice = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
+        choice = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
         if (
             not choice.shift.any() or choice.violation > 0.0
         ):  # a gap that is not worth its threshold
@@ -697,7 +738,7 @@ def test_a_rule_is_not_left_missed_by_a_hair():
     ways = set()
     for rows, margin in rules_missed_by_a_hair():
         compiled, y = rows.compiled, rows.cells.rows.y
-        choice = choose(rows, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
+        choice = choose_prefix(ScoredRows(rows, lambda rounds, m=margin: m), Prefixes(1, 1, False))
         assert choice.violation == 0.0
         before = cross_fitted_decisions(rows, margin, choice)
         found, decisions = choose_with_room(rows, margin, choice)
@@ -729,7 +770,7 @@ def test_no_room_is_given_where_there_is_no_threshold_to_move(why):
     rules = [class_error(0) <= 0.2] if k == 3 else [fnr() <= 0.2, fpr() <= 0.2]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     rows = EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3))
-    choice = choose(rows, lambda rounds: margin, 1, 1, among_prefixes=False)
+    choice = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(1, 1, False))
     assert (choice.violation > 0.0) == (k == 2)
     found, decisions = choose_with_room(rows, margin, choice)
     assert found is choice
@@ -951,8 +992,8 @@ def test_what_just_holds_in_expectation_stays():
     found = compile_constraints([class_error(0) <= 2 / 9], Rows(y, np.arange(3)))
     rows = EvaluationSet(*found, "rows")
     start = Choice(2, np.zeros(3), np.nan, 0.0)
-    given = rows, lambda rounds: scores
-    choice = guarantees.control_risk(*given, *given, start)
+    given = ScoredRows(rows, lambda rounds: scores)
+    choice = control_risk(given, given, start)
     assert choice.violation == 0.0
     assert not choice.shift.any()
 
@@ -1064,7 +1105,7 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
     rows = EvaluationSet(cells, compiled, "certification")
 
     def cut(scores):
-        found = guarantees._limit(rows, sign * scores, expected_threshold)
+        found = guarantees._find_limit(rows, sign * scores, expected_threshold)
         assert found.towards == towards
         return -sign * found.shift[0]
 
@@ -1278,9 +1319,9 @@ def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
     for stated in (compiled, compiled.without_rows_of([2])):
         chosen = EvaluationSet(part, stated.on(part), "holdout")
         fresh = EvaluationSet(cells, stated, "certification")
-        found.append(
-            [c.shift[0] for c in guarantees._sequence(chosen, margin[kept], fresh, 3, False)]
-        )
+        scored = ScoredRows(chosen, lambda rounds: margin[kept])
+        order = guarantees._order_decisions(scored, fresh, 3, keeps_own=False)
+        found.append([choice.shift[0] for choice in order])
     assert len(found[0]) > 10
     assert found[0] == found[1]
 
@@ -1342,21 +1383,43 @@ def test_the_error_of_a_vacuous_certificate_is_the_plain_one(library, table):
 # --- found in review ----------------------------------------------------------------------------
 
 
-def test_nothing_is_certified_behind_a_failure(monkeypatch):
-    """A sequence whose first decision fails has no certificate, however small a later p-value."""
-    p_values = {0.0: 0.03, 1.0: 0.001}  # if prefixes share delta, 0.03 is too much for one
-    sequence = [Choice(5, np.array([shift]), 0.1, 0.0) for shift in p_values]
-    monkeypatch.setattr(guarantees, "_monotone", lambda rows: None)
-    monkeypatch.setattr(guarantees, "_sequence", lambda *given: sequence)
-    monkeypatch.setattr(guarantees, "_p_value", lambda rows, at, shift: p_values[shift[0]])
-    fresh = SimpleNamespace(cells=SimpleNamespace(classes=np.arange(2)))
-    given = None, str, fresh, str, sequence[0], 20, 2, 0.05
-    found = guarantees.certify(*given, among_prefixes=True)
-    assert found.is_uncertified
-    assert found.p_value == 0.03
-    assert not guarantees.certify(*given, among_prefixes=False).is_uncertified, (
-        "it has all of delta"
-    )
+def test_nothing_is_certified_behind_a_failure():
+    """A sequence whose first decision fails has no certificate, however small a later p-value.
+
+    Prefixes share delta: the p-value of the first decision is below delta, and above its share.
+    """
+    rng = np.random.default_rng(0)
+
+    def sample(n, separation):
+        y = rng.integers(0, 2, n)
+        cells, compiled = compile_constraints(RULES_OF_TWO, Rows(y, np.arange(2)))
+        margin = rng.normal(size=n) + separation * (y - 0.5)
+        return ScoredRows(EvaluationSet(cells, compiled, "test"), lambda rounds: margin)
+
+    shared = set()
+    for _ in range(30):
+        selection, certification = sample(400, 3.0), sample(120, 2.2)
+        start = choose_prefix(selection, Prefixes(20, 2))
+        for is_free in (True, False):
+            prefixes = Prefixes(20, 2, is_free)
+            found = guarantees.certify(selection, certification, start, prefixes, 0.1)
+            n = count_sequences(certification.rows, prefixes)
+            assert n == (3 if is_free else 1)
+            assert found.level == pytest.approx(0.1 / n)
+            order = guarantees._order_decisions(selection, certification.rows, 20, keeps_own=False)
+            rows, margin = certification.rows, certification.margins(20)
+            tails = [
+                float(rule_p_value(rows.compiled, rows.counts(rows.decisions(margin + c.shift))))
+                for c in order
+            ]
+            is_given = tails[0] <= 0.1 / n
+            assert found.is_certified == is_given
+            if is_given:
+                assert found.p_value <= found.level
+            else:
+                assert found.p_value == pytest.approx(tails[0]), "nor is a later one looked at"
+                shared.add((is_free, min(tails) <= 0.1 / n))
+    assert (True, True) in shared
 
 
 @pytest.mark.parametrize("rule", [each, lambda rate, **options: rate])
@@ -1377,9 +1440,10 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
             Rows(y, np.arange(2), None, columns_of({"g": g}, y.size)) for y, g, _ in (first, fresh)
         ]
         chosen, kept = (EvaluationSet(*compile_constraints(rules, part), "test") for part in rows)
-        margins = (lambda rounds: first[2]), kept, (lambda rounds: fresh[2])
-        start = choose(chosen, margins[0], 20, 2, among_prefixes=False)
-        return guarantees.certify(chosen, *margins, start, 20, 2, 0.1, among_prefixes=False)
+        selection = ScoredRows(chosen, lambda rounds: first[2])
+        certification = ScoredRows(kept, lambda rounds: fresh[2])
+        start = choose_prefix(selection, Prefixes(20, 2))
+        return guarantees.certify(selection, certification, start, Prefixes(20, 2), 0.1)
 
     def turned(part):
         return 1 - part[0], part[1], -part[2]
@@ -1401,7 +1465,8 @@ def test_neither_class_comes_first_within_a_limit():
         rows = Rows(y, np.arange(2))
         chosen = EvaluationSet(*compile_constraints([error_rate() <= 0.5], rows), "test")
         start = Choice(20, np.array([limit]), 0.5, 0.0)
-        return guarantees._within(guarantees._Limit(start.shift, towards), chosen, margin, start)
+        limit = guarantees._Limit(start.shift, towards)
+        return guarantees._choose_within(limit, ScoredRows(chosen, lambda rounds: margin), start)
 
     for _ in range(40):
         y = rng.integers(0, 2, 20)

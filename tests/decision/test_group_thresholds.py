@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from references import best_shift
 
 from gbm_constrained import (
     class_error,
@@ -25,7 +26,6 @@ from gbm_constrained import (
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import group_thresholds
 from gbm_constrained.decision.group_thresholds import MOST_GROUPS, SMALL, group_threshold_error
-from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

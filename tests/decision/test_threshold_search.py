@@ -10,6 +10,7 @@ import pytest
 import xgboost as xgb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import best_shift
 from scipy.optimize import minimize
 from scipy.special import softmax
 
@@ -33,7 +34,7 @@ from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import merits, score_counts
-from gbm_constrained.decision.threshold_search import best_shift, threshold_curve
+from gbm_constrained.decision.threshold_search import threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 
@@ -135,7 +136,7 @@ def measured(problem, cells, compiled, shift, bounds=None):
 def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     """The best (excess, error, shift) over all thresholds, one after the other.
 
-    With a price, that of smallest error plus price of the excess, where all have one.
+    With a penalty, that of smallest error plus penalty of the excess, where all have one.
     """
     scores = np.unique(problem.margin)
     shifts = [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
@@ -144,9 +145,9 @@ def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
         error, excess, _ = measured(problem, cells, compiled, shift, bounds)
         table.append((round(excess, 11), round(error, 11), abs(shift), shift))
     best = min(table)
-    if price is None or best[0] == 0.0:
+    if penalty is None or best[0] == 0.0:
         return best
-    return min(table, key=lambda row: (round(row[1] + price * row[0], 10), row[2]))
+    return min(table, key=lambda row: (round(row[1] + penalty * row[0], 10), row[2]))
 
 
 # --- two classes ---------------------------------------------------------------------------------
@@ -157,26 +158,26 @@ def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
     class_weight=st.sampled_from([1.0, 0.2, 30.0]), penalty=st.sampled_from([None, 0.5, 10.0]),
 )  # fmt: skip
-def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, price):
+def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, penalty):
     """Any rules, in several views, with rows of another data set that have no labels.
 
     Errors on the classes may count differently, as they do in the objective. Violations may have
-    a price.
+    a penalty.
     """
     problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
     cells.class_weight[1] = class_weight
     assert len(cells.views) > many
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
     np.testing.assert_allclose(found.violation, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
     assert found.is_feasible == (excess == 0.0)
-    priced = found.violation if price is None else found.error + price * found.violation
-    assert found.loss == priced
+    total = found.violation if penalty is None else found.error + penalty * found.violation
+    assert found.loss == total
     assert found.uncalibrated == ()
-    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, penalty=price)
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, penalty=penalty)
     assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)
@@ -185,21 +186,22 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pr
 
 @random(40)
 @given(
-    seed=seeds, weighted=st.booleans(), is_penalised=st.lists(st.booleans(), min_size=4, max_size=4),
+    seed=seeds, weighted=st.booleans(),
+    penalised=st.lists(st.booleans(), min_size=4, max_size=4),
     penalty=st.sampled_from([0.2, 1.0, 10.0]),
 )  # fmt: skip
-def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
+def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
     """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
 
-    Of errors and the price of the largest violation.
+    Of errors and the penalty of the largest violation.
     """
     problem = Problem(seed, weighted=weighted)
     cells, compiled = problem.compiled(problem.rules())
-    of_rule = np.array(priced)[: len(compiled.constraints)]
+    of_rule = np.array(penalised)[: len(compiled.constraints)]
     at_a_price = of_rule[compiled.owner]
     firm = np.where(at_a_price, np.inf, compiled.b)
     found = best_shift(
-        problem.margin, cells, compiled, problem.weight, penalty=price, is_penalised=at_a_price
+        problem.margin, cells, compiled, problem.weight, penalty=penalty, is_penalised=at_a_price
     )
     scores = np.unique(problem.margin)
     table = []
@@ -208,12 +210,12 @@ def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
         _, broken, _ = measured(problem, cells, compiled, cut, firm)
         table.append((broken, error, excess))
     if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
-        least = min(error + price * excess for broken, error, excess in table if broken == 0.0)
-        assert found.error + price * found.violation == pytest.approx(least, abs=1e-10)
+        least = min(error + penalty * excess for broken, error, excess in table if broken == 0.0)
+        assert found.error + penalty * found.violation == pytest.approx(least, abs=1e-10)
         _, broken, _ = measured(problem, cells, compiled, found.value, firm)
         assert broken == 0.0
-    else:  # as if none were at a price
-        plain = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
+    else:  # as if none were at a penalty
+        plain = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
         np.testing.assert_array_equal(found.value, plain.value)
 
 
@@ -497,18 +499,18 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("price", [0.5, 3.0])
-def test_priced_violations_by_trying_all(seed, price):
+@pytest.mark.parametrize("penalty", [0.5, 3.0])
+def test_penalised_violations_by_trying_all(seed, penalty):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=price)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
     assert not found.is_feasible
     error, _, functionals = measured(problem, cells, compiled, found.value)
     violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
-    assert found.loss == pytest.approx(error + price * violations.sum(), abs=1e-12)
+    assert found.loss == pytest.approx(error + penalty * violations.sum(), abs=1e-12)
     errors, violations = every_bias(problem, cells, compiled)
-    least = (errors + price * violations.sum(axis=1)).min()
+    least = (errors + penalty * violations.sum(axis=1)).min()
     assert found.loss == pytest.approx(least, abs=1e-12)
     strict = best_shift(problem.margin, cells, compiled, problem.weight)
     assert strict.loss == strict.violation <= found.violation
@@ -659,7 +661,7 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
         fractions = decisions.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         excess = compiled.rows_of(functionals) - compiled.b
-        assert found.of(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+        assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
     tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
     assert not merits.ErrorAndViolations(decisions, compiled, tighter).pairs
 

@@ -12,6 +12,7 @@ from gbm_constrained import CostlyConstraintsWarning, fnr, fpr, gap, selection_r
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost, measure_cost
+from gbm_constrained.evaluation.messages import describe_cost
 from gbm_constrained.problem.compiler import compile_constraints
 
 OPTIONS = {
@@ -36,24 +37,24 @@ OPTIONS = {
 def test_when_constraints_are_costly(error, noise, is_costly):
     cost = Cost(error, needed_error=0.1, unconstrained_error=0.08, noise=noise)
     assert cost.is_costly == is_costly
-    assert bool(cost.message()) == is_costly
+    assert bool(describe_cost(cost)) == is_costly
 
 
 def test_what_is_not_known_is_not_costly():
     assert not Cost().is_costly
-    assert Cost().message() == ""
+    assert describe_cost(Cost()) == ""
     assert not Cost(0.5, np.nan, 0.1, np.nan).is_costly  # no group thresholds meet them
 
 
 def test_the_message_has_the_figures_and_the_remedy():
     cost = Cost(0.31, 0.1, 0.08, 0.01, "fnr <= 0.2", 0.12, "900 unseen rows")
-    message = cost.message()
+    message = describe_cost(cost)
     for part in ("900 unseen rows", "0.3100", "0.1000", "0.0800", "fnr <= 0.2", "0.1200"):
         assert part in message
     assert message.endswith(
         "Give more boosting rounds or a larger learning_rate, or relax the bound of fnr <= 0.2."
     )
-    assert "costs most" not in Cost(0.31, 0.1, 0.08, 0.01).message()
+    assert "costs most" not in describe_cost(Cost(0.31, 0.1, 0.08, 0.01))
 
 
 # --- the rule that costs most -------------------------------------------------------------------
@@ -145,7 +146,7 @@ def test_a_fit_tells_of_costly_constraints(library):
     told = [w.message for w in caught if issubclass(w.category, CostlyConstraintsWarning)]
     assert cost.is_costly
     (message,) = map(str, told)
-    assert message == cost.message()
+    assert message == describe_cost(cost)
     assert cost.rows == "1,500 unseen rows (out of fold)"
     assert f"on {cost.rows}: " in message
     assert cost.costliest in map(str, rules)

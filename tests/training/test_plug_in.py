@@ -33,7 +33,6 @@ from gbm_constrained import (
     selection_rate,
     wins,
 )
-from gbm_constrained.decision import prefix_choice
 from gbm_constrained.training import fit as estimator
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.plug_in import as_certified, choice_by
@@ -319,22 +318,6 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     conclusion = conclusions[0]
     lost = conclusion.fit.lost_by(conclusion.fit.scouts, conclusion.fit.unseen, conclusion.choice)
     assert lost[0] > 0.3 * 0.3
-
-
-@BOTH
-def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
-    """Biases of several classes take long to find: what tells the two apart is what is used."""
-    searched = []
-    search = prefix_choice._aimed_shift
-
-    def counted(margin, *args):
-        searched.append(margin.tobytes())
-        return search(margin, *args)
-
-    monkeypatch.setattr(prefix_choice, "_aimed_shift", counted)
-    make(library, RULES["several"], iterate="best").fit(table[0], table[1]["several"])
-    assert len(searched) > 1
-    assert len(set(searched)) == len(searched)
 
 
 def underfitted(rng, n):
