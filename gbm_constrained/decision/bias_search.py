@@ -11,7 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.lines import PAST_LAST_SCORE, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
-from gbm_constrained.decision.rule import MET
+from gbm_constrained.problem.linear_constraints import ROUNDING
 
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
@@ -35,9 +35,9 @@ class _Biases:
 
     def beats(self, other: _Biases) -> bool:
         """Whether the largest violation is smaller, or equal and the error smaller."""
-        if abs(self.violation - other.violation) > MET:
+        if abs(self.violation - other.violation) > ROUNDING:
             return self.violation < other.violation
-        return self.error < other.error - MET
+        return self.error < other.error - ROUNDING
 
 
 class BiasSearch:
@@ -169,12 +169,12 @@ class BiasSearch:
                 - penalised.error
                 + self.violation_penalty * (self.penalised.total - penalised.total)
             )
-            self.penalised = penalised if gained > MET else self.penalised
+            self.penalised = penalised if gained > ROUNDING else self.penalised
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total
         i = int(merit.argmin())
-        return biases(i) if merit[i] < at.error + penalty * at.total - MET else at
+        return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
 
 
 def _highest(scores: Float, classes: Codes) -> tuple[Codes, Float]:

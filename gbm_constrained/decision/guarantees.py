@@ -30,9 +30,9 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
-from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import (
@@ -162,7 +162,7 @@ def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choic
         fewest = curve.error[is_safe].min(initial=np.inf)
         shift = limit.shift
         if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
-            best = curve.shift[is_safe & (curve.error <= fewest + MET)]
+            best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # neither class comes first among equals
     return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
 
@@ -190,7 +190,7 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
     bounds = conformal_bounds(rows.compiled, rows.cells)
     scores = shift_scores(margin, start.shift)
     values = rows.functionals(scores, rows.counts(rows.decisions(scores)))
-    if (rows.compiled.rows_of(np.nan_to_num(values)) <= bounds + MET).all():
+    if (rows.compiled.rows_of(np.nan_to_num(values)) <= bounds + ROUNDING).all():
         return replace(start, violation=0.0)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     found = search.find(bounds=bounds, penalty=violation_penalty(rows.cells))

@@ -11,13 +11,12 @@ import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.lines import Line
-from gbm_constrained.decision.rule import MET
 from gbm_constrained.decision.score_counts import (
     ROWS_AT_ONCE,
     DecisionCounts,
     FunctionalsAlongLine,
 )
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 
 
 class ErrorAndViolations:
@@ -89,7 +88,7 @@ class ErrorAndViolations:
             np.maximum(worst, part.violation(values).max(axis=0, initial=0.0), out=worst)
         for pairs in self.pairs:
             np.maximum(worst, pairs.violation(values), out=worst)
-        worst[worst <= MET] = 0.0
+        worst[worst <= ROUNDING] = 0.0
         return worst
 
     def total_violation(self, values: Float) -> Float:
@@ -101,7 +100,7 @@ class ErrorAndViolations:
             np.maximum(
                 violation, 0.0, out=violation
             )  # bounds of constraints that are left out are infinite
-            violation *= violation > MET
+            violation *= violation > ROUNDING
             violation[:1] += total
             total = violation.sum(axis=0)
         return total
@@ -204,6 +203,6 @@ def best_of(error: Float, violation: Float, shift: Float, penalty: float | None 
     if least > 0.0 and penalty is not None:
         error, good = error + penalty * violation, np.ones(error.size, dtype=bool)
     else:
-        good = violation <= (least + MET if least > 0.0 else 0.0)
-    good &= error <= error[good].min() + MET
+        good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
+    good &= error <= error[good].min() + ROUNDING
     return int(np.where(good, np.abs(shift), np.inf).argmin())

@@ -11,9 +11,9 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.grouped import Gap
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
 N_PREFIXES = 12  # Prefixes that a choice looks at.
@@ -135,7 +135,7 @@ def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
         best.violation,
         bounds=bounds,
         loss=best.loss if best.violation > 0.0 else best.error,
-        has_rate_violation=bool((left[~compares_groups(compiled)] > MET).any()),
+        has_rate_violation=bool((left[~compares_groups(compiled)] > ROUNDING).any()),
     )
 
 
@@ -246,7 +246,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     if margin.ndim > 1 or choice.violation > 0.0:
         return choice, decisions
     violations = _violations(rows, margin, choice, decisions)
-    if violations.max(initial=0.0) <= MET:
+    if violations.max(initial=0.0) <= ROUNDING:
         return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, len(margin))
@@ -258,7 +258,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
             break
         moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
         decided = cross_fitted_decisions(rows, margin, moved)
-        if _violations(rows, margin, moved, decided).max() <= MET:
+        if _violations(rows, margin, moved, decided).max() <= ROUNDING:
             return moved, decided
     return choice, decisions
 

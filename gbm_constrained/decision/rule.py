@@ -14,7 +14,6 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.lagrangian import Lagrangian
 
-MET = 1e-12  # Largest violation that counts as rounding.
 Margins: TypeAlias = Callable[[int], Array]  # Scores of some rows under the prefix of k rounds.
 
 

@@ -85,23 +85,12 @@ class Curve:
     error: Float
     functionals: Float
     _compiled: CompiledConstraints = field(repr=False)
-    _order: Codes = field(repr=False)
-    _decisions: DecisionCounts = field(repr=False)
-
-    def __len__(self) -> int:
-        return self.shift.size
 
     @cached_property
     def violations(self) -> Float:
         """Left-hand minus right-hand side of each row of constraints, shape (T, m)."""
         compiled = self._compiled
         return np.array([compiled.rows_of(f) - compiled.b for f in self.functionals])
-
-    def counts(self, i: int) -> Float:
-        """Compute the weighted fraction of each cell predicted as each class at shift i."""
-        decided = np.zeros(self._order.size, dtype=np.intp)
-        decided[self._order[: self.n_positive[i]]] = 1
-        return self._decisions.fractions(decided)
 
 
 class ShiftSearch:
@@ -265,7 +254,7 @@ def threshold_curve(
     has_loss = np.diff(compiled.V.indptr) > 0
     constant = np.where(has_loss, np.nan, compiled.constant)
     functionals = values[1:].T + constant
-    return Curve(line.shift, line.flipped, values[0], functionals, compiled, line.order, decisions)
+    return Curve(line.shift, line.flipped, values[0], functionals, compiled)
 
 
 def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) -> Float:

@@ -14,7 +14,7 @@ from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.conflicts import DecisionPool, is_measured
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
@@ -27,6 +27,7 @@ from gbm_constrained.evaluation.sample_size import (
     rows_of_smallest_group,
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import constraint_p_values
 
@@ -190,7 +191,7 @@ def _list_out_of_reach(returned: ReturnedModel) -> list[TooFewRows]:
             float(values[j]),
             *map(float, outcome.intervals[j]),
         )
-        for j in np.unique(compiled.owner[left > bounds + MET])
+        for j in np.unique(compiled.owner[left > bounds + ROUNDING])
     ]
 
 
@@ -277,7 +278,7 @@ def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
         losses = np.diff(rows.compiled.V.indptr) > 0
         left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
         error = rows.error(decided)
-        if (left <= rows.compiled.b + MET).all() and not error >= best_error:
+        if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
             best, best_error = getattr(label, "item", lambda label=label: label)(), error
     return best, best_error
 

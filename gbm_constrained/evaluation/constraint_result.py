@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbm_constrained.constraints.expressions import Constraint, Quotient
-from gbm_constrained.decision.rule import MET
 from gbm_constrained.evaluation.sample_size import MIN_ROWS
 from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.problem.linear_constraints import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ConstraintResult:
     def is_met(self) -> bool:
         """Whether the value is within the bound."""
         sign, bound = self.constraint.sign, self.constraint.bound
-        return bool(sign * self.value <= sign * bound + MET)
+        return bool(sign * self.value <= sign * bound + ROUNDING)
 
     @property
     def is_vacuous(self) -> bool:

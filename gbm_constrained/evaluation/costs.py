@@ -89,9 +89,9 @@ def measure_cost(
     """
     cells, compiled = rows.cells, rows.compiled
     group_thresholds = GroupThresholds(cells, compiled, margin, shift)
-    needed = group_thresholds.error(bounds)
+    needed = group_thresholds.find_error(bounds)
     if np.isnan(unconstrained_error):
-        unconstrained_error = group_thresholds.error(np.full_like(bounds, np.inf))
+        unconstrained_error = group_thresholds.find_error(np.full_like(bounds, np.inf))
     noise = standard_error_of(needed, len(cells.rows))
     where = f"{len(cells.rows):,} unseen rows ({rows.source})"
     found = Cost(error, needed, unconstrained_error, noise, rows=where)

@@ -17,11 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.decision.rule import MET, Scores
+from gbm_constrained.decision.rule import Scores
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.problem.kernels.base import Proxy
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
 from gbm_constrained.training import model_note as saving
@@ -490,7 +491,7 @@ class _Ends:
         # The heuristic of the paper holds losses in the place of the rates.
         self.has_rates = options.error_form == "rate" and not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
+        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, ROUNDING)
         self.tol = tol
         self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 

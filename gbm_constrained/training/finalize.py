@@ -17,7 +17,7 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
-from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
 from gbm_constrained.decision.outcome import Outcome, find_incomplete
 from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
 from gbm_constrained.decision.refit_transfer import (
@@ -27,14 +27,14 @@ from gbm_constrained.decision.refit_transfer import (
     refit_violation,
     rows_to_match,
 )
-from gbm_constrained.decision.rule import MET, Choice, Scores, shift_scores
+from gbm_constrained.decision.rule import Choice, Scores, shift_scores
 from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.report_tables import (
+    constraints_frame,
     groups_frame,
     history_frame,
-    rules_frame,
     small_groups_frame,
 )
 from gbm_constrained.evaluation.sample_size import (
@@ -45,7 +45,7 @@ from gbm_constrained.evaluation.sample_size import (
 )
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.statistics.counts import CellCounts
@@ -239,7 +239,7 @@ class Conclusion:
         outcome = None if self.outcome is None else self._laid_out(self.outcome)
         functionals = self._spread(self._functionals)
         verdicts = [rule.verdict for rule in self.feasibility.rules]
-        estimator.constraint_report_ = rules_frame(
+        estimator.constraint_report_ = constraints_frame(
             self._layout, functionals, self.multipliers, outcome, verdicts
         )
         estimator.group_report_ = groups_frame(self._layout, functionals, outcome)
@@ -284,7 +284,7 @@ class Conclusion:
         decisions = unseen.decisions(margin)
         # Errors decide about a threshold only where a rule stands in the way of the model's own.
         at_rest = self.is_idle or not (is_free or self.fit.solver.multipliers.any())
-        if not at_rest or unseen.violations(margin).max(initial=0.0) > MET:
+        if not at_rest or unseen.violations(margin).max(initial=0.0) > ROUNDING:
             refit = functools.partial(self._refit_violation, own_margin)
             choice = choose_prefix(scored, prefixes, refit_violation=refit, found=unseen.choices)
             margin = scored.margins(choice.rounds)
@@ -375,10 +375,10 @@ class Conclusion:
             solver = self.fit.measurement.solver
             records = self._unseen_prefixes(margins(self.fit.unseen, rounds), rounds)
         errors, violations = _outcomes(records)
-        chosen, probability = prefix_mixture(errors, violations)
+        chosen, probability = find_mixture(errors, violations)
         asked = np.array([r.rates for r in records]) - solver.lagrangian.constraints.b
         if (probability @ violations[chosen] > MIXED).any():  # none is as far inside as aimed at
-            chosen, probability = prefix_mixture(errors, asked)
+            chosen, probability = find_mixture(errors, asked)
         self._mixed = probability @ asked[chosen]
         return pd.DataFrame(
             {"rounds": [records[t].rounds for t in chosen], "probability": probability}
@@ -393,7 +393,9 @@ class Conclusion:
         records = self._prefixes(self._statistics(margin), rounds)
         errors, violations = _outcomes(records)
         best = self.fit.options.iterate == "best"
-        return records[best_prefix(errors, violations) if best else last_prefix(violations)].rounds
+        return records[
+            find_best_prefix(errors, violations) if best else find_last_prefix(violations)
+        ].rounds
 
     def look_at(
         self, held: EvaluationSet, rounds: int, scores: Scores, prefixes: pd.DataFrame | None

@@ -37,11 +37,11 @@ from gbm_constrained.decision.prefix_choice import (
     tightened_bounds,
 )
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
-from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
 from gbm_constrained.problem.grouping import FEW_NAMED
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
@@ -612,7 +612,7 @@ class ConstrainedFit:
         """Give these boosters, or others with multipliers if those make fewer errors."""
         margin, certified, asked = scouts.held_margin(scouts.rounds), None, unseen
         broken = unseen.violations(margin)
-        if self.fresh is None and (broken <= MET).all():  # nor would a multiplier be at work
+        if self.fresh is None and (broken <= ROUNDING).all():  # nor would a multiplier be at work
             return scouts, unseen
         limit = self.announcer.limit
         limit.has_no_multipliers |= not self._clock.has_time_again()
@@ -622,7 +622,7 @@ class ConstrainedFit:
         if self.fresh is not None:
             asked = certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
             broken = asked.violations(margin)
-            if (broken <= MET).all():
+            if (broken <= ROUNDING).all():
                 return scouts, unseen
         if is_cheap(scouts, unseen, choice) and is_by_heart(
             asked, broken, self.lost_by(scouts, unseen, choice)

@@ -34,14 +34,14 @@ import numpy as np
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.group_thresholds import group_threshold_error
+from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import (
     standard_error_of,
     standard_errors,
     violation_penalty,
 )
-from gbm_constrained.decision.rule import MET
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.training.measurement import Scouts
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import as_certified, choice_by, cost_of
@@ -117,7 +117,7 @@ class Pass:
     def is_broken(self, rows: Bool) -> bool:
         """Whether some rows of constraints are violated without a shift."""
         scouts, unseen = self.grown
-        return bool((unseen.violations(scouts.held_margin(scouts.rounds))[rows] > MET).any())
+        return bool((unseen.violations(scouts.held_margin(scouts.rounds))[rows] > ROUNDING).any())
 
     def shift_for(self, rows: Bool) -> float:
         """Shift of two classes that some rows of constraints need, if there were no others."""
@@ -211,7 +211,7 @@ class PassSearch:
             certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
         asked = unseen if certified is None else certified
         margin, shift = scouts.held_margin(scouts.rounds), unseen.choices[scouts.rounds].shift
-        needed = group_threshold_error(asked.cells, asked.compiled, margin, shift)
+        needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
         noise = standard_error_of(needed, len(asked.cells.rows))
         cost = cost_of(choice, scouts, certified)
         if not scouts.is_unweighed:

@@ -41,9 +41,9 @@ from gbm_constrained.decision.prefix_choice import (
     standard_errors,
     violation_penalty,
 )
-from gbm_constrained.decision.rule import MET, Choice, shift_scores
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.measurement import Scouts
 from gbm_constrained.training.options import SolverOptions
@@ -159,4 +159,4 @@ def is_by_heart(unseen: EvaluationSet, broken: Float, optimism: Float) -> bool:
         How much higher rows of constraints are on these rows than on the boosters' own.
     """
     room = unseen.compiled.b - smallest_values(unseen.compiled)
-    return bool((optimism > BY_HEART * room)[broken > MET].any())
+    return bool((optimism > BY_HEART * room)[broken > ROUNDING].any())

@@ -35,6 +35,7 @@ from gbm_constrained import (
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import guarantees
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
 from gbm_constrained.decision.guarantees import control_risk, count_sequences
 from gbm_constrained.decision.lines import RESOLUTION
 from gbm_constrained.decision.prefix_choice import (
@@ -61,7 +62,6 @@ from gbm_constrained.statistics.order_statistics import (
     umbrella_threshold,
 )
 from gbm_constrained.statistics.p_values import rule_p_value
-from gbm_constrained.training.fit import ConstrainedFit
 
 ROUNDS = 13
 OPTIONS = {
@@ -1500,24 +1500,29 @@ def test_rows_of_no_weight_refuse_no_certificate(library, table):
 
 
 @BOTH
-def test_a_class_that_certification_takes_whole(library, table, monkeypatch):
-    X, y = table[0], table[1]["several"]
-    split = np.arange(0, 700, 5), np.flatnonzero(np.arange(700) % 5)
-    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
-    model = make(library, [class_error(0) <= 0.5], guarantee="high_probability")
-    with pytest.raises(ValueError, match="sets aside all rows of class 3, which has too few"):
-        model.fit(X, np.where(np.arange(700) == 5, 3, y))
+def test_a_class_that_certification_takes_whole(library, table):
+    """A class of one row is set aside as a whole, or not at all."""
+    X, y = table[0], np.where(np.arange(700) == 5, 3, table[1]["several"])
+    refused = 0
+    for seed in range(4):
+        model = make(library, [class_error(0) <= 0.9], guarantee="expected", n_estimators=1)
+        model.set_params(calibration_fraction=0.5, random_state=seed)
+        try:
+            model.fit(X, y)
+        except ValueError as error:
+            assert "sets aside all rows of class 3, which has too few" in str(error)
+            refused += 1
+    assert 0 < refused < 4
 
 
-@BOTH
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-def test_rules_on_rows_none_of_which_is_set_aside(library, guarantee, table, monkeypatch):
-    """Nothing is promised of a group or a mask that no fresh row is of."""
-    X, y = table[0], table[1]["binary"]
+@pytest.mark.parametrize("kind", ["expected", "high_probability"])
+def test_rules_on_rows_none_of_which_is_set_aside(kind, table):
+    """Nothing is promised of a group or a mask that no certification row is of."""
+    y = table[1]["binary"].astype(np.intp)
     rare = np.arange(y.size) < 5
-    fresh = np.flatnonzero(~rare)[::3]
-    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
-    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
+    aside = np.flatnonzero(~rare)[::3]
+    rows = Rows(y, np.arange(2), columns={"g": np.where(rare, "rare", "common")})
+    asked = GuaranteeRequest(kind, 0.2, 0.05, Prefixes(ROUNDS, 1))
     by_g = {"by": "g", "min_group_size": 1}
     for rule, missing in (
         (gap(selection_rate(), **by_g) <= 0.9, "none in g=rare"),
@@ -1526,27 +1531,21 @@ def test_rules_on_rows_none_of_which_is_set_aside(library, guarantee, table, mon
         (selection_rate(on=rare) <= 0.9, "none"),
     ):
         message = re.escape(
-            f"guarantee='{guarantee}' cannot be given for {rule}: of the {fresh.size} rows that "
+            f"guarantee='{kind}' cannot be given for {rule}: of the {aside.size} rows that "
             f"calibration_fraction=0.2 sets aside it is taken over {missing}. Give more rows or"
         )
-        model = make(library, [fpr() <= 0.9, rule], guarantee=guarantee)
+        training = compile_constraints([fpr() <= 0.9, rule], rows)[1]
+        part = compile_constraints([fpr() <= 0.9, rule], rows.take(aside), like=training)
         with pytest.raises(ValueError, match=message):
-            model.fit(X, y, sensitive_features={"g": np.where(rare, "rare", "common")})
+            check_guarantee(EvaluationSet(*part, "certification"), training, asked)
+        check_guarantee(EvaluationSet(*part, "certification"), training, asked, idle={1})
 
 
 @BOTH
-def test_a_rule_that_is_always_met_takes_no_certificate(library, table, monkeypatch):
-    """Nor does one of a group that no row set aside is of."""
+def test_a_rule_that_is_always_met_takes_no_certificate(library, table, conclusions):
+    """Nor does one of a group that no certification row is of."""
     X, y = table[0], table[1]["binary"]
-    rare = np.arange(y.size) < 5
-    fresh = np.flatnonzero(~rare)[::3]
-    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
-    parts = ConstrainedFit._parts
-
-    def set_aside(fit, rows, *more):
-        return split if rows.size == y.size else parts(fit, rows, *more)
-
-    monkeypatch.setattr(ConstrainedFit, "_parts", set_aside)
+    rare = np.arange(y.size) < 1
     rules = [fpr() <= 0.2, each(fpr(), by="g", min_group_size=1) <= 1.0]
     alone, model = (
         make(library, some, guarantee="high_probability").fit(
@@ -1554,6 +1553,7 @@ def test_a_rule_that_is_always_met_takes_no_certificate(library, table, monkeypa
         )
         for some in (rules[:1], rules)
     )
+    assert 0 not in conclusions[0].fit.certified
     np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
     assert model.constraint_report_.satisfied.all()
 
