@@ -28,6 +28,7 @@ from gbm_constrained.evaluation.audit import (
     rows_held_by,
 )
 from gbm_constrained.training.callbacks import ConstraintState
+from gbm_constrained.training.options import start_from
 
 __all__ = ["tradeoff_curve"]
 
@@ -52,8 +53,8 @@ def tradeoff_curve(
     """Train under one bound after the other, and measure each model on held-out rows.
 
     Bounds are taken from the loosest to the tightest, and each fit starts from the multipliers of
-    the one before (``initial_multipliers``). The first rounds, in which a multiplier would still
-    be on its way, are then not spent on a constraint that is violated.
+    the one before. The first rounds, in which a multiplier would still be on its way, are then not
+    spent on a constraint that is violated.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def tradeoff_curve(
     for constraints in made:
         model = clone(estimator).set_params(constraints=list(constraints))
         if start is not None and start.any():
-            model.set_params(initial_multipliers=start)
+            start_from(model, start)
         began = time.perf_counter()
         model.fit(X, y, **fit_params)
         seconds = time.perf_counter() - began

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
 from math import ceil, log
@@ -47,7 +46,6 @@ def check_guarantee(
     rows: EvaluationSet,
     training: CompiledConstraints,
     asked: GuaranteeRequest,
-    idle: Collection[int] = (),
 ) -> None:
     """Refuse a guarantee that the certification rows can never give.
 
@@ -59,8 +57,6 @@ def check_guarantee(
         The constraints on the rows that are trained on.
     asked : GuaranteeRequest
         The guarantee.
-    idle : collection of int, default=()
-        Positions of constraints that no decision violates.
 
     Raises
     ------
@@ -69,7 +65,7 @@ def check_guarantee(
     """
     _check_losses(rows.compiled, asked)
     _check_groups(rows.compiled, training, asked)
-    _check_base_sets(rows, asked, idle)
+    _check_base_sets(rows, training, asked)
     if asked.kind == "expected":
         _check_conformal_bounds(rows, asked)
     else:
@@ -98,11 +94,14 @@ def _check_groups(
         )
 
 
-def _check_base_sets(rows: EvaluationSet, asked: GuaranteeRequest, idle: Collection[int]) -> None:
+def _check_base_sets(
+    rows: EvaluationSet, training: CompiledConstraints, asked: GuaranteeRequest
+) -> None:
     compiled = rows.compiled
     for j, constraint in enumerate(compiled.constraints):
         is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
-        if j in idle or not is_undefined.any():
+        # A constraint without rows of constraints is one that no decision violates.
+        if j not in training.owner or not is_undefined.any():
             continue
         where = merge = ""
         if compiled.groups[j]:

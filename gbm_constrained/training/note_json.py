@@ -51,6 +51,9 @@ from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.cbpr import CBPR
 
 __all__ = ["dumps", "loads"]
 
@@ -67,6 +70,7 @@ CLASSES: dict[str, type] = {
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
         Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
         Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
+        ABPP, AutoSolver, CBPR,
     )
 }  # fmt: skip
 # Models, and the row labels of what was given for each training row.

@@ -35,7 +35,6 @@ from gbm_constrained.constraints.rates import (
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import (
@@ -192,7 +191,7 @@ def test_thresholds_are_counted_together_as_one_by_one(weighted):
 
 
 def test_mean_losses_have_no_parts():
-    """No interval, p-value 1: also of error rates that were turned into mean losses."""
+    """No interval, p-value 1."""
     data = Data()
     rules = [log_loss() <= 0.5, fpr() <= 0.99, fpr() + log_loss() <= 2.0, by(log_loss()) <= 1.0]
     compiled, counts = data.measured(*rules)
@@ -204,9 +203,6 @@ def test_mean_losses_have_no_parts():
         assert np.isnan(ends[[0, 2, 3]]).all()
         assert np.isfinite(ends[1]).all()
     assert np.isnan(expected_bounds(compiled, counts)).tolist() == [True, False] + [True] * 3
-    turned, _ = as_losses(data.measured(fnr() <= 0.9)[0], 2)
-    assert turned.parts == (None,)
-    assert row_p_values(turned, counts).tolist() == [1.0]
 
 
 def test_what_these_rows_do_not_have_is_not_certified():
