@@ -484,14 +484,13 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
 
 
 @BOTH
-def test_averages_and_mixtures_are_not_shifted(library, table):
+def test_mixtures_are_not_shifted(library, table):
     X, y = table[0], table[1]["binary"]
-    for iterate in ("ergodic", "randomized"):
-        model = make(library, RULES["binary"], iterate=iterate).fit(X, y)
-        assert not model.shift_.any()
-        for guarantee in ("expected", "high_probability"):
-            with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'{iterate}'"):
-                make(library, RULES["binary"], iterate=iterate, guarantee=guarantee).fit(X, y)
+    model = make(library, RULES["binary"], iterate="randomized").fit(X, y)
+    assert not model.shift_.any()
+    for guarantee in ("expected", "high_probability"):
+        with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'randomized'"):
+            make(library, RULES["binary"], iterate="randomized", guarantee=guarantee).fit(X, y)
 
 
 # --- comparisons of groups ----------------------------------------------------------------------
@@ -1513,7 +1512,7 @@ def test_a_class_that_certification_takes_whole(library, table):
     refused = []
     for seed in range(4):
         model = make(library, [class_error(0) <= 0.9], guarantee="expected", n_estimators=1)
-        model.set_params(calibration_fraction=0.5, random_state=seed)
+        model.set_params(calibration_fraction=0.8, random_state=seed)
         try:
             model.fit(X, y)
         except ValueError as error:
