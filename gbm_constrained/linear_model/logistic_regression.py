@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import MET, Scores
+from gbm_constrained.decision.rule import Scores
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.auto import AutoSolver
@@ -484,7 +485,7 @@ class _Ends:
         is_loss = np.array([c.is_loss for c in options.constraints])
         self.has_rates = not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
+        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, ROUNDING)
         self.tol = tol
         self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 

@@ -19,7 +19,7 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.training.growth import FoldGrowth
@@ -237,7 +237,7 @@ def swing_of(rates):
     solver = SimpleNamespace(history=history)
     boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
     noise = standard_errors(compiled, cells, functionals)[0]
-    return _swing(UnseenRows(cells, compiled, "test"), boosters), noise
+    return _swing(EvaluationSet(cells, compiled, "test"), boosters), noise
 
 
 def test_what_only_rises_or_falls_does_not_swing():

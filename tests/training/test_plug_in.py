@@ -34,7 +34,6 @@ from gbm_constrained import (
     selection_rate,
     wins,
 )
-from gbm_constrained.decision import prefix_choice
 from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.training import problem
 from gbm_constrained.training.growth import FoldGrowth, estimate_optimism
@@ -297,7 +296,9 @@ def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, gr
     assert (conclusions[2].fit.measured.controller.solver.schedule is None) == is_weighed
     if guarantee is None and len(grown) == 4:
         # Violations count three or ten times in the search where no shift meets the rules.
-        costs = [c.choice.error if c.choice.excess == 0.0 else c.choice.loss for c in conclusions]
+        costs = [
+            c.choice.error if c.choice.violation == 0.0 else c.choice.loss for c in conclusions
+        ]
         assert costs[2] == min(costs)
     if kind == "several":
         assert len(grown) == 4
@@ -321,22 +322,6 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     measured = fit.measured
     optimism = estimate_optimism(fit.run, measured.boosters, measured.rows, conclusion.choice)
     assert optimism[0] > 0.3 * 0.3
-
-
-@BOTH
-def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
-    """Biases of several classes take long to find: what tells the two apart is what is used."""
-    searched = []
-    search = prefix_choice._aimed_shift
-
-    def counted(margin, *args):
-        searched.append(margin.tobytes())
-        return search(margin, *args)
-
-    monkeypatch.setattr(prefix_choice, "_aimed_shift", counted)
-    make(library, RULES["several"], iterate="best").fit(table[0], table[1]["several"])
-    assert len(searched) > 1
-    assert len(set(searched)) == len(searched)
 
 
 def underfitted(rng, n):
