@@ -174,7 +174,7 @@ def take_rows(table: Any, index: Any) -> Any:
     return _safe_indexing(with_rows(table), index)
 
 
-def is_same(table: Any, other: Any) -> bool:
+def tables_equal(table: Any, other: Any) -> bool:
     """Return whether two tables, or arrays of labels, have the same values, whatever holds them.
 
     Numbers are compared as the libraries keep them, in single precision.

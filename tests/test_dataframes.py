@@ -13,8 +13,8 @@ from gbm_constrained._dataframes import (
     column_at,
     foreign_categories,
     is_frame,
-    is_same,
     names_of,
+    tables_equal,
     take_rows,
 )
 
@@ -72,15 +72,17 @@ def test_tables_are_the_same_whatever_holds_them():
     X[:4, 1], X[4:9, 2] = np.nan, 0.0
     frame = pd.DataFrame(X, columns=list("abc"))
     same = [X, X.copy(), X.astype("f4"), X.tolist(), frame, frame.set_axis(np.arange(20) + 7)]
-    assert all(is_same(one, other) for one, other in itertools.product(same, same))
+    assert all(tables_equal(one, other) for one, other in itertools.product(same, same))
     compressed = [sparse.csr_matrix(X), sparse.csc_matrix(X), sparse.coo_matrix(X)]
-    assert all(is_same(one, other) for one, other in itertools.product(compressed, compressed))
+    assert all(
+        tables_equal(one, other) for one, other in itertools.product(compressed, compressed)
+    )
     moved = X.copy()
     moved[7, 0] += 0.1
     for other in (moved, X[:19], X[::-1], frame[["b", "a", "c"]], pd.DataFrame(moved)):
-        assert not any(is_same(one, other) for one in same)
-    assert not is_same(compressed[0], sparse.csr_matrix(moved))
+        assert not any(tables_equal(one, other) for one in same)
+    assert not tables_equal(compressed[0], sparse.csr_matrix(moved))
     named = pd.Series(["x", None, "y"], dtype="category")
-    assert is_same(named, np.array(["x", None, "y"], dtype=object))
-    assert not is_same(named, ["x", "z", "y"])
-    assert is_same([0, 1, 1], np.array([False, True, True]))
+    assert tables_equal(named, np.array(["x", None, "y"], dtype=object))
+    assert not tables_equal(named, ["x", "z", "y"])
+    assert tables_equal([0, 1, 1], np.array([False, True, True]))
