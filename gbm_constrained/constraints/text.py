@@ -89,7 +89,7 @@ def parse_constraint(
     >>> parse_constraint("fpr(on={sex: F}) - fpr(on={sex: M}) <= 0.02")
     fpr[sex=F] - fpr[sex=M] <= 0.02
     """
-    found = Reader(text, labels, positive).constraints()
+    found = Reader(text, labels, positive).read_constraints()
     if len(found) != 1:
         message = f"this makes {len(found)} constraints: parse_constraints reads several"
         raise make_error(text, 0, len(text), message)
@@ -124,7 +124,7 @@ def parse_constraints(
     ValueError
         If it is not made of constraints; the message shows where, and what would be right.
     """
-    return Reader(text, labels, positive).constraints()
+    return Reader(text, labels, positive).read_constraints()
 
 
 class _NotTextError(ValueError):
@@ -155,7 +155,9 @@ def format_constraint(constraint: Constraint) -> str:
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
     try:
-        text = f"{_text(constraint.expression)} {constraint.sense} {_number(constraint.bound)}"
+        text = (
+            f"{_write(constraint.expression)} {constraint.sense} {_write_number(constraint.bound)}"
+        )
         if parse_constraint(text) != constraint:
             raise _NotTextError(
                 "it was not made by the functions of gbm_constrained.constraints.rates alone"
@@ -165,11 +167,11 @@ def format_constraint(constraint: Constraint) -> str:
     return text
 
 
-def _number(value: float) -> str:
+def _write_number(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _literal(value: Any) -> str:
+def _write_value(value: Any) -> str:
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
         raise _NotTextError(f"{value!r} as a value has no text")
@@ -184,10 +186,10 @@ def _literal(value: Any) -> str:
         )
     if re.fullmatch(r"[^\W\d]\w*", value) and value not in (*CONSTANTS, "overall"):
         return value
-    return f'"{"".join(map(_character, value))}"'
+    return f'"{"".join(map(_escape, value))}"'
 
 
-def _character(character: str) -> str:
+def _escape(character: str) -> str:
     if character in '\\"':
         return f"\\{character}"
     if character.isprintable():
@@ -197,48 +199,50 @@ def _character(character: str) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, escape)
 
 
-def _call(name: str, *positional: str, **named: str | None) -> str:
+def _write_call(name: str, *positional: str, **named: str | None) -> str:
     given = [*positional, *(f"{name}={value}" for name, value in named.items() if value)]
     return f"{name}({', '.join(given)})" if given else name
 
 
 @singledispatch
-def _text(expression: Any) -> str:
+def _write(expression: Any) -> str:
     """Write an expression; every kind registers how."""
     raise _NotTextError(f"a {type(expression).__name__} has no text")
 
 
-@_text.register
+@_write.register
 def _(rate: Rate) -> str:
     text, constant = "", rate.constant
     if constant > 0 and rate.terms and rate.terms[0][0] < 0:  # 1 - fpr rather than -fpr + 1
-        text, constant = _number(constant), 0.0
+        text, constant = _write_number(constant), 0.0
     for a, term in rate.terms:
-        factor = "" if abs(a) == 1.0 else f"{_number(abs(a))} * "
+        factor = "" if abs(a) == 1.0 else f"{_write_number(abs(a))} * "
         sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
-        text += f"{sign}{factor}{_term(term)}"
+        text += f"{sign}{factor}{_write_term(term)}"
     if constant:
-        text += f"{' - ' if constant < 0 else ' + '}{_number(abs(constant))}"
+        text += f"{' - ' if constant < 0 else ' + '}{_write_number(abs(constant))}"
     return text or "0"
 
 
-@_text.register
+@_write.register
 def _(quotient: Quotient) -> str:
     name = re.split(r"[(\[]", quotient.name)[0]
     if name in RATES:
         term = quotient.numerator.terms[0][1]
         normalize = "pred" if name == "confusion" else None
-        return _call(name, *_labels(name, term), normalize=normalize, on=_on(term.on))
-    return " / ".join(map(_bracketed, (quotient.numerator, quotient.denominator)))
+        return _write_call(
+            name, *_write_labels(name, term), normalize=normalize, on=_write_selectors(term.on)
+        )
+    return " / ".join(map(_write_in_brackets, (quotient.numerator, quotient.denominator)))
 
 
-def _bracketed(rate: Rate) -> str:
-    text = _text(rate)
+def _write_in_brackets(rate: Rate) -> str:
+    text = _write(rate)
     is_call = len(rate.terms) == 1 and rate.terms[0][0] == 1.0 and not rate.constant
     return text if is_call else f"({text})"
 
 
-def _term(term: Term) -> str:
+def _write_term(term: Term) -> str:
     """Write a term as the call that makes it."""
     name = term.name.partition("(")[0]
     if name not in RATES:
@@ -246,29 +250,29 @@ def _term(term: Term) -> str:
     models = [
         part.deployed for part in (term.event, *term.where) if isinstance(part, Differs | Judged)
     ]
-    given = {"over" if name == "wins" else "to": _deployed(model) for model in models}
+    given = {"over" if name == "wins" else "to": _write_model(model) for model in models}
     normalize = "all" if name == "confusion" and term.where else None
-    labels = _labels(name, term)
-    return _call(name, *labels, **given, normalize=normalize, on=_on(term.on))
+    labels = _write_labels(name, term)
+    return _write_call(name, *labels, **given, normalize=normalize, on=_write_selectors(term.on))
 
 
-def _labels(name: str, term: Term) -> list[str]:
+def _write_labels(name: str, term: Term) -> list[str]:
     """Write the labels that a rate names: true and predicted, or the one that it is about."""
     rows, target = term.where or term.rows, getattr(term.event, "target", None)
     parts = [*rows, target] if name == "confusion" else [target or (*rows, None)[0]]
-    return [_literal(part.value) for part in parts if isinstance(part, Label)]
+    return [_write_value(part.value) for part in parts if isinstance(part, Label)]
 
 
-def _deployed(deployed: Deployed) -> str:
+def _write_model(deployed: Deployed) -> str:
     if isinstance(deployed.column, str):
-        return _literal(deployed.column)
+        return _write_value(deployed.column)
     held = "decisions of single rows" if deployed.decisions is not None else str(deployed)
     raise _NotTextError(
         f"it compares with {held}: put the other model's decisions into a column, and name that"
     )
 
 
-def _on(selectors: Sequence[Selector]) -> str | None:
+def _write_selectors(selectors: Sequence[Selector]) -> str | None:
     """Write selectors; adjacent columns share one ``{...}``, which names a column once."""
     parts: list[str] = []
     columns: dict[Hashable, str] = {}
@@ -278,14 +282,16 @@ def _on(selectors: Sequence[Selector]) -> str | None:
                 parts.pop()
             else:
                 columns = {}
-            columns[selector.name] = f"{_literal(selector.name)}: {_literal(selector.value)}"
+            columns[selector.name] = (
+                f"{_write_value(selector.name)}: {_write_value(selector.value)}"
+            )
             parts.append(f"{{{', '.join(columns.values())}}}")
             continue
         columns = {}
         if isinstance(selector, Label) and not selector.excluded:
-            parts.append(f"label({_literal(selector.value)})")
+            parts.append(f"label({_write_value(selector.value)})")
         elif isinstance(selector, DataSet):
-            parts.append(f"dataset({_literal(selector.name)})")
+            parts.append(f"dataset({_write_value(selector.name)})")
         else:
             raise _NotTextError(
                 f"it is about a {selector}: put it into a column, and write on={{column: true}}"
@@ -293,28 +299,28 @@ def _on(selectors: Sequence[Selector]) -> str | None:
     return f"({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or None
 
 
-@_text.register(Each)
-@_text.register(Gap)
+@_write.register(Each)
+@_write.register(Gap)
 def _(grouped: Grouped) -> str:
     by, given = grouped.by, {}
     if by is not None:
         is_single = len(by) == 1 and by[0] is not None
-        given["by"] = _literal(by[0]) if is_single else f"[{', '.join(map(_literal, by))}]"
+        given["by"] = _write_value(by[0]) if is_single else f"[{', '.join(map(_write_value, by))}]"
     if isinstance(grouped, Gap) and grouped.reference is not None:
-        given["reference"] = _reference(grouped.reference)
+        given["reference"] = _write_reference(grouped.reference)
     if isinstance(grouped, Ratio) and grouped.slack:
-        given["slack"] = _number(grouped.slack)
+        given["slack"] = _write_number(grouped.slack)
     for name in GROUP_OPTIONS:
         value = getattr(grouped, name)
         if value != getattr(Grouped, name):
-            given[name] = _literal(value)
-    return _call(type(grouped).__name__.lower(), _text(grouped.rate), **given)
+            given[name] = _write_value(value)
+    return _write_call(type(grouped).__name__.lower(), _write(grouped.rate), **given)
 
 
-def _reference(reference: Any) -> str:
+def _write_reference(reference: Any) -> str:
     if reference == MISSING:
         raise _NotTextError("None as a reference is none: name the rows without a value")
     if isinstance(reference, tuple):
-        values = ", ".join(map(_literal, reference))
+        values = ", ".join(map(_write_value, reference))
         return f"({values},)" if len(reference) == 1 else f"({values})"
-    return "overall" if reference == overall else _literal(reference)
+    return "overall" if reference == overall else _write_value(reference)

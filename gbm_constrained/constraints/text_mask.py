@@ -110,17 +110,17 @@ class MaskedText:
         self.text = text
         self.start = 0  # of the constraint that is being read
 
-    def trees(self) -> Iterator[ast.expr]:
+    def parse_trees(self) -> Iterator[ast.expr]:
         """Parse one constraint after the other."""
         for masked in re.finditer(r"[^; ][^;]*", _mask(self.text)):
             self.start = masked.start()
-            yield self._tree(masked.group())
+            yield self._parse_tree(masked.group())
 
-    def piece(self, node: Node) -> str:
+    def text_of(self, node: Node) -> str:
         """Return the text of a node."""
         return self.text[self.start + node.col_offset : self.start + (node.end_col_offset or 0)]
 
-    def kind(self, node: ast.expr) -> str | None:
+    def kind_of(self, node: ast.expr) -> str | None:
         """Return whether a node is one "number", "name" or "text"; None of any other."""
         token = _TOKENS.match(self.text, self.start + node.col_offset)
         return token.lastgroup if token and isinstance(node, ast.Name) else None
@@ -135,11 +135,11 @@ class MaskedText:
         for token in _TOKENS.finditer(self.text, self.start + place):
             if token.lastgroup != "space":
                 found = "the end" if token.lastgroup == "separator" else f"`{token.group()}`"
-                raise make_error(self.text, *token.span(), message.format(found)) from None
+                raise make_error(self.text, *token.span(), message.replace("{}", found)) from None
         end = len(self.text)
-        raise make_error(self.text, end, end, message.format("the end")) from None
+        raise make_error(self.text, end, end, message.replace("{}", "the end")) from None
 
-    def _tree(self, masked: str) -> ast.expr:
+    def _parse_tree(self, masked: str) -> ast.expr:
         """Parse the masked text of one constraint."""
         if signs := _MANY_SIGNS.search(masked):
             self.fail_at(signs.end(), _TOO_DEEP)

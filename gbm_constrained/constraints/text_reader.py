@@ -75,7 +75,7 @@ FUNCTIONS = {**RATES, **PRESETS}
 SELECTORS = {"label": label, "dataset": dataset}
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str]) -> str:
     """Guess what was meant by a misspelt name; the empty text where nothing is near."""
     plain = {re.sub(r"[\W_]", "", k).lower(): k for k in known}
     short = re.sub(r"[\W_]", "", name).lower()
@@ -98,10 +98,10 @@ class Reader(MaskedText):
         super().__init__(text)
         self.labels, self.positive = labels, positive
 
-    def made(self, node: ast.expr, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def make(self, node: ast.expr, build: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make what a node describes; what Python refuses is refused at its place."""
         try:
-            value = make(*args, **kwargs)
+            value = build(*args, **kwargs)
         except (TypeError, ValueError, ArithmeticError) as refused:
             self.fail(str(refused), node)
         if isinstance(value, float) and not math.isfinite(value):
@@ -110,25 +110,26 @@ class Reader(MaskedText):
 
     # Constraints.
 
-    def constraints(self) -> list[Constraint]:
+    def read_constraints(self) -> list[Constraint]:
         """Read all constraints of the text."""
         found: list[Constraint] = []
-        for tree in self.trees():
-            found += self.constraint(tree)
+        for tree in self.parse_trees():
+            found += self.read_constraint(tree)
         if not found:
             self.fail_at(len(self.text), "there is no constraint: write one such as fpr <= 0.05")
         if self.positive is None:
             return found
-        positive = self.known_label(self.positive, ast.Name("_", col_offset=0, end_col_offset=1))
+        self.start = 0
+        positive = self.find_label(self.positive, ast.Name("_", col_offset=0, end_col_offset=1))
         return [name_positive_class(constraint, positive) for constraint in found]
 
-    def constraint(self, node: ast.expr) -> tuple[Constraint, ...]:
+    def read_constraint(self, node: ast.expr) -> tuple[Constraint, ...]:
         """Read a constraint, or the constraints of a preset."""
-        if self.function(node) in PRESETS:
-            found = self.call(node)
+        if self.name_of(node) in PRESETS:
+            found = self.read_call(node)
             return found if isinstance(found, tuple) else (found,)
         if not isinstance(node, ast.Compare):
-            self.sum(node)  # refuses what is no rate
+            self.read_sum(node)  # refuses what is no rate
             self.fail_at(node.end_col_offset or 0, NO_BOUND)
         compare = OPERATORS.get(type(node.ops[0]))
         if compare is None:
@@ -139,55 +140,52 @@ class Reader(MaskedText):
                 "rate >= 0.01; rate <= 0.05",
                 node,
             )
-        left, right = self.sum(node.left), self.sum(node.comparators[0])
+        left, right = self.read_sum(node.left), self.read_sum(node.comparators[0])
         if isinstance(left, float) and isinstance(right, float):
             self.fail("nothing is bounded here: name a rate, such as fpr <= 0.05", node)
-        return (self.made(node, compare, left, right),)
+        return (self.make(node, compare, left, right),)
 
     # Sums and rates.
 
-    def sum(self, node: ast.expr) -> Any:
+    def read_sum(self, node: ast.expr) -> Any:
         """Read a sum, product or quotient of rates and numbers."""
         chain: list[ast.BinOp] = []  # long sums are nested to the left
         while isinstance(node, ast.BinOp):
             chain.append(node)
             node = node.left
-        value = self.operand(node)
+        value = self.read_operand(node)
         for parent in reversed(chain):
             operate = OPERATORS.get(type(parent.op))
             if operate is None:
                 self.fail("expected a sum, product or quotient of rates and numbers", parent)
-            right = self.sum(parent.right)
-            if isinstance(parent.op, ast.Div) and isinstance(right, float) and abs(right) < 1e-307:
-                self.fail("division by zero", parent.right)
-            value = self.made(parent, operate, value, right)
+            value = self.make(parent, operate, value, self.read_sum(parent.right))
         return value
 
-    def operand(self, node: ast.expr) -> Any:
+    def read_operand(self, node: ast.expr) -> Any:
         """Read a number, a rate, or either with a sign."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self.made(node, operator.mul, self.sum(node.operand), -1.0)
+            return self.make(node, operator.mul, self.read_sum(node.operand), -1.0)
         if isinstance(node, ast.Compare):
             message = "the bound comes after the closing bracket: each(fpr, by=sex) <= 0.05"
             self.fail(message, node)
-        name, kind = self.function(node), self.kind(node)
+        name, kind = self.name_of(node), self.kind_of(node)
         if kind == "number":
-            return self.made(node, float, self.piece(node))
+            return self.make(node, float, self.text_of(node))
         if name in PRESETS:
             self.fail("a preset is a constraint by itself: it bounds no rate, and is none", node)
         if name is None:
             remedy = "put rates in no quotes" if kind == "text" else "such as fpr or 0.05"
             self.fail(f"expected a rate or a number: {remedy}", node)
-        return self.call(node)
+        return self.read_call(node)
 
-    def function(self, node: ast.expr) -> str | None:
+    def name_of(self, node: ast.expr) -> str | None:
         """Return the name of a rate, comparison or preset, with or without arguments."""
         name = node.func if isinstance(node, ast.Call) else node
-        return self.piece(name) if self.kind(name) == "name" else None
+        return self.text_of(name) if self.kind_of(name) == "name" else None
 
-    def call(self, node: ast.expr) -> Any:
+    def read_call(self, node: ast.expr) -> Any:
         """Make a rate, or the constraints of a preset."""
-        name = self.function(node) or ""
+        name = self.name_of(node) or ""
         positional, named = (node.args, node.keywords) if isinstance(node, ast.Call) else ([], [])
         if name in SELECTORS:
             message = f"{name}(...) selects rows and is no rate: write on={name}(...) inside one"
@@ -195,7 +193,7 @@ class Reader(MaskedText):
         if name not in FUNCTIONS:
             node = node.func if isinstance(node, ast.Call) else node
             meant = _SYNONYMS.get(name.lower())
-            remedy = f"did you mean {meant}?" if meant else _did_you_mean(name, FUNCTIONS)
+            remedy = f"did you mean {meant}?" if meant else _suggest(name, FUNCTIONS)
             remedy = remedy or f"one of {', '.join(RATES)}, or a preset"
             self.fail(f"unknown rate {name}: {remedy}", node)
         function = FUNCTIONS[name]
@@ -203,55 +201,59 @@ class Reader(MaskedText):
             message = f"{name} takes what follows by name only: {function}"
             self.fail(message, positional[len(function.positional)])
         given = {
-            parameter: self.argument(parameter, argument)
+            parameter: self.read_argument(parameter, argument)
             for parameter, argument in zip(function.positional, positional, strict=False)
         }
         for argument in named:
-            parameter = re.split(r"\s*=", self.piece(argument))[0]
+            parameter = re.split(r"\s*=", self.text_of(argument))[0]
             if parameter not in function.parameters:
-                remedy = _did_you_mean(parameter, function.parameters)
+                remedy = _suggest(parameter, function.parameters)
                 remedy = remedy or f"one of {', '.join(function.parameters)}"
                 self.fail(f"{name} has no {parameter}=: {remedy}", argument)
             if parameter in given:
                 self.fail(f"{parameter} is given twice", argument)
-            given[parameter] = self.argument(parameter, argument.value)
+            given[parameter] = self.read_argument(parameter, argument.value)
         missing = [parameter for parameter in function.required if parameter not in given]
         if missing:
             self.fail(f"{name} needs {', '.join(missing)}: {function}", node)
-        return self.made(node, function.make, **given)
+        return self.make(node, function.make, **given)
 
     # Arguments.
 
-    def argument(self, parameter: str, node: ast.expr) -> Any:
+    def read_argument(self, parameter: str, node: ast.expr) -> Any:
         """Read the argument of a parameter; what its rate refuses is left to the rate."""
         if parameter in LABELS:
-            return self.label(node)
+            return self.read_label(node)
         if parameter == "on":
-            return self.rows(node)
+            return self.read_selectors(node)
         if parameter == "levels" and isinstance(node, ast.Dict):
-            return self.pairs(node, self.label, self.number)
+            return self.read_dict(node, self.read_label, self.read_number)
         if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
-            return self.all_of(node.elts, node, self.value)
+            return self.read_all(node.elts, node, self.read_value)
         if parameter == "reference" and isinstance(node, ast.Tuple):
-            return self.all_of(node.elts, node, self.value)
-        if parameter == "reference" and self.piece(node) == "overall":
+            return self.read_all(node.elts, node, self.read_value)
+        if parameter == "reference" and self.text_of(node) == "overall":
             return overall
         if parameter == "rate":
-            return self.sum(node)
-        return self.number(node) if parameter in NUMBERS else self.value(node)
+            return self.read_sum(node)
+        return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
 
-    def number(self, node: ast.expr) -> float | None:
+    def read_number(self, node: ast.expr) -> float | None:
         """Read a bound: a sum of numbers, or none."""
-        value = None if self.piece(node) in NOTHING else self.sum(node)
+        value = None if self.text_of(node) in NOTHING else self.read_sum(node)
         if not isinstance(value, float | None):
             self.fail("expected a number", node)
         return value
 
-    def value(self, node: ast.expr) -> Any:
+    def read_value(self, node: ast.expr) -> Any:
         """Read a word, a quoted text, a number, or a constant."""
-        if isinstance(node, ast.UnaryOp) and self.kind(node.operand) == "number":
-            return -self.value(node.operand)
-        kind, text = self.kind(node), self.piece(node)
+        if (
+            isinstance(node, ast.UnaryOp)
+            and isinstance(node.op, ast.USub)
+            and self.kind_of(node.operand) == "number"
+        ):
+            return -self.read_value(node.operand)
+        kind, text = self.kind_of(node), self.text_of(node)
         if kind == "name":
             return CONSTANTS.get(text, text)
         if kind == "text":
@@ -262,49 +264,49 @@ class Reader(MaskedText):
         if text.isdigit() and text[0] == "0" and text != "0":
             bare = text.lstrip("0") or "0"
             self.fail(f'write the number {bare} or the text "{text}"', node)
-        return self.made(node, int if text.isdigit() else float, text)
+        return self.make(node, int if text.isdigit() else float, text)
 
-    def label(self, node: ast.expr) -> Any:
+    def read_label(self, node: ast.expr) -> Any:
         """Read the label of a class."""
-        return self.known_label(self.value(node), node)
+        return self.find_label(self.read_value(node), node)
 
-    def known_label(self, value: Hashable, node: ast.expr) -> Hashable:
+    def find_label(self, value: Hashable, node: ast.expr) -> Hashable:
         """Look a label up among those that the text may name."""
         if self.labels is None or value is None:
             return value
         if value not in self.labels:
             known = list(map(repr, self.labels))
-            remedy = _did_you_mean(repr(value), known) or f"the labels are {', '.join(known)}"
+            remedy = _suggest(repr(value), known) or f"the labels are {', '.join(known)}"
             self.fail(f"no class is labelled {value!r}: {remedy}", node)
         return self.labels[value]
 
-    def all_of(self, nodes: Sequence[ast.expr], node: ast.expr, read: Read) -> tuple[Any, ...]:
+    def read_all(self, nodes: Sequence[ast.expr], node: ast.expr, read: Read) -> tuple[Any, ...]:
         """Read what stands in brackets; at least one."""
         if not nodes:
             self.fail("these brackets are empty", node)
         return tuple(map(read, nodes))
 
-    def pairs(self, node: ast.Dict, key: Read, read: Read) -> dict[Any, Any]:
+    def read_dict(self, node: ast.Dict, key: Read, read: Read) -> dict[Any, Any]:
         """Read a dict whose keys differ."""
         if None in node.keys:
             self.fail("expected a name, found `**`", node)
-        names = self.all_of([name for name in node.keys if name is not None], node, key)
+        names = self.read_all([name for name in node.keys if name is not None], node, key)
         for i, name in enumerate(names):
             if name in names[:i]:
                 self.fail(f"{name!r} is given twice", node)
         return dict(zip(names, map(read, node.values), strict=True))
 
-    def rows(self, node: ast.expr) -> Any:
+    def read_selectors(self, node: ast.expr) -> Any:
         """Read the selectors of the rows that a rate is taken over."""
         if isinstance(node, ast.Dict):
-            return self.pairs(node, self.value, self.value)
+            return self.read_dict(node, self.read_value, self.read_value)
         if isinstance(node, ast.Tuple):
-            return self.all_of(node.elts, node, self.rows)
-        if self.piece(node) in NOTHING:
+            return self.read_all(node.elts, node, self.read_selectors)
+        if self.text_of(node) in NOTHING:
             return None
-        name = self.function(node)
+        name = self.name_of(node)
         if isinstance(node, ast.Call) and name in SELECTORS and len(node.args) == 1:
-            value = self.label(node.args[0]) if name == "label" else self.value(node.args[0])
-            return self.made(node, SELECTORS[name], value)
+            read = self.read_label if name == "label" else self.read_value
+            return self.make(node, SELECTORS[name], read(node.args[0]))
         message = "label(1), dataset(monitor), {sex: F}, or several of these in round brackets"
         self.fail(f"expected rows: {message}", node)
