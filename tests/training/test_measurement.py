@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
 from types import SimpleNamespace
@@ -33,7 +32,6 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
-from gbm_constrained._dataframes import is_same
 from gbm_constrained.boosters.lightgbm import folds as lightgbm_scouts
 from gbm_constrained.boosters.xgboost import folds as xgboost_scouts
 from gbm_constrained.data.cells import Cells
@@ -881,25 +879,6 @@ def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table
         assert model.constraint_report_["rows"].tolist() == ["holdout"]
     model.fit(rows, y, eval_set=[(rows.copy(), 1 - y)], **quiet(library))
     assert model.constraint_report_["rows"].tolist() == ["eval_set[0], watched"]
-
-
-def test_tables_are_the_same_whatever_holds_them():
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    X[:4, 1], X[4:9, 2] = np.nan, 0.0
-    frame = pd.DataFrame(X, columns=list("abc"))
-    same = [X, X.copy(), X.astype("f4"), X.tolist(), frame, frame.set_axis(np.arange(20) + 7)]
-    assert all(is_same(one, other) for one, other in itertools.product(same, same))
-    compressed = [sparse.csr_matrix(X), sparse.csc_matrix(X), sparse.coo_matrix(X)]
-    assert all(is_same(one, other) for one, other in itertools.product(compressed, compressed))
-    moved = X.copy()
-    moved[7, 0] += 0.1
-    for other in (moved, X[:19], X[::-1], frame[["b", "a", "c"]], pd.DataFrame(moved)):
-        assert not any(is_same(one, other) for one in same)
-    assert not is_same(compressed[0], sparse.csr_matrix(moved))
-    named = pd.Series(["x", None, "y"], dtype="category")
-    assert is_same(named, np.array(["x", None, "y"], dtype=object))
-    assert not is_same(named, ["x", "z", "y"])
-    assert is_same([0, 1, 1], np.array([False, True, True]))
 
 
 @BOTH
