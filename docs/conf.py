@@ -1,12 +1,6 @@
 """Configuration of the documentation: ``make docs``, or ``sphinx-build docs build/docs``."""
 
-import sys
-from pathlib import Path
-
 import gbm_constrained
-from gbm_constrained.datasets import load_dry_bean
-
-sys.path.insert(0, str(Path(__file__).parent))  # for gallery_arguments
 
 project = "gbm_constrained"
 version = release = gbm_constrained.__version__
@@ -39,17 +33,10 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
 # --- gallery -------------------------------------------------------------------------------------
-try:
-    load_dry_bean(download=False)
-    not_run = "common"
-except FileNotFoundError:  # not bundled: its page then shows the code alone
-    not_run = "common|dry_bean"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"common\.py",
-    "filename_pattern": rf"/(?!{not_run})\w+\.py",
-    "reset_argv": "gallery_arguments.light",
+    "filename_pattern": r"\.py",
     "download_all_examples": False,
     "show_signature": False,
 }
