@@ -1,5 +1,8 @@
 """Configuration of the documentation: ``make docs``, or ``sphinx-build docs build/docs``."""
 
+import runpy
+from pathlib import Path
+
 import gbm_constrained
 
 project = "gbm_constrained"
@@ -19,6 +22,10 @@ templates_path = ["_templates"]
 
 # --- text ----------------------------------------------------------------------------------------
 myst_heading_anchors = 3
+
+# --- picture of the packages ---------------------------------------------------------------------
+CONTRIBUTING = Path(__file__).parent / "contributing"
+runpy.run_path(str(CONTRIBUTING / "draw_imports.py"))["draw"](CONTRIBUTING / "imports.svg")
 
 # --- reference -----------------------------------------------------------------------------------
 add_module_names = False
