@@ -21,6 +21,7 @@ exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "galler
 templates_path = ["_templates"]
 
 # --- text ----------------------------------------------------------------------------------------
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 # --- picture of the packages ---------------------------------------------------------------------

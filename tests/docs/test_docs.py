@@ -42,7 +42,9 @@ if not DOCS.exists():
 GENERATED = ("gallery", "generated", "_templates")
 PAGES = sorted(p for p in DOCS.rglob("*.md") if p.relative_to(DOCS).parts[0] not in GENERATED)
 EVERY_PAGE = pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 # Of numbers with decimals. XGBoost 3.1 and 3.2, LightGBM 4.6 and 4.7, numpy 2.0 to 2.4 with and
 # without AVX, on one thread and on two, print the same digits; another booster, or another
@@ -260,7 +262,8 @@ def test_every_page_is_in_the_table_of_contents():
     while left:
         name = left.pop()
         reached.add(name)
-        for entry in entries(pages[name]):
+        for listed in entries(pages[name]):
+            entry = (Path(name).parent / listed).as_posix()
             found = set(fnmatch.filter(pages, entry))
             assert found or "*" in entry or entry.startswith(GENERATED), f"{name} lists {entry}"
             left += found - reached

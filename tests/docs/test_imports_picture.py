@@ -17,7 +17,9 @@ def test_the_picture_shows_every_package_and_arrows_that_point_down(tmp_path):
     assert (tmp_path / "imports.svg").read_text().startswith("<?xml")
     depth = {name: i for i, floor in enumerate(script["read_floors"]()) for name in floor}
     faces = {"presets", "plotting", "datasets"}  # which re-export, or hold data
-    packages = {path.stem for path in script["PACKAGE"].iterdir() if not path.stem.startswith("__")}
+    packages = {
+        path.stem for path in script["PACKAGE"].iterdir() if not path.stem.startswith("__")
+    }
     assert packages - faces - {"py"} == set(depth)
     assert all(depth[above] < depth[below] for above, below in arrows)
     assert ("data", "constraints") in arrows
