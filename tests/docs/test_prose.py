@@ -54,7 +54,8 @@ def test_sentences_are_found_and_counted():
     text += "```python\nnine ten\n```\n| a b | c |\n|---|---|\n| d. E | f |\n"
     sentences = [s for block in read_prose(text) for s in split_sentences(block)]
     assert sentences == [
-        "Head", "One CODE two.", "Three four five.", "six seven", "eight", "a b", "c", "d.", "E", "f"
+        "Head", "One CODE two.", "Three four five.", "six seven", "eight",
+        "a b", "c", "d.", "E", "f",
     ]  # fmt: skip
     assert [count_words(s) for s in sentences] == [1, 3, 3, 2, 1, 2, 1, 1, 1, 1]
 
