@@ -112,7 +112,7 @@ def differences(printed, shown):
         ("-0.5", "0.5", False),
     ],
 )
-def test_comparison_tells_what_differs(printed, shown, alike):
+def test_comparison_finds_what_differs(printed, shown, alike):
     assert (not differences(printed, shown)) == alike
 
 
