@@ -21,7 +21,11 @@ def test_the_picture_shows_every_package_and_arrows_that_point_down(tmp_path):
         path.stem for path in script["PACKAGE"].iterdir() if not path.stem.startswith("__")
     }
     assert packages - faces - {"py"} == set(depth)
-    assert all(depth[above] < depth[below] for above, below in arrows)
+    ground = max(depth.values())  # whose modules may import each other
+    assert all(
+        depth[above] < depth[below] or depth[above] == depth[below] == ground
+        for above, below in arrows
+    )
     assert ("data", "constraints") in arrows
 
 
