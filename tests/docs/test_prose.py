@@ -79,3 +79,13 @@ def test_words_are_those_of_the_field(page, words):
     prose = "\n".join(read_prose(page.read_text()))
     found = [prose[max(m.start() - 40, 0) : m.end() + 20] for m in words.finditer(prose)]
     assert not found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(page):
+    text = re.sub(r"^(`{3,})[^`\n]*\n.*?^\1[ ]*$", "", page.read_text(), flags=re.M | re.S)
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text))
+    folders = (ROOT, ROOT / "gbm_constrained", ROOT / "gbm_constrained" / "problem")
+    results = ROOT / "benchmarks" / "results"
+    missing = [n for n in named if not any((f / n).exists() for f in (*folders, results))]
+    assert not missing
