@@ -118,7 +118,7 @@ for name in MEANS:
 
 
 def alike(a, b):
-    """Equality of constraints that tells 1, 1.0 and True apart."""
+    """Compare constraints; 1, 1.0 and True differ."""
     if type(a) is not type(b):
         return False
     if is_dataclass(a):

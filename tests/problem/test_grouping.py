@@ -149,18 +149,18 @@ def with_small_groups():
 
 
 @pytest.mark.parametrize(
-    ("small_groups", "expected", "told"),
+    ("small_groups", "expected", "outcome"),
     [
         ("keep", ["a", "b", "c", "d"], "kept"),
         ("merge", ["a", "b", "small groups"], "merged into one group"),
         ("drop", ["a", "b"], "left out"),
     ],
 )
-def test_small_groups(small_groups, expected, told):
+def test_small_groups(small_groups, expected, outcome):
     """They are named with their sizes; merged, they are one group of all their rows."""
     p = with_small_groups()
     rate = gc.each(gc.selection_rate(), by="region", small_groups=small_groups)
-    with pytest.warns(UserWarning, match=rf"region=c \(3\), region=d \(2\)\. They are {told}"):
+    with pytest.warns(UserWarning, match=rf"region=c \(3\), region=d \(2\)\. They are {outcome}"):
         _, _, _, compiled = p.measured(rate <= 0.5)
     assert [g.name[0] for g in compiled.groups[0]] == expected
     sizes = {"a": 60, "b": 30, "c": 3, "d": 2, "small groups": 5}
