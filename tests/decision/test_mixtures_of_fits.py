@@ -240,9 +240,9 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
         labels = held[1]
         decided = [fitted.predict(held[0], **first(library, r)) for r in lengths]
     else:
-        scouts = conclusions[-1].fit.measured.boosters
-        labels = y[scouts.controller.rows]
-        decided = [(scouts.held_margin(r) > 0).astype(int) for r in lengths]
+        boosters = conclusions[-1].fit.measured.boosters
+        labels = y[boosters.controller.rows]
+        decided = [(boosters.held_margin(r) > 0).astype(int) for r in lengths]
     rates = np.array([[np.mean(d[labels == 1] == 0), d[labels == 0].mean()] for d in decided])
     errors = np.array([np.mean(d != labels) for d in decided])
     chosen, probability = find_mixture(errors, rates - bounds)

@@ -14,7 +14,6 @@ from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from gbm_constrained import (
-    Checkpoint,
     ConstrainedLogisticRegression,
     InfeasibleConstraintsWarning,
     TimeLimitWarning,
@@ -246,7 +245,7 @@ def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
 @pytest.mark.usefixtures("one_pass")
 def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
     """Measuring does not go on where the model has begun to follow it."""
-    path = Checkpoint(tmp_path / "fit", seconds=0)
+    path = tmp_path / "fit"
 
     class Interruption(BaseException):
         pass
