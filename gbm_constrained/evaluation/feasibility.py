@@ -1,33 +1,22 @@
 """Feasibility of the constraints of a fit: what was found, as data.
 
-After training, each constraint has a verdict on the rows that are reported
-(:mod:`gbm_constrained.evaluation.verdicts`). The gravest of them is the status of the fit. Three
-findings enter the verdicts:
+Each constraint has a verdict on the rows that are reported
+(:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit.
+Three findings enter the verdicts:
 
-- **cannot be met**: each decision that the model can make (its prefixes, each with all its
-  thresholds, or with the class biases that a search finds) violates some constraint *beyond
-  doubt*: on the held-out rows, a test at 95% rejects that the constraint holds
-  (:func:`~gbm_constrained.statistics.p_values.rows_beyond`). Named are the fewest constraints that
-  no decision brings to within sampling error together. Each of them can be met if one of the
-  others is dropped.
+- **cannot be met**: each decision that the model can make violates some constraint beyond doubt
+  (:mod:`gbm_constrained.evaluation.conflicts`). That no decision *of this model* meets the
+  constraints does not prove that no model does.
 - **too few rows**: a rate is taken over too few rows to assess its constraint
   (:mod:`gbm_constrained.evaluation.sample_size`).
 - **other evidence**: the boosters of the folds differ on a constraint
-  (:mod:`gbm_constrained.statistics.between_folds`). Or the model returned violates a constraint
-  beyond chance on its own training rows (:mod:`gbm_constrained.decision.refit_transfer`). Or a
-  guarantee was asked for and is not given.
+  (:mod:`gbm_constrained.statistics.between_folds`), the model returned violates a constraint on
+  its own training rows (:mod:`gbm_constrained.decision.refit_transfer`), or a guarantee was asked
+  for and is not given.
 
 Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
-one. Their error is above 0.8 times that of the best "always class k" that meets the constraints,
-while without constraints the model would gain twice as much over that constant, and more. This is
-a statement about the cost of the constraints and no verdict.
-
-A miss beyond sampling error is explained where a reason is known. The shift by which other
-constraints are met may break one on a mean loss. Or the violation costs more errors to mend than
-it is worth (:func:`~gbm_constrained.decision.prefix_choice.violation_penalty`).
-
-Verdicts on constraints that are measured on training rows are optimistic.
-That no decision *of this model* meets the constraints does not prove that no model does.
+one, while the model without constraints gains much more (:mod:`.assessment`). Verdicts on
+constraints that are measured on training rows are optimistic.
 """
 
 from __future__ import annotations

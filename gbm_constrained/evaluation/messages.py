@@ -142,18 +142,10 @@ def describe(name: str, results: Sequence[ConstraintResult], **facts: object) ->
     for lead, found in parts:
         if found:
             lines.append(lead.format(**facts))
-            lines += [f"  {_describe_result(message.line, result)}" for result in found]
+            lines += [
+                f"  {message.line.format(result=result, **vars(result))}" for result in found
+            ]
     return "\n".join([*lines, message.remedy.format(**facts)]) if lines else ""
-
-
-def _describe_result(line: str, result: ConstraintResult) -> str:
-    return line.format(
-        constraint=result.constraint,
-        result=result,
-        verdict=result.verdict,
-        trained=result.trained,
-        unshifted=result.unshifted,
-    )
 
 
 def describe_conflict(

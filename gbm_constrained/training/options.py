@@ -174,7 +174,7 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
     if isinstance(solver, SolverMethod):
         found = clone(solver)
         found.check()
-        chosen: Any = next(key for key, kind in METHODS.items() if type(solver) is kind)
+        chosen: Any = next(key for key, kind in METHODS.items() if isinstance(solver, kind))
     else:
         choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
         if not isinstance(solver, str) or solver not in choices:

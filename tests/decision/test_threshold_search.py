@@ -1,135 +1,32 @@
-"""The best shift of scores: against trying all thresholds and biases, and the dual problem."""
+"""Thresholds of least error, against trying all."""
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
-import pandas as pd
 import pytest
 import xgboost as xgb
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from references import best_shift
-from scipy.optimize import minimize
-from scipy.special import softmax
+from shift_problems import EXACT, Problem, measured, random, seeds
 
 from gbm_constrained.boosters.xgboost.model import shift_intercept
-from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
     class_error,
-    each,
-    error_rate,
     fnr,
     fpr,
     gap,
     log_loss,
-    precision,
-    ratio,
     recall,
     selection_rate,
     tpr,
 )
-from gbm_constrained.constraints.selectors import dataset, label
-from gbm_constrained.data.rows import Rows, columns_of
-from gbm_constrained.decision import merits, score_counts
+from gbm_constrained.constraints.selectors import label
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.threshold_search import threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.lagrangian import Lagrangian
 
-# Groups are small here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
-
-EXACT = {"rtol": 0, "atol": 1e-12}
-seeds = st.integers(0, 2**32 - 1)
-
-
-def random(examples):
-    return settings(derandomize=True, deadline=None, max_examples=examples)
-
-
-class Problem:
-    """Random rows whose scores tell something of their labels; some scores tie.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        Training rows, and rows of a data set "monitor" without labels.
-    """
-
-    def __init__(self, seed, n=60, k=2, weighted=True, n_monitor=0):
-        rng = np.random.default_rng(seed)
-        self.rng, self.k, self.n = rng, k, n + n_monitor
-        y = rng.integers(0, k, self.n)
-        y[: 2 * k] = [*range(k), *range(k)]
-        if k == 2:
-            margin = rng.normal(size=self.n) + y - 0.5 + rng.normal()
-        else:
-            margin = rng.normal(size=(self.n, k)) + np.eye(k)[y] + 0.5 * rng.normal(size=k)
-        self.margin = margin
-        self.margin[3::5] = np.round(self.margin[3::5])
-        self.weight = rng.integers(1, 4, self.n).astype(float) if weighted else None
-        self.group = rng.choice(list("abc"), self.n)
-        self.group[:6] = list("aabbcc")
-        self.y = y
-        self.sizes = (n, n_monitor) if n_monitor else None
-        if n_monitor:
-            self.y[n:] = -1
-
-    def compiled(self, rules):
-        n = self.n if self.sizes is None else self.sizes[0]
-        frame = pd.DataFrame({"group": self.group})
-        sources = () if self.sizes is None else ("monitor",)
-        rows = Rows(
-            self.y, np.arange(self.k), self.weight, columns_of({"group": self.group[:n]}, n),
-            (frame[:n], frame[n:]) if sources else (), sources, self.sizes,
-        )  # fmt: skip
-        return compile_constraints(rules, rows)
-
-    def rules(self, many=False):
-        """A few rules with random bounds, or a dozen that need several views."""
-        rng, b = self.rng, self.rng.uniform(0.05, 0.6, 4)
-        mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.6
-        mask[:6] = True
-        if self.k > 2:
-            rules = [class_error(j) <= b[j] for j in range(3)]
-            rules += [gap(selection_rate(1), by="group") <= b[3], error_rate(on=mask) <= 0.4]
-        else:
-            rules = [
-                fnr() <= b[0], fpr() <= b[1], selection_rate() <= b[2], recall() >= 1 - b[3],
-                precision() >= b[0], gap(tpr(), by="group") <= b[1],
-                each(fpr(), by="group") <= b[2], ratio(selection_rate(), by="group") >= b[3],
-                gap(selection_rate(), by="group", reference="a") <= b[0],
-                fnr(on={"group": "a"}) + fpr(on=mask) <= b[1],
-            ]  # fmt: skip
-        chosen = rng.choice(len(rules), rng.integers(1, 4), replace=False)
-        rules = [rules[i] for i in chosen]
-        if self.sizes is not None:
-            rules.append(selection_rate(1, on=dataset("monitor")) <= b[3])
-        for _ in range(12 * many):
-            mask = rng.random(self.n if self.sizes is None else self.sizes[0]) < 0.7
-            mask[: 2 * self.k] = True
-            rules.append(selection_rate(1, on=mask) <= rng.uniform(0.3, 0.7))
-        return rules
-
-
-def measured(problem, cells, compiled, shift, bounds=None):
-    """Error, largest violation and functionals of shifted scores, by the solver's own means."""
-    lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
-    statistics = lagrangian.at(problem.margin + shift).statistics()
-    violations = compiled.violations(statistics)
-    if bounds is not None:
-        violations = compiled.rates(statistics) - bounds
-    excess = max(0.0, violations.max(initial=0.0))
-    labelled = problem.y >= 0
-    weight = cells.class_weight[problem.y] * labelled
-    weight = weight if problem.weight is None else weight * problem.weight
-    wrong = lagrangian.kernel.predicted(problem.margin + shift) != problem.y
-    return (
-        weight @ wrong / weight.sum(),
-        excess if excess > 1e-12 else 0.0,
-        compiled.functionals(statistics),
-    )
 
 
 def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
@@ -147,9 +44,6 @@ def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     if penalty is None or best[0] == 0.0:
         return best
     return min(table, key=lambda row: (round(row[1] + penalty * row[0], 10), row[2]))
-
-
-# --- two classes ---------------------------------------------------------------------------------
 
 
 @random(60)
@@ -280,21 +174,6 @@ def test_never_worse_than_no_shift(seed, k):
         assert found.error <= error + 1e-12
 
 
-@random(25)
-@given(seed=seeds, weighted=st.booleans())
-def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
-    """Scores far apart, so that no line leads to deciding all rows alike at once."""
-    problem = Problem(seed, n=40, k=3, weighted=weighted)
-    problem.margin = problem.margin * 20.0
-    cells, compiled = problem.compiled(problem.rules())
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
-    for always in 1e4 * np.eye(3):
-        error, excess, _ = measured(problem, cells, compiled, always)
-        assert found.violation <= excess + 1e-10
-        if abs(found.violation - excess) <= 1e-10:
-            assert found.error <= error + 1e-10
-
-
 def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
     """No threshold between them; but those that already fall to either side of zero stay there."""
     problem = Problem(0, weighted=False)
@@ -328,9 +207,6 @@ def test_large_data_in_no_time_and_without_drift():
     found = best_shift(margin, cells, compiled)
     assert found.is_feasible
     assert found.value == pytest.approx(-1.0, abs=1e-3)
-
-
-# --- the curve -----------------------------------------------------------------------------------
 
 
 @random(25)
@@ -367,194 +243,6 @@ def test_thinned_curve(most):
     if most < 100:
         largest_tie = np.diff(whole.n_positive).max()
         assert np.diff(curve.n_positive).max() <= problem.n / (most - 2) + largest_tie
-
-
-# --- several classes -----------------------------------------------------------------------------
-
-
-def every_bias(problem, cells, compiled):
-    """Errors and violations of all decisions that biases of three classes can make.
-
-    A row changes its decision where two classes tie. With one bias kept at zero, the others lie in
-    a plane that these ties cut along lines of three directions, and all points of a face decide
-    alike: the sectors around each crossing are tried, and far lines give the outer faces crossings
-    as well. Classes that no constraint tells apart have the same bias, which leaves a line.
-    """
-    scores, n = problem.margin, problem.n
-    costs = compiled.A.toarray().reshape(-1, len(cells), 3)
-    alike = [
-        [i, j]
-        for i, j in itertools.combinations(range(3), 2)
-        if np.array_equal(costs[..., i], costs[..., j])
-    ]
-    assert len(alike) < 2
-    if alike:
-        (other,) = {0, 1, 2} - set(alike[0])
-        ties = np.unique(scores[:, alike[0]].max(axis=1) - scores[:, other])
-        values = np.zeros((ties.size + 1, 3))
-        values[:, other] = [ties[0] - 1, *(ties[1:] + ties[:-1]) / 2, ties[-1] + 1]
-    else:
-        far = 2 * np.ptp(scores) + 1
-        first, second, between = (
-            np.unique([*(scores[:, i] - scores[:, j]), -far, far])
-            for i, j in ((2, 0), (2, 1), (1, 0))
-        )
-        crossings = [
-            np.stack(np.broadcast_arrays(x, y), axis=-1).reshape(-1, 2)
-            for x, y in (
-                (first[:, None], second),
-                (first[:, None], first[:, None] - between),
-                (second[:, None] + between, second[:, None]),
-            )
-        ]
-        angles = np.radians([22.5, 67.5, 135.0, 202.5, 247.5, 315.0])
-        sectors = 1e-4 * np.column_stack([np.cos(angles), np.sin(angles)])
-        around = np.concatenate(crossings)[:, None] + sectors
-        values = np.pad(around.reshape(-1, 2), ((0, 0), (0, 1)))
-    decided = (scores + values[:, None]).argmax(axis=2).astype(np.int8)
-    decided = np.unique(decided, axis=0)
-    w = np.ones(n) if problem.weight is None else problem.weight
-    wrong = w[:, None] * (np.arange(3) != problem.y[:, None]) / w.sum()
-    share = w / cells.total(w)[cells.codes]
-    # Of each row and decision: what it adds to the left-hand sides, and to the error.
-    table = np.concatenate([costs[:, cells.codes] * share[:, None], wrong[None]])
-    found = sum((decided == k) @ table[..., k].T for k in range(3))
-    return found[:, -1], np.maximum(found[:, :-1] - compiled.b, 0.0)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_biases_by_trying_all(seed):
-    """The search looks along lines only, and yet nothing is better on these rows."""
-    problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
-    cells, compiled = problem.compiled(problem.rules())
-    assert len(cells.views) == 1
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
-    error, excess, functionals = measured(problem, cells, compiled, found.value)
-    np.testing.assert_allclose(found.error, error, **EXACT)
-    np.testing.assert_allclose(found.violation, excess, **EXACT)
-    np.testing.assert_allclose(found.functionals, functionals, **EXACT)
-    assert found.value.sum() == pytest.approx(0.0, abs=1e-12)
-    errors, violations = every_bias(problem, cells, compiled)
-    worst = violations.max(axis=1)
-    assert found.violation == pytest.approx(worst.min(), abs=1e-11)
-    least = errors[worst <= worst.min() + 1e-11].min()
-    assert found.error == pytest.approx(least, abs=1e-12)
-
-
-def of_five_classes(seed, n, offset):
-    """Log-probabilities of five normal classes, the last one's raised, and their labels."""
-    rng = np.random.default_rng(seed)
-    y = np.append(np.arange(5), rng.integers(0, 5, n - 5))
-    centre = 0.8 * np.random.default_rng(0).normal(size=(5, 3))
-    x = centre[y] + rng.normal(size=(n, 3))
-    margin = -((x[:, None] - centre) ** 2).sum(axis=2) / 2
-    margin[:, 4] += offset
-    return margin, y
-
-
-@pytest.mark.parametrize(("n", "offset"), [(400, 0.0), (4000, 0.0), (100, 0.5)])
-def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
-    """Their biases are equal, and those of the others are what a search over these alone finds."""
-    margin, y = of_five_classes(1, n, offset)
-    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
-    found = best_shift(margin, cells, compiled)
-    assert found.is_feasible
-    assert np.ptp(found.value[[0, 2, 4]]) == 0.0
-    assert len(set(found.value[[0, 1, 3]])) == 3
-    kept = margin[:, [0, 2, 4]].argmax(axis=1)
-    shifted = (margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
-    np.testing.assert_array_equal(shifted, kept)
-    every = [error_rate() <= 0.01]  # an error of any class counts
-    alone = best_shift(margin, *compile_constraints(every, Rows(y, np.arange(5))))
-    assert len(set(alone.value)) == 5
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weighted):
-    """Scores that are too high for one of them are brought back to what they were, nearly."""
-    margin, y = of_five_classes(1, 4000, 1.5)
-    weight = 1.0 + np.arange(4000) % 3 if weighted else np.ones(4000)
-    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
-    found = best_shift(margin, cells, compiled)
-    right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
-    assert found.is_feasible
-    assert found.error <= right.error + 0.005
-    assert found.value[4] < found.value[0] - 1.0
-    wrong = (margin + found.value).argmax(axis=1) != y
-    np.testing.assert_allclose(found.error, np.average(wrong, weights=weight), **EXACT)
-    together = []  # errors of biases that are equal for these classes
-    for one, three in itertools.product(np.arange(0, 4, 0.1), np.arange(-1, 3, 0.1)):
-        decided = (margin + np.array([0, one, 0, three, 0])).argmax(axis=1)
-        misses = np.average(decided[y == 1] != 1, weights=weight[y == 1])
-        if misses <= 0.1 and np.average(decided == 3, weights=weight) <= 0.1:
-            together.append(np.average(decided != y, weights=weight))
-    assert found.error < min(together) - 0.02
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("penalty", [0.5, 3.0])
-def test_penalised_violations_by_trying_all(seed, penalty):
-    problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
-    rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
-    cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
-    assert not found.is_feasible
-    error, _, functionals = measured(problem, cells, compiled, found.value)
-    violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
-    assert found.loss == pytest.approx(error + penalty * violations.sum(), abs=1e-12)
-    errors, violations = every_bias(problem, cells, compiled)
-    least = (errors + penalty * violations.sum(axis=1)).min()
-    assert found.loss == pytest.approx(least, abs=1e-12)
-    strict = best_shift(problem.margin, cells, compiled, problem.weight)
-    assert strict.loss == strict.violation <= found.violation
-
-
-def test_seven_classes_against_the_dual():
-    """At the dual solution's own violations, class weights of Lagrange multipliers do no better.
-
-    The dual of Neyman-Pearson classification weighs the posterior of each bounded class; it is
-    concave in the multipliers, and maximised over them.
-    """
-    rng = np.random.default_rng(0)
-    n, k = 3000, 7
-    centre, prior = 1.8 * rng.normal(size=(k, 3)), rng.dirichlet(np.full(k, 3.0))
-    y = np.append(np.arange(k), rng.choice(k, n - k, p=prior))
-    x = centre[y] + rng.normal(size=(n, 3))
-    margin = np.log(prior) - ((x[:, None] - centre) ** 2).sum(axis=2) / 2
-    margin += 0.3 * rng.normal(size=(n, k))
-    wrong = margin.argmax(axis=1) != y
-    errors = np.array([wrong[y == j].mean() for j in range(k)])
-    bounded = np.argsort(errors)[-4:]
-    bounds = 0.8 * errors[bounded]
-    p, share = softmax(margin, axis=1), np.bincount(y) / n
-
-    def weights(multipliers):
-        weight = np.ones(k)
-        weight[bounded] += np.abs(multipliers) / share[bounded]
-        return weight
-
-    def minus_dual(multipliers):
-        weighed = p * weights(multipliers)
-        least = (weighed.sum(axis=1) - weighed.max(axis=1)).mean()
-        return np.abs(multipliers) @ bounds - least
-
-    solved = minimize(minus_dual, np.full(4, 0.05), method="Nelder-Mead", options={"maxiter": 900})
-    decided = (margin + np.log(weights(solved.x))).argmax(axis=1)
-    reached = np.array([(decided != y)[y == j].mean() for j in bounded])
-    rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
-    found = best_shift(margin, cells, compiled)
-    assert found.violation <= max(0.0, (reached - bounds).max()) + 1e-12
-    relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
-    assert relaxed.is_feasible
-    assert relaxed.error <= (decided != y).mean()
-    again = best_shift(margin, cells, compiled)
-    np.testing.assert_array_equal(again.value, found.value)
-
-
-# --- what cannot be calibrated, and what is refused ----------------------------------------------
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -606,9 +294,6 @@ def test_refusals_name_what_does_not_fit():
         threshold_curve(several.margin, *several.compiled([class_error(0) <= 0.2]))
 
 
-# --- in a booster --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("k", [2, 3])
 def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     """Plain decisions of a model of hundreds of trees are those that the shift was chosen for."""
@@ -629,55 +314,3 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     bounded = [1] if k == 2 else [1, 2]
     for j, rate in zip(bounded, found.functionals, strict=True):
         assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("rule", "pairs"),
-    [
-        (gap(fpr(), by="g") <= 0.05, True),
-        (gap(error_rate(), by="g") <= 0.0, True),
-        (ratio(selection_rate(), by="g") >= 0.8, True),
-        (gap(fpr(), by="g", reference="g0") <= 0.05, False),
-        (gap(fpr(), by="g", reference=overall) <= 0.05, False),
-    ],
-)
-def test_of_all_pairs_the_extremes_decide(rule, pairs):
-    """The largest violation is that of the rows one by one, to the last bit."""
-    rng = np.random.default_rng(0)
-    y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
-    columns = {"g": np.array([f"g{k}" for k in group])}
-    rules = [rule, fpr(on={"g": "g1"}) <= 0.1]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
-    decisions = score_counts.DecisionCounts(cells, None)
-    found = merits.ErrorAndViolations(decisions, compiled, compiled.b)
-    assert len(found.pairs) == pairs
-    for share in (0.0, 0.1, 0.5, 1.0):
-        decided = (rng.random(600) < share).astype(np.intp)
-        fractions = decisions.fractions(decided)
-        functionals = compiled.U @ fractions.ravel() + compiled.constant
-        excess = compiled.rows_of(functionals) - compiled.b
-        assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
-    tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
-    assert not merits.ErrorAndViolations(decisions, compiled, tighter).pairs
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
-    """Alone and beside another rule, as gaps of few groups and of many."""
-    rng = np.random.default_rng(1)
-    y, group = rng.integers(0, n_classes, 400), rng.integers(0, 5, 400)
-    margin = rng.normal(size=(400, n_classes))
-    margin[np.arange(400), y] += 1.0
-    margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
-    columns = {"g": np.array([f"g{k}" for k in group])}
-    rules = [gap(error_rate(), by="g") <= 0.01, class_error(1) <= 0.1]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(n_classes), columns=columns))
-    for j in (0, 1):
-        bounds = np.where(compiled.owner == j, np.inf, compiled.b)
-        found = best_shift(margin, cells, compiled, bounds=bounds)
-        alone = compile_constraints([rules[1 - j]], Rows(y, np.arange(n_classes), columns=columns))
-        expected = best_shift(margin, *alone)
-        assert found.violation == pytest.approx(expected.violation)
-        if n_classes == 2:  # the search over several classes is not exact
-            assert found.value == expected.value

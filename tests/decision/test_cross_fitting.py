@@ -1,0 +1,286 @@
+"""Tightened bounds, and decisions by shifts that other folds chose."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from helpers import BOTH
+from references import best_shift
+from small_fits import clopper_pearson, make
+
+import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.prefix_choice import (
+    MAX_ERROR_INCREASE,
+    Prefixes,
+    choose_prefix,
+    choose_with_room,
+    compares_groups,
+    cross_fitted_decisions,
+    tightened_bounds,
+)
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
+
+
+def compiled_gap(bound, selected, sizes=(300, 100)):
+    """A rule on the selection rates of two groups, and functionals in its order."""
+    sex = np.repeat([0, 1], sizes)
+    rows = Rows(np.arange(400) % 2, np.arange(2), columns={"sex": sex})
+    rules = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex") <= bound]
+    cells, compiled = compile_constraints(rules, rows)
+    decisions = np.concatenate(
+        [np.arange(n) < round(p * n) for n, p in zip(sizes, selected, strict=True)]
+    ).astype(np.intp)
+    return compiled, cells, functionals_of(compiled, CellCounts.of(cells, decisions))
+
+
+@pytest.mark.parametrize("selected", [(0.3, 0.5), (0.5, 0.3), (0.2, 0.2)])
+def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
+    """By hand: that of the difference of two rates. Other rules are aimed at as they are."""
+    compiled, cells, functionals = compiled_gap(0.2, selected)
+    error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
+    expected = [0.1, 0.2 - error, 0.2 - error]
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), expected, atol=1e-12
+    )
+    # But no further than half of the way to equality.
+    compiled, cells, functionals = compiled_gap(0.02, selected)
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12
+    )
+
+
+def at_a_price(margin, cells, compiled):
+    """Shift to the bounds, or beyond if they cost more errors than ten violations of a gap.
+
+    A standard error of the errors is not too much for meeting them.
+    """
+    priced = compares_groups(compiled)
+    found = best_shift(margin, cells, compiled, penalty=10.0, is_penalised=priced)
+    firm = best_shift(margin, cells, compiled)
+    chance = np.sqrt(found.error * (1 - found.error) / margin.size)
+    return firm if firm.is_feasible and firm.error <= found.error + chance else found
+
+
+def gaps_of_selection():
+    """Yield margins that select one group more often, and a gap between the groups' rates."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+        margin = rng.normal(size=300) + 2.0 * y + sex
+        rows = Rows(y, np.arange(2), columns={"sex": sex})
+        yield margin, *compile_constraints([gc.gap(gc.selection_rate(), by="sex") <= 0.1], rows)
+
+
+def test_the_threshold_aims_inside_where_that_costs_little():
+    """Up to two points of errors more; else at the bound itself."""
+    ways = set()
+    for margin, cells, compiled in gaps_of_selection():
+        start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
+        inside = best_shift(
+            margin, cells, compiled, bounds=tightened_bounds(compiled, cells, start)
+        )
+        asked = at_a_price(margin, cells, compiled)
+        cost = inside.error - asked.error
+        assert inside.is_feasible
+        unseen = EvaluationSet(cells, compiled, "test")
+        chosen = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
+        expected = inside if cost <= 0.02 else asked
+        np.testing.assert_array_equal(chosen.shift, expected.value)
+        if (inside.value != asked.value).any():
+            ways.add("free" if cost <= 0 else "cheap" if cost <= 0.02 else "dear")
+    assert ways >= {"cheap", "dear"}
+
+
+@BOTH
+def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
+    X, y, sex = table[0], table[1]["binary"], table[2]
+    rules = [gc.gap(gc.selection_rate(), by="sex") <= 0.1]
+    model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
+    fit, choice = conclusions[0].fit, conclusions[0].choice
+    compiled, cells = fit.measured.rows.compiled, fit.measured.rows.cells
+    records = fit.measured.controller.solver.history
+    np.testing.assert_array_equal(records[0].bounds, 0.1)
+    for before, record in itertools.pairwise(records):
+        np.testing.assert_allclose(
+            record.bounds, tightened_bounds(compiled, cells, before.functionals)
+        )
+    assert (records[-1].bounds < 0.1).all()
+    chosen = fit.measured.rows.choices[choice.rounds]  # before it is given room
+    pooled = fit.measured.boosters.held_margin(choice.rounds)
+    selected = [(pooled[sex == s] + choice.shift[0] > 0).mean() for s in (0, 1)]
+    assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.violation
+    assert choice.bounds[0] <= 0.1
+    # The threshold aims inside unless that costs two points of errors more.
+    start = fit.measured.rows.decisions(pooled)
+    at = functionals_of(compiled, CellCounts.of(cells, start))
+    inside = best_shift(pooled, cells, compiled, bounds=tightened_bounds(compiled, cells, at))
+    asked = at_a_price(pooled, cells, compiled)
+    is_cheap = inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE
+    np.testing.assert_array_equal(chosen.shift, (inside if is_cheap else asked).value)
+    assert (chosen.bounds[0] < 0.1) == is_cheap
+    assert (choice.bounds <= chosen.bounds).all()
+    assert model.constraint_report_.bound[0] == 0.1
+
+
+def to_the_aim(margin, cells, compiled, bounds):
+    """Shift to inside the bounds unless that costs two points of errors more, and which it is."""
+    asked = at_a_price(margin, cells, compiled)
+    inside = best_shift(margin, cells, compiled, bounds=bounds)
+    is_inside = (bounds < compiled.b).any()
+    if is_inside and inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE:
+        return inside, "cheap"
+    return asked, "dear"
+
+
+@BOTH
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, conclusions):
+    """Each fold by the threshold that the others choose; intervals are of these decisions.
+
+    And of one more booster than those of the folds.
+    """
+    X, y, sex = table[0], table[1]["binary"], table[2]
+    weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
+    rules = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex") <= 0.3]
+    model = make(library, rules)
+    model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
+    fit, choice = conclusions[0].fit, conclusions[0].choice
+    rounds = choice.rounds
+    pooled = fit.measured.boosters.held_margin(rounds)
+    decisions = np.zeros(y.size, dtype=np.intp)
+    shifts = []
+    for fold in fit.measured.boosters.folds:
+        cells = fit.measured.rows.cells.take(fold.training)
+        found, _ = to_the_aim(
+            pooled[fold.training], cells, fit.measured.rows.compiled, choice.bounds
+        )
+        decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
+        shifts.append(found.value[0])
+    assert np.ptp(shifts) > 0
+    own = np.ones(y.size) if weight is None else weight
+    selected = [np.average(decisions[sex == s], weights=own[sex == s]) for s in (0, 1)]
+    expected = [
+        np.average(decisions[y == 1] == 0, weights=own[y == 1]),
+        abs(selected[0] - selected[1]),
+    ]
+    report = model.constraint_report_
+    np.testing.assert_allclose(report.held_out, expected, atol=1e-9)
+    assert (report["rows"] == "out of fold").all()
+    rows = Rows(y.astype(np.intp), np.arange(2), weight, {"sex": sex})
+    cells, compiled = compile_constraints(rules, rows)
+    counts = CellCounts.of(cells, decisions)
+    intervals = constraint_intervals(compiled, counts)
+    np.testing.assert_allclose(
+        conclusions[0].model.outcome.sampled.constraints, intervals, atol=1e-9
+    )
+    folds = [fold.held for fold in fit.measured.boosters.folds]
+    alike = (pooled + choice.shift > 0).astype(np.intp)
+    differ = disagreement(compiled, cells, folds, alike, decisions)
+    n, values = len(folds), np.array(expected)
+    wider = of_one_booster(intervals, values, differ.rules, n, compiled.ranges)
+    np.testing.assert_allclose(report[["low", "high"]], wider, atol=1e-9)
+    of_rates, rates = functional_intervals(compiled, counts), functionals_of(compiled, counts)
+    of_rates = of_one_booster(of_rates, rates, differ.rates, n, compiled.ranges_of_rates)
+    np.testing.assert_allclose(model.group_report_[["low", "high"]], of_rates[1:], atol=1e-9)
+    if not weighted:
+        missed = decisions[y == 1] == 0
+        np.testing.assert_allclose(
+            intervals[0], clopper_pearson(missed.sum(), missed.size), atol=1e-9
+        )
+    np.testing.assert_allclose(model.group_report_.held_out, selected, atol=1e-9)
+    last = model.history_.iloc[-1]
+    np.testing.assert_allclose(
+        [last[f"held_out[{rule}]"] for rule in rules], report.held_out, atol=1e-12
+    )
+    assert report.satisfied.tolist() == (report.held_out <= report.bound).tolist()
+
+
+def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
+    """Folds whose others reach the aim at more than two points of errors keep to the bound."""
+    ways = set()
+    for margin, cells, compiled in gaps_of_selection():
+        folds = np.array_split(np.arange(300), 3)
+        unseen = EvaluationSet(cells, compiled, "test", folds)
+        choice = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
+        if (
+            not choice.shift.any() or choice.violation > 0.0
+        ):  # a gap that is not worth its threshold
+            common = margin + choice.shift[0] > 0
+            np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), common)
+            continue
+        expected = np.empty(300, dtype=np.intp)
+        for fold in folds:
+            others = np.setdiff1d(np.arange(300), fold)
+            part = cells.take(others)
+            found, way = to_the_aim(margin[others], part, compiled.on(part), choice.bounds)
+            expected[fold] = margin[fold] + found.value[0] > 0
+            if (choice.bounds < compiled.b).any():
+                ways.add(way)
+        np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), expected)
+    assert ways == {"dear", "cheap"}
+
+
+def rules_missed_by_a_hair():
+    """Yield unseen rows of three folds, their scores, and a rule that a threshold meets."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 2, 300)
+        margin = rng.normal(size=300) + 2.0 * y - 1.0
+        rules = [gc.fnr() <= 0.1] if seed % 2 else [gc.fpr() <= 0.05, gc.fnr() <= 0.6]
+        cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+        yield EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3)), margin
+
+
+def test_a_rule_is_not_left_missed_by_a_hair():
+    """Decisions by the other folds meet the rules, at a standard error of the errors at most."""
+    ways = set()
+    for rows, margin in rules_missed_by_a_hair():
+        compiled, y = rows.compiled, rows.cells.rows.y
+        choice = choose_prefix(ScoredRows(rows, lambda rounds, m=margin: m), Prefixes(1, 1, False))
+        assert choice.violation == 0.0
+        before = cross_fitted_decisions(rows, margin, choice)
+        found, decisions = choose_with_room(rows, margin, choice)
+
+        def missed(decided, rows=rows, compiled=compiled):
+            values = functionals_of(compiled, rows.counts(decided))
+            return (compiled.rows_of(values) - compiled.b).max() > 1e-9
+
+        np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, found))
+        chance = np.sqrt(choice.error * (1 - choice.error) / 300)
+        assert choice.error - 1e-12 <= found.error <= choice.error + chance
+        assert found.error == pytest.approx(np.mean((margin + found.shift[0] > 0) != y))
+        assert not missed((margin + found.shift[0] > 0).astype(np.intp))  # on the rows together
+        if not missed(before):
+            assert found == choice
+            ways.add("met")
+        else:
+            ways.add("dear" if missed(decisions) else "given room")
+            assert missed(decisions) or (found.bounds < compiled.b).any()
+    assert ways >= {"met", "given room"}
+
+
+@pytest.mark.parametrize("why", ["several classes", "left missed"])
+def test_no_room_is_given_where_there_is_no_threshold_to_move(why):
+    rng = np.random.default_rng(0)
+    k = 3 if why == "several classes" else 2
+    y = rng.integers(0, k, 300)
+    margin = rng.normal(size=(300, k)) if k == 3 else rng.normal(size=300)
+    rules = [gc.class_error(0) <= 0.2] if k == 3 else [gc.fnr() <= 0.2, gc.fpr() <= 0.2]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    rows = EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3))
+    choice = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(1, 1, False))
+    assert (choice.violation > 0.0) == (k == 2)
+    found, decisions = choose_with_room(rows, margin, choice)
+    assert found is choice
+    np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, choice))
