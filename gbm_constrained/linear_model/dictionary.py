@@ -45,7 +45,8 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, svds
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.solvers.cbpr import CBPRSolver
@@ -146,7 +147,7 @@ class DictionaryLearner:
         self.offset = np.asarray(offset, dtype=np.float64)
         on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
         self._ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
-        self._row_weight = lagrangian._weighted(np.ones(n), slice(None))
+        self._row_weight = lagrangian.rows.weighted(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
         """Scores of the training rows at given weights.
@@ -237,7 +238,8 @@ class DictionaryLearner:
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        reaction = lag.sensitivities.toarray() * np.sqrt(weight / lag.total_weight)  # to fractions
+        share = weight / lag.total_weight  # which turns a constant into one of fractions
+        reaction = lag.constants.sensitivities.toarray() * np.sqrt(share)
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = np.zeros((len(lag.constraints), lag.n_samples))
         for view in lag.cells.views:  # a constraint lives in one of them
@@ -257,7 +259,7 @@ class DictionaryLearner:
         per_row = np.divide(squares, self._row_weight, out=np.zeros_like(squares), where=used)
         total = lag.cells.total(per_row)
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        rates, losses = lag.reactions
+        rates, losses = lag.constants.reactions
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, SLOPE_FLOOR))
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
 

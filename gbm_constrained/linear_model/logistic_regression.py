@@ -374,7 +374,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
         if self.fit_intercept:
-            prior[-1] = lagrangian.constant_scores
+            prior[-1] = lagrangian.constants.constant_scores
         for share in np.linspace(1.0, 0.0, STEPS + 1):
             for constant in (prior, uniform):
                 weights = share * start + (1.0 - share) * constant

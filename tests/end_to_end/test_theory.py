@@ -172,7 +172,7 @@ def test_lipschitz_constants_bound_every_step(n_classes, metric):
     if metric == "weights":
         own, together = learner.lipschitz
     else:
-        own, together = lag.lipschitz()
+        own, together = lag.constants.lipschitz()
     assert 1 - 1e-12 <= together <= np.sqrt(3)
     generator, ratios, joint = np.random.default_rng(n_classes), [], []
     for scale in (0.01, 0.1, 1.0, 10.0) * 10:
@@ -251,7 +251,7 @@ def test_default_steps_meet_the_condition():
     for case in CASES:
         learner = problem(*case).learner
         solver = learner.solver()
-        own, together = learner.lagrangian.lipschitz()
+        own, together = learner.lagrangian.constants.lipschitz()
         if learner.metric == "weights":
             own, together = learner.lipschitz
         np.testing.assert_allclose(solver.dual.lipschitz, own)
@@ -286,7 +286,7 @@ def test_more_iterations_do_not_move_a_saddle_point():
 def test_slack_constraints_change_nothing():
     """A constraint that never binds leaves the unconstrained optimum and a zero multiplier."""
     learner = problem(2, "linear", 0.3).learner
-    y = (learner.lagrangian._labels > 0).astype(int)
+    y = (learner.lagrangian.rows.labels > 0).astype(int)
     lag = _lagrangian(y, 2, [log_loss() <= 10.0])
     free = DictionaryLearner(lag, learner._scores, l2=0.3)
     solution = free.solve(500, tol=1e-7)
