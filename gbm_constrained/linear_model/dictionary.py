@@ -36,25 +36,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.optimize import minimize
-from scipy.sparse.linalg import LinearOperator, cg, svds
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.linear_model.linear_scores import MAX_DENSE, LinearScores
+from gbm_constrained.linear_model.proximal_step import solve_subproblem
+from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import ABPPSolver
-from gbm_constrained.solvers.base import Record, Solver
+from gbm_constrained.solvers.base import Record
 from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
 
-DENSE = 1500  # Weights up to which second moments are factorised.
-SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
-NEAR = 1e-6  # Norm of the gradient from which Newton steps are taken.
-EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that is left.
+MIN_SLOPE = 0.05  # Smallest slope of a mean loss that a dual step trusts.
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,8 @@ class Solution:
     history: list[Record]
 
 
-class DictionaryLearner:
-    """Weights of a fixed set of weak learners.
+class DictionaryLearner(LinearScores):
+    """Weights of a fixed set of weak learners, which solvers find.
 
     Parameters
     ----------
@@ -115,117 +111,10 @@ class DictionaryLearner:
         Shape of the weights.
     """
 
-    def __init__(
-        self,
-        lagrangian: Lagrangian,
-        scores: Any,
-        *,
-        offset: ArrayLike = 0.0,
-        l2: float = 0.0,
-        penalised: ArrayLike | None = None,
-        metric: Literal["scores", "weights"] = "scores",
-    ) -> None:
-        n, n_classes = lagrangian.n_samples, lagrangian.n_classes
-        heights = [n] if n_classes == 2 else [n, n * n_classes]
-        if scores.ndim != 2 or scores.shape[0] not in heights:
-            raise ValueError(
-                f"scores must have {' or '.join(map(str, heights))} rows for {n} samples of "
-                f"{n_classes} classes, got shape {scores.shape}."
-            )
-        if metric not in ("scores", "weights"):
-            raise ValueError(f"metric must be 'scores' or 'weights', got {metric!r}.")
-        self.lagrangian = lagrangian
-        self.metric = metric
-        self.l2 = l2
-        self._sparse = bool(sparse.issparse(scores))
-        as_array: Any = sparse.csr_array if self._sparse else np.asarray
-        self._scores: Any = as_array(scores, dtype=np.float64)
-        N = scores.shape[1]
-        self.shape = (N, n_classes) if n_classes > 2 and scores.shape[0] == n else (N,)
-        self._margin_shape = (n,) if n_classes == 2 else (n, n_classes)
-        self.offset = np.asarray(offset, dtype=np.float64)
-        on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
-        self._ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
-        self._row_weight = lagrangian._weighted(np.ones(n), slice(None))
-
-    def margin(self, weights: Float) -> Float:
-        """Scores of the training rows at given weights.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return np.asarray((self._scores @ weights).reshape(self._margin_shape) + self.offset)
-
-    def objective(self, weights: Float) -> float:
-        """Objective f at given weights: weighted mean cross-entropy plus ridge.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        float
-        """
-        fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
-        return fit + float((self._ridge * weights**2).sum()) / 2
-
-    def violations(self, weights: Float) -> Float:
-        """Constraints g at given weights: rate minus bound.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
-        statistics = self.lagrangian.at(self.margin(weights)).statistics()
-        return self.lagrangian.constraints.violations(statistics)
-
-    def _adjoint(self, rows: Array) -> Float:
-        """Pull per-row derivatives, which the Lagrangian multiplies by W, back to weights."""
-        pulled = self._scores.T @ rows.reshape(-1, *self.shape[1:])
-        return np.asarray(pulled / self.lagrangian.total_weight)
-
-    # -- constants of the problem ---------------------------------------------------------------
-
-    def _rooted(self, row_weight: Float) -> Any:
-        """Score matrix with row i multiplied by the root of its weight."""
-        root = np.sqrt(np.repeat(row_weight, self._scores.shape[0] // row_weight.size))
-        multiply = self._scores.multiply if self._sparse else self._scores.__mul__
-        return multiply(root[:, None])
-
-    def _norm(self, row_weight: Float) -> float:
-        """Largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
-        rooted = self._rooted(row_weight)
-        if rooted.shape[1] > DENSE:
-            start = np.ones(min(rooted.shape))
-            return float(svds(rooted, k=1, v0=start, return_singular_vectors=False)[0] ** 2)
-        return float(np.linalg.eigvalsh(self._second_moment(rooted))[-1])
-
-    def _second_moment(self, rooted: Any) -> Float:
-        moment = rooted.T @ rooted
-        return np.asarray(moment.toarray() if self._sparse else moment)
-
-    @cached_property
-    def smoothness(self) -> float:
-        """Largest eigenvalue of the mean second moment of scores: 2 D = it, for a unit change."""
-        return self._norm(self._row_weight / self._row_weight.sum())
-
     @property
     def mu(self) -> float:
         """Strong convexity of the objective relative to the Bregman distance."""
-        if self.l2 == 0 or (self._ridge == 0).any():
+        if self.l2 == 0 or (self.ridge == 0).any():
             return 0.0
         return self.l2 if self.metric == "weights" else self.l2 / self.smoothness
 
@@ -237,15 +126,16 @@ class DictionaryLearner:
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        reaction = lag.sensitivities.toarray() * np.sqrt(weight / lag.total_weight)  # to fractions
+        share = weight / lag.total_weight  # which turns a constant into one of fractions
+        reaction = lag.constants.sensitivities.toarray() * np.sqrt(share)
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = np.zeros((len(lag.constraints), lag.n_samples))
         for view in lag.cells.views:  # a constraint lives in one of them
             r += per_row[:, view.codes]
-        r *= self._row_weight * reaction.sum(axis=1, keepdims=True)
-        squares = np.array([self._norm(r_j) for r_j in r])
+        r *= self.row_weight * reaction.sum(axis=1, keepdims=True)
+        squares = np.array([self.largest_eigenvalue(r_j) for r_j in r])
         inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
-        together = self._norm(inverse @ r)
+        together = self.largest_eigenvalue(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # 0 without constraints
 
     def _observed_lipschitz(self, point: Point) -> Float:
@@ -253,12 +143,12 @@ class DictionaryLearner:
         lag = self.lagrangian
         rows, _ = point.gradient(np.zeros(len(lag.constraints)))
         squares = (rows.reshape(lag.n_samples, -1) ** 2).sum(axis=1)
-        used = self._row_weight > 0
-        per_row = np.divide(squares, self._row_weight, out=np.zeros_like(squares), where=used)
+        used = self.row_weight > 0
+        per_row = np.divide(squares, self.row_weight, out=np.zeros_like(squares), where=used)
         total = lag.cells.total(per_row)
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        rates, losses = lag.reactions
-        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, SLOPE_FLOOR))
+        rates, losses = lag.constants.reactions
+        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -288,7 +178,7 @@ class DictionaryLearner:
             )
         options.setdefault("mu", self.mu)
         if options.get("tau") is None:
-            options["tau"] = 1.0 if len(self._margin_shape) == 1 else 0.5
+            options["tau"] = 1.0 if len(self.margin_shape) == 1 else 0.5
             options["tau"] /= self.smoothness if self.metric == "weights" else 1.0
         if self.metric == "weights":
             own, together = self.lipschitz
@@ -377,7 +267,7 @@ class DictionaryLearner:
                 slopes = np.maximum(slopes, self._observed_lipschitz(point))
                 solver.dual.lipschitz = slopes
             solver.begin_iteration(point)
-            previous, x = x, self._proximal_step(solver, x)
+            previous, x = x, solve_subproblem(self, solver, x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
             x_sum, y_sum, total = x_sum + t * x, y_sum + t * y, total + t
             margin = self.margin(x)
@@ -408,7 +298,7 @@ class DictionaryLearner:
     ) -> Iterator[Solution]:
         """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
-        if solver.project is None and self.shape[0] <= DENSE:
+        if solver.project is None and self.shape[0] <= MAX_DENSE:
             solver.project = self._project
         for _ in range(n_iterations + 1):
             y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
@@ -419,121 +309,8 @@ class DictionaryLearner:
                 yield Solution(x, y, x, y, residual, residual <= tol, history)
             if is_over(len(solver.history)):
                 return
-            x = self._proximal_step(solver, x)
+            x = solve_subproblem(self, solver, x)
 
     def _project(self, rows: Array) -> Float:
         """Pull per-row derivatives back to coordinates that are nearly orthonormal in scores."""
-        return np.asarray(self._coordinates.T @ self._adjoint(rows)).ravel()
-
-    @cached_property
-    def _coordinates(self) -> Any:
-        """Matrix T whose columns are orthonormal in the second moment of scores plus ridge.
-
-        In ``x = x_k + T z`` the Hessian of every subproblem is nearly a multiple of the identity,
-        whatever the units and correlations of the weak learners; directions that change no score
-        and no penalty are left out. Large dictionaries are only scaled.
-        """
-        rooted = self._rooted(self._row_weight / self._row_weight.sum())
-        extra = self._ridge.ravel() + (self.smoothness if self.metric == "weights" else 0.0)
-        N = rooted.shape[1]
-        diagonal = np.asarray((rooted**2).sum(axis=0)) + extra
-        scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(N), where=diagonal > 0)
-        if N > DENSE:
-            return sparse.diags_array(scale)
-        gram = self._second_moment(rooted) + np.diag(extra)
-        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-        kept = values > N * np.finfo(float).eps * values[-1]
-        return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-
-    def _proximal_step(self, solver: Solver, x: Float) -> Float:
-        """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
-        lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
-        centre = solver.subproblem.centre
-        in_scores, in_weights = float(np.max(solver.subproblem.proximal_weight)), 0.0
-        if self.metric == "weights":
-            in_scores, in_weights = in_weights, in_scores
-        ridge = self._ridge + in_weights
-        shape = (T.shape[1], *self.shape[1:])
-        seen: dict[bytes, Any] = {}
-
-        def at(z: Array) -> tuple[Float, Any]:
-            step = T @ z.reshape(shape)
-            key = z.tobytes()
-            if key not in seen:
-                seen.clear()
-                seen[key] = lag.at(self.margin(x + step))
-            return step, seen[key]
-
-        def value_and_gradient(z: Array) -> tuple[float, Float]:
-            step, point = at(z)
-            value = point.value(y, centre, in_scores)
-            value += float((self._ridge * (x + step) ** 2 + in_weights * step**2).sum()) / 2
-            rows, _ = point.gradient(y, centre, in_scores)
-            gradient = self._adjoint(rows) + self._ridge * (x + step) + in_weights * step
-            return value, (T.T @ gradient).ravel()
-
-        def hessian_product(z: Array, u: Array) -> Float:
-            _, point = at(z)
-            du = T @ u.reshape(shape)
-            rows = (self._scores @ du).reshape(self._margin_shape)
-            product = self._adjoint(point.hessian_product(y, rows, in_scores)) + ridge * du
-            return np.asarray(T.T @ product).ravel()
-
-        def newton(z: Array, gradient: Float) -> tuple[Array, Float]:
-            for _ in range(8):
-                hessian = LinearOperator((z.size, z.size), lambda u: hessian_product(z, u))  # noqa: B023
-                if np.linalg.norm(gradient) <= EXACT:
-                    break
-                step, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
-                _, at_step = value_and_gradient(z + step)
-                if not np.linalg.norm(at_step) < np.linalg.norm(gradient):
-                    break
-                z, gradient = z + step, at_step
-            return z, gradient
-
-        z = np.zeros(int(np.prod(shape)))
-        gradient = value_and_gradient(z)[1]
-        if isinstance(solver, CBPRSolver):  # strongly convex, and x is near
-            z, gradient = newton(z, gradient)
-        if np.linalg.norm(gradient) > NEAR:
-            found = minimize(
-                value_and_gradient, z, jac=True, hessp=hessian_product, method="trust-ncg",
-                options={"gtol": NEAR, "maxiter": 200},
-            )  # fmt: skip
-            z, gradient = found.x, found.jac
-        z, _ = newton(z, gradient)
-        return np.asarray(x + at(z)[0])
-
-
-def leaf_indicators(
-    leaves: ArrayLike, n_classes: int = 2, n_leaves: ArrayLike | None = None
-) -> sparse.csr_array:
-    """Score matrix whose weak learners are the leaves of a trained ensemble.
-
-    Parameters
-    ----------
-    leaves : int array-like of shape (n_samples, n_trees)
-        The leaf each row falls into: ``apply(X)`` of XGBoost, ``predict(X, pred_leaf=True)`` of
-        LightGBM.
-    n_classes : int, default=2
-        Classes of the ensemble. With more than two, tree t belongs to class ``t % n_classes``.
-    n_leaves : int array-like of shape (n_trees,), default=None
-        Leaves of each tree; by default one more than the largest seen. Give it to score other
-        rows with the same weights.
-
-    Returns
-    -------
-    csr_array of shape (n_samples, sum(n_leaves)) or (n_samples * n_classes, sum(n_leaves))
-        For :class:`DictionaryLearner`; times the leaf values it is the ensemble's own score.
-    """
-    leaves = np.asarray(leaves).astype(np.intp)
-    n, n_trees = leaves.shape
-    counts = leaves.max(axis=0) + 1 if n_leaves is None else np.asarray(n_leaves)
-    if (leaves >= counts).any():
-        raise ValueError("leaves holds a leaf beyond n_leaves: they are of another ensemble.")
-    columns = leaves + np.concatenate([[0], np.cumsum(counts)[:-1]])
-    per_sample = 1 if n_classes == 2 else n_classes
-    rows = np.arange(n)[:, None] * per_sample + np.arange(n_trees) % per_sample
-    shape = (n * per_sample, int(np.sum(counts)))
-    ones = np.ones(leaves.size)
-    return sparse.csr_array((ones, (rows.ravel(), columns.ravel())), shape=shape)
+        return np.asarray(self.coordinates.T @ self.pull_back(rows)).ravel()

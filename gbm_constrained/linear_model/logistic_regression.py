@@ -18,17 +18,16 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
-from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
+from gbm_constrained.linear_model.iterates import IterateChoice, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.linear_model.starts import find_feasible_start
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.solvers.cbpr import FEASIBLE, CBPRSolver
+from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training import model_note as saving
-from gbm_constrained.training.callbacks import Announcer, ConstraintCallback
+from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.finalize import FinalModel, describe_training_rows
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
@@ -46,7 +45,6 @@ from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
-STEPS = 40  # Models that are tried on the way to a constant one.
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
@@ -102,9 +100,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
-        "auto" takes CBPR for differences of mean losses, where it finds a model that meets the
-        rules to start from, and ABPP otherwise. By default the dual steps are the largest that
-        the slopes of the constraints allow, as observed on the path.
+        "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
+        otherwise. By default dual steps are the largest that observed slopes allow.
     **kwargs
         Refused, with the place of options that belong to the solver.
 
@@ -284,7 +281,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             learner = self._learner(fit)
             start = start.T.reshape(learner.shape)
             if isinstance(fit.solver, CBPRSolver):
-                feasible = self._feasible(learner, start, fit)
+                feasible = find_feasible_start(learner, start, fit, self.n_iterations, self.tol)
                 if feasible is not None:
                     start = feasible
                 else:
@@ -296,7 +293,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
             may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
-            is_told = may_miss and self._check_converged(ends, weights, fit.notifier)
+            is_named = may_miss and warn_of_convergence(
+                ends, weights, fit.notifier, self.n_iterations
+            )
             margin = learner.margin(weights)
             layout = ReportLayout(fit.problem.compiled, ())
             model = FinalModel(n_iterations, np.zeros(fit.data.columns), layout)
@@ -307,7 +306,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             done = len(solution.history) if is_stopped else self.n_iterations
             # A solution that has converged is whole.
             feasibility = report(self, fit, model, done)
-        if not is_told:
+        if not is_named:
             warn(fit, model, feasibility)
         fit.notifier.warn()
         return self
@@ -346,12 +345,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
     def _follow(
         self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
-    ) -> tuple[_Ends, Solution]:
+    ) -> tuple[IterateChoice, Solution]:
         """Iterate from a start until the solution has converged, or a callback stops."""
         assert isinstance(fit.solver, OuterLoop)
-        method = options.method
-        adaptive = method.sigma is None and method.outlier_clip is None
-        ends = _Ends(learner, options, self.tol)
+        adaptive = options.method.sigma is None and options.method.outlier_clip is None
+        ends = IterateChoice(learner, options, self.tol)
         announcer = fit.notifier
         announcer.is_training_over(0)  # which begins to count the time
 
@@ -368,44 +366,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         finally:
             fit.run.hide_progress()
         return ends, solution
-
-    def _feasible(self, learner: LinearLearner, start: Float, fit: ConstrainedFit) -> Float | None:
-        """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""
-        lagrangian = learner.lagrangian
-        prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
-        if self.fit_intercept:
-            prior[-1] = lagrangian.constant_scores
-        for share in np.linspace(1.0, 0.0, STEPS + 1):
-            for constant in (prior, uniform):
-                weights = share * start + (1.0 - share) * constant
-                if learner.violations(weights).max() <= FEASIBLE:
-                    return np.asarray(weights)
-        # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
-        # and what is bounded with it, while no rule is violated more.
-        solver = learner.solver(CBPRSolver)
-        g = learner.violations(uniform)
-        solver.bounds = solver.bounds + np.maximum(g, 0.0)
-
-        def is_over(n_iterations: int) -> bool:
-            return not fit.notifier.limit.has_time_for(0.0)
-
-        for solution in learner.path(
-            self.n_iterations, self.tol, uniform, solver, is_over=is_over
-        ):
-            g = learner.violations(solution.weights)
-            if g.max() <= FEASIBLE:
-                return solution.weights
-            if solution.converged:
-                break
-        if isinstance(fit.options.method, AutoSolver):
-            return None
-        worst = int(g.argmax())
-        raise ValueError(
-            f"CBPR starts from a model that meets the constraints, and none was found: the last "
-            f"one tried violates {lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Give one "
-            f"as coef_ and intercept_ with warm_start=True, relax the bound, or use "
-            f"constraint_solver='abpp', which starts anywhere."
-        )
 
     def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
         weights = self.class_weight
@@ -438,89 +398,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             if refused[name]:
                 value = getattr(self, name)
                 raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
-
-    def _check_converged(self, ends: _Ends, weights: Float, announcer: Announcer) -> bool:
-        """Warn where the solver has not converged; return whether a missed rule was named."""
-        stopped = f"The solver stopped after n_iterations={self.n_iterations}"
-        more = "increase n_iterations"
-        if announcer.is_out_of_time:
-            stopped, more = f"The solver stopped at {announcer.limit}", "increase time_limit"
-        remedy = f"{more}, scale the features, or relax constraints that cannot all"
-        if not ends.has_rates and not ends.converged:
-            what = "an average whose residual is" if ends.ergodic else "a residual of"
-            warnings.warn(
-                f"{stopped} with {what} {ends.residual:.1e} > tol={self.tol}: {remedy} be met.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        excess = ends.excess(weights)
-        is_missed = bool(ends.has_rates and excess.any())
-        if is_missed:
-            worst = int(excess.argmax())
-            rule = ends.learner.lagrangian.constraints.rows[worst]
-            if ends.ergodic:
-                found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
-            else:
-                found = "no iterate met the rules. The one that is returned"
-            warnings.warn(
-                f"{stopped}, and {found} violates {rule} by {excess[worst]:.3g} on the training "
-                f"rows: {remedy} be met.",
-                InfeasibleConstraintsWarning,
-                stacklevel=3,
-            )
-        return is_missed
-
-
-class _Ends:
-    """Which iterate is returned.
-
-    0-1 rates jump about their bounds to the end. Where the last iterate violates a rule, the best
-    that met all takes its place: that of least objective, or if none did, of least violation. The
-    average of all iterates converges as one over their number, after the last one.
-    """
-
-    def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
-        self.learner = learner
-        self.ergodic = options.iterate == "ergodic"
-        is_loss = np.array([c.is_loss for c in options.constraints])
-        self.has_rates = not is_loss.all()
-        # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, ROUNDING)
-        self.tol = tol
-        self._best: tuple[tuple[float, bool, float], Float, int] | None = None
-
-    def excess(self, weights: Float) -> Float:
-        """Violation of each row of constraints, zero where it is rounding."""
-        g = self.learner.violations(weights)
-        return np.where(g > self._slack, g, 0.0)
-
-    def add(self, solution: Solution) -> None:
-        """Take note of the next iterate."""
-        weights, n = solution.weights, len(solution.history)
-        self.residual, self.converged = solution.residual, solution.converged
-        if self.ergodic:
-            weights = solution.average_weights
-            self.residual = max(self.residual, self._residual_of_average(solution))
-            self.converged &= self.residual <= self.tol
-        self._last = weights, n
-        if self.ergodic or not self.has_rates:
-            return
-        worst = float(self.excess(weights).max(initial=0.0))
-        self._is_met = worst == 0.0
-        # A constant model, which CBPR may start from, has the least loss where rules ask for much.
-        is_start = np.isinf(solution.residual)
-        rank = worst, is_start, self.learner.objective(weights) if self._is_met else 0.0
-        if self._best is None or rank <= self._best[0]:
-            self._best = rank, weights, n
-
-    def _residual_of_average(self, solution: Solution) -> float:
-        """Feasibility and complementarity of the ergodic iterates."""
-        moved = solution.history[-1].bounds - self.learner.lagrangian.constraints.b
-        g = self.learner.violations(solution.average_weights) - moved
-        return float(np.abs(np.maximum(g, -solution.average_multipliers)).max(initial=0.0))
-
-    def chosen(self) -> tuple[Float, int]:
-        """Weights of the returned model, and after how many iterations they were reached."""
-        if self._best is None or self._is_met:
-            return self._last
-        return self._best[1:]

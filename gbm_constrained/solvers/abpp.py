@@ -57,7 +57,8 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.outer_loop import ROUNDING, OuterLoop
 from gbm_constrained.solvers.step_sizes import (
@@ -152,7 +153,7 @@ class DualAscent:
         if self.lipschitz is None and self.has_rates:  # without rates there are no dual steps
             # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
             slope = rate_lipschitz(lagrangian.n_classes) if self.lazy else None
-            self.lipschitz, coupling = lagrangian.lipschitz(slope)
+            self.lipschitz, coupling = lagrangian.constants.lipschitz(slope)
         if self.tau is None:
             self.tau = 4.0 if lagrangian.n_classes == 2 else 2.0
         if self.sigma is None:

@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels.base import PROXIES, ProxyName
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.point import Point
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         ValueError
             If there is one; the message names it and what it may be.
         """
-        check_choice("proxy", self.proxy, PROXIES)
+        check_choice("proxy", self.proxy, ["auto", *PROXIES])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             check_positive(name, getattr(self, name), is_optional=True)

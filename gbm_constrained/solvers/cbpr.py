@@ -76,7 +76,8 @@ from scipy.optimize import nnls
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
 from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
 from gbm_constrained.solvers.outer_loop import OuterLoop
@@ -246,8 +247,8 @@ class CBPRSolver(OuterLoop):
         lag = self.lagrangian
         if self.strength is None:
             each = np.eye(len(lag.constraints))
-            rho = max((float(lag.concavity(y).max()) for y in each), default=0.0)
-            self.strength = 2.0 * rho if rho > 0 else lag.constant_curvature
+            rho = max((float(lag.constants.concavity(y).max()) for y in each), default=0.0)
+            self.strength = 2.0 * rho if rho > 0 else lag.constants.constant_curvature
         if self.inner_iterations is None:
             self.inner_iterations = 10 if self.lazy else 100
         self._is_rate = lag.constraints.has_rates
@@ -323,7 +324,7 @@ class CBPRSolver(OuterLoop):
     def _orthonormal(self, rows: Array) -> Float:
         """Take derivatives in all scores to coordinates that are orthonormal in the distance."""
         lag = self.lagrangian
-        weight = lag._weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
+        weight = lag.rows.weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
         flat = (
             rows.reshape(lag.n_samples, -1) * np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
         )
@@ -358,13 +359,13 @@ class CBPRSolver(OuterLoop):
             return self._outer_centre, self.strength * (1.0 + float(self.multipliers.sum()))
         inner = self._centre
         assert inner is not None
-        outer = 2.0 * self.lagrangian.concavity(self.multipliers)
+        outer = 2.0 * self.lagrangian.constants.concavity(self.multipliers)
         total = outer + self._inner_weight
         if not np.any(total):
             return None, 0.0
         share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)
         if np.ndim(share):
-            share = self.lagrangian.per_row(share)
+            share = self.lagrangian.coefficients.per_row(share)
         moved = np.multiply(self._outer_centre - inner, share, dtype=inner.dtype)
         return inner + moved, total
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.base import (
     DualMethod,
     Record,

@@ -79,7 +79,7 @@ class PathSlopes:
 
     def observe(self) -> None:
         """Take the slopes at the current scores."""
-        self.by_cell = self.lagrangian.slopes()
+        self.by_cell = self.lagrangian.constants.slopes()
         cells = self.lagrangian.cells
         first = cells.views[0].cells  # the other views hold the same rows again
         square = np.average(self.by_cell[first] ** 2, weights=cells.weight[first])
@@ -94,13 +94,13 @@ class PathSlopes:
 
     @cached_property
     def _squared_reactions(self) -> tuple[Any, Float]:
-        rates, losses = self.lagrangian.reactions
+        rates, losses = self.lagrangian.constants.reactions
         return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
 
     @property
     def steepness(self) -> float:
         """Square of the slope of rates relative to the constant model; at most one."""
-        constant = max(self.lagrangian.constant_slope, np.finfo(float).tiny)
+        constant = max(self.lagrangian.constants.constant_slope, np.finfo(float).tiny)
         return min(1.0, (SLOPE_FACTOR * self.loss_curvature / constant) ** 2)
 
 
@@ -180,8 +180,8 @@ class ProximalWeights:
         lagrangian = self.slopes.lagrangian
         at_work = multipliers > 0
         if self._cells_at_work is None or not np.array_equal(at_work, self._cells_at_work[0]):
-            self._cells_at_work = (at_work, at_work @ lagrangian.sensitivities > 0)
-        at_rest = min(inverse_tau, lagrangian.constant_curvature)
+            self._cells_at_work = (at_work, at_work @ lagrangian.constants.sensitivities > 0)
+        at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
         held = np.array([at_rest, inverse_tau])
         if lagrangian.n_classes > 2:
             held *= self.slopes.steepness

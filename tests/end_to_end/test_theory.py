@@ -127,7 +127,7 @@ def test_reference_satisfies_the_optimality_conditions(case):
     assert np.abs(p.multipliers * g).max() <= 1e-7
     assert (p.multipliers > 0.01).sum() >= 2
     rows, _ = lag.at(learner.margin(p.weights)).gradient(p.multipliers)
-    gradient = learner._adjoint(rows) + learner.l2 * p.weights * (learner._ridge > 0)
+    gradient = learner.pull_back(rows) + learner.l2 * p.weights * (learner.ridge > 0)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
     assert learner.objective(p.weights) == pytest.approx(p.optimum, abs=1e-8)
 
@@ -168,11 +168,11 @@ def test_lipschitz_constants_bound_every_step(n_classes, metric):
     r"""\|g(x) - g(x')\| <= L sqrt(2 D(x, x')), one by one and together, scaled to one."""
     learner = problem(n_classes, "dictionary", 0.0).learner
     lag = learner.lagrangian
-    learner = DictionaryLearner(lag, learner._scores, metric=metric)
+    learner = DictionaryLearner(lag, learner.scores, metric=metric)
     if metric == "weights":
         own, together = learner.lipschitz
     else:
-        own, together = lag.lipschitz()
+        own, together = lag.constants.lipschitz()
     assert 1 - 1e-12 <= together <= np.sqrt(3)
     generator, ratios, joint = np.random.default_rng(n_classes), [], []
     for scale in (0.01, 0.1, 1.0, 10.0) * 10:
@@ -251,7 +251,7 @@ def test_default_steps_meet_the_condition():
     for case in CASES:
         learner = problem(*case).learner
         solver = learner.solver()
-        own, together = learner.lagrangian.lipschitz()
+        own, together = learner.lagrangian.constants.lipschitz()
         if learner.metric == "weights":
             own, together = learner.lipschitz
         np.testing.assert_allclose(solver.dual.lipschitz, own)
@@ -286,13 +286,13 @@ def test_more_iterations_do_not_move_a_saddle_point():
 def test_slack_constraints_change_nothing():
     """A constraint that never binds leaves the unconstrained optimum and a zero multiplier."""
     learner = problem(2, "linear", 0.3).learner
-    y = (learner.lagrangian._labels > 0).astype(int)
+    y = (learner.lagrangian.rows.labels > 0).astype(int)
     lag = _lagrangian(y, 2, [log_loss() <= 10.0])
-    free = DictionaryLearner(lag, learner._scores, l2=0.3)
+    free = DictionaryLearner(lag, learner.scores, l2=0.3)
     solution = free.solve(500, tol=1e-7)
     assert solution.converged
     assert (solution.multipliers == 0).all()
-    x, optimum, _ = _minimise(learner._scores, 0.0, y, 2, [np.full(y.size, 1 / y.size)], 0.3)
+    x, optimum, _ = _minimise(learner.scores, 0.0, y, 2, [np.full(y.size, 1 / y.size)], 0.3)
     assert free.objective(solution.weights) == pytest.approx(optimum, abs=1e-6)
     np.testing.assert_allclose(solution.weights, x, atol=1e-3)
 

@@ -57,12 +57,12 @@ def test_subproblems_are_solved_exactly(n_classes, kind, metric):
         new, margin = solution.weights, learner.margin(solution.weights)
         tau = learner.solver().tau
         rows, _ = lag.at(margin).gradient(solution.multipliers)
-        gradient = learner._adjoint(rows) + learner._ridge * new
+        gradient = learner.pull_back(rows) + learner.ridge * new
         if metric == "weights":
             pull = new - x
         else:
-            w = learner._row_weight if n_classes == 2 else learner._row_weight[:, None]
-            pull = learner._adjoint(w * (margin - learner.margin(x)))
+            w = learner.row_weight if n_classes == 2 else learner.row_weight[:, None]
+            pull = learner.pull_back(w * (margin - learner.margin(x)))
         if learner.mu == 0:
             np.testing.assert_allclose(gradient + pull / tau, 0.0, atol=1e-10)
         else:  # tau has moved on: the two are parallel
@@ -108,7 +108,7 @@ def test_large_dictionaries_take_the_same_steps(monkeypatch):
     """Without factorised second moments: the same iterates, the same constants."""
     expected = [_learner(4, "leaves", metric) for metric in ("scores", "weights")]
     states = [learner.solve(4) for learner in expected]
-    monkeypatch.setattr("gbm_constrained.linear_model.dictionary.DENSE", 3)
+    monkeypatch.setattr("gbm_constrained.linear_model.linear_scores.MAX_DENSE", 3)
     for before, state, metric in zip(expected, states, ("scores", "weights"), strict=True):
         learner = _learner(4, "leaves", metric)
         assert learner.smoothness == pytest.approx(before.smoothness)

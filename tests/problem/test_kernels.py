@@ -9,20 +9,19 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from gbm_constrained.problem.kernels.base import (
-    SIGMOID_CONCAVITY,
+    Block,
     clip_cap,
-    logistic_targets,
     loss_lipschitz,
     rate_lipschitz,
 )
 from gbm_constrained.problem.kernels.binary import BinaryKernel
+from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.kernels.tables import KernelTables
 
 CLASS_COUNTS = [2, 3, 7]
 DTYPES = [np.float32, np.float64]
 PARTS = ["target", "cost", "clipped", "all"]
-PROXIES = ["logistic", "sigmoid"]
 CAP = 1.3
 N = 60
 
@@ -56,19 +55,20 @@ class Rows:
             self.kernel.link(margin, self.labels, p)
         return p
 
-    def value(self, margin):
+    def block(self, margin):
         p = self.probability(margin)
-        return self.kernel.value(p, margin, self.labels, self.codes, self.tables, CAP)
+        return Block(p, margin, self.labels, self.codes, self.tables, CAP)
+
+    def value(self, margin):
+        return self.kernel.value(self.block(margin))
 
     def gradient(self, margin):
-        p = self.probability(margin)
-        grad, hess = np.empty_like(p), np.empty_like(p)
-        self.kernel.gradient(p, margin, self.labels, self.codes, self.tables, CAP, grad, hess)
+        grad, hess = np.empty_like(margin), np.empty_like(margin)
+        self.kernel.gradient(self.block(margin), grad, hess)
         return grad, hess
 
     def product(self, margin, u):
-        p = self.probability(margin)
-        return self.kernel.hessian_product(p, margin, self.labels, self.codes, self.tables, CAP, u)
+        return self.kernel.hessian_product(self.block(margin), u)
 
     def directions(self):
         """Unit steps of each score of every row at once: rows do not interact."""
@@ -95,8 +95,7 @@ def chosen(margin):
 
 def proxy_tables(cost, proxy):
     """Soft targets and expected costs of a 0-1 rate."""
-    nothing = np.zeros_like(cost)
-    return (logistic_targets(cost), nothing) if proxy == "logistic" else (nothing, cost)
+    return PROXIES[proxy].coefficients(cost)
 
 
 def reference_loss(margin, y):
@@ -228,7 +227,8 @@ def test_a_far_cap_lets_rows_pull_up_to_it(dtype, clip):
     p, grad, hess = (np.empty_like(margin) for _ in range(3))
     BinaryKernel.link(margin, labels, p)
     codes = np.array([1, 1, 0, 0])
-    BinaryKernel.gradient(p, margin, labels, codes, t, clip_cap(clip), grad, hess)
+    block = Block(p, margin, labels, codes, t, clip_cap(clip))
+    BinaryKernel.gradient(block, grad, hess)
     np.testing.assert_allclose(grad, [-1, 0, 1, 0], atol=2e-3)
 
 
@@ -282,9 +282,10 @@ def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rat
         scores = np.array([score], dtype=dtype)
         a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
         BinaryKernel.link(scores, labels, a)
-        value = BinaryKernel.value(a, scores, labels, codes, t, np.inf)
-        BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, own)
-        BinaryKernel.gradient(a, scores, labels, codes, t, np.inf, grad, hess, rate)
+        block = Block(a, scores, labels, codes, t, np.inf)
+        value = BinaryKernel.value(block)
+        BinaryKernel.gradient(block, grad, own)
+        BinaryKernel.gradient(block, grad, hess, rate)
         return float(value[0]), float(grad[0]), float(own[0]), float(hess[0])
 
     value, slope, own, curvature = at(margin)
@@ -471,10 +472,10 @@ def test_the_concavity_of_the_sigmoid_proxy_is_bounded(n_classes):
         rows.margin = scale * rng.normal(size=rows.margin.shape)
         curvature = rows.hessians()
         curvature = curvature if n_classes == 2 else np.linalg.eigvalsh(curvature).min(axis=1)
-        bound = SIGMOID_CONCAVITY[n_classes > 2]
+        bound = PROXIES["sigmoid"].concavity(n_classes)
         assert (curvature >= -bound * spread - 1e-12).all()
         least = min(least, curvature.min())
-    assert least < -0.3 * SIGMOID_CONCAVITY[n_classes > 2]
+    assert least < -0.3 * PROXIES["sigmoid"].concavity(n_classes)
 
 
 # Tables

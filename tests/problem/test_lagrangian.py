@@ -24,17 +24,20 @@ from gbm_constrained.constraints.rates import (
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data import cells
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem import lagrangian as lagrangian_module
+from gbm_constrained.problem import problem_rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.kernels.base import PROXIES
 from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
-from gbm_constrained.problem.lagrangian import BLOCK, Lagrangian
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.problem_rows import BLOCK
 
 CLASS_COUNTS = [2, 3, 7]
 DTYPES = [np.float32, np.float64]
 CLIP = 1.5
 N = 40
+
+
+PROXIES = ("auto", "logistic", "sigmoid")
 
 
 def build(y, constraints=(), n_classes=None, weight=None, factor=None, reduce_sum=None, **options):
@@ -209,7 +212,7 @@ def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     grad, own = (x.copy() for x in point.gradient(multipliers, None, 0.3))
     found, bound = point.gradient(multipliers, None, 0.3, learning_rate=0.7)
     np.testing.assert_array_equal(found, grad)
-    _, has_cost, has_clipped = lag.tables(multipliers).parts
+    _, has_cost, has_clipped = lag.coefficients.tables(multipliers).parts
     if n_classes > 2 or has_cost or has_clipped:
         np.testing.assert_array_equal(bound, own)
         return
@@ -237,14 +240,16 @@ def test_factor_two_majorises_each_rows_hessian(n_classes):
 
 
 def test_the_proxy_of_each_rule_is_chosen_by_whether_it_minds_the_label():
-    """By default; the two others are for all rules alike."""
+    """By default; the two others are for all constraints alike."""
     y, _, weight, masks = draw(3)
     rules = kinds(3, masks)["mixed"]
-    chosen = {proxy: build(y, rules, weight=weight, proxy=proxy).is_sigmoid for proxy in PROXIES}
+    chosen = {
+        proxy: build(y, rules, weight=weight, proxy=proxy).rows.is_sigmoid for proxy in PROXIES
+    }
     assert chosen["auto"].tolist() == [True, False, True]
     assert not chosen["logistic"].any()
     assert chosen["sigmoid"].all()
-    assert np.array_equal(build(y, rules, weight=weight).is_sigmoid, chosen["auto"])
+    assert np.array_equal(build(y, rules, weight=weight).rows.is_sigmoid, chosen["auto"])
 
 
 def test_the_logistic_proxy_is_the_loss_rescaled():
@@ -374,7 +379,7 @@ def state(lag, margin, multipliers, anchor):
         lag.bregman(margin, anchor),
         lag.total_weight,
         *lag.constraints.rates(statistics),
-        *lag.lipschitz()[0],
+        *lag.constants.lipschitz()[0],
     ]
     grad, hess = point.gradient(multipliers, anchor, 0.4)
     return np.array(numbers), grad.copy(), hess.copy()
@@ -638,7 +643,7 @@ def test_blocks_of_rows_are_seamless(n_classes, monkeypatch):
     multipliers, u = np.ones(len(constraints)), np.ones_like(margin)
     states = []
     for rows in (BLOCK, 7):
-        monkeypatch.setattr(lagrangian_module, "BLOCK", rows)
+        monkeypatch.setattr(problem_rows, "BLOCK", rows)
         product = lag.at(margin).hessian_product(multipliers, u, 0.2)
         states.append((*state(lag, margin, multipliers, 0 * margin), product))
     for one, many in zip(*states, strict=True):
@@ -676,8 +681,8 @@ def test_constraints_are_lipschitz_in_the_bregman_distance(n_classes, clip):
     constraints += [log_loss(on=masks[0]) <= 1, log_loss() <= 1]
     factor = np.random.default_rng(10).gamma(2.0, size=n_classes)
     lag = build(y, constraints, weight=weight, factor=factor, outlier_clip=clip)
-    own, together = lag.lipschitz()
-    joint = np.linalg.norm(lag.sensitivities.toarray(), 2)
+    own, together = lag.constants.lipschitz()
+    joint = np.linalg.norm(lag.constants.sensitivities.toarray(), 2)
     rng = np.random.default_rng(11)
     shape = (200,) if n_classes == 2 else (200, n_classes)
     for scale in np.geomspace(0.01, 100, 50):
@@ -708,7 +713,7 @@ def test_lipschitz_constants_of_mean_losses_are_sharp(n_classes):
             away = (y == k)[:, None] * (np.eye(n_classes)[other] - np.eye(n_classes)[k])
         rates = [lag.constraints.rates(lag.at(s * away).statistics())[0] for s in (30.0, 31.0)]
         length = np.sqrt(2 * lag.bregman(30 * away, 31 * away))
-        (constant,), together = lag.lipschitz()
+        (constant,), together = lag.constants.lipschitz()
         assert together == pytest.approx(1.0, rel=1e-14)
         assert rates[1] - rates[0] == pytest.approx(constant * length, rel=1e-9)
 
@@ -721,7 +726,7 @@ def test_sigmoid_proxies_of_rates_are_lipschitz_too(n_classes):
     rng = np.random.default_rng(12)
     for constraint in kinds(n_classes, masks)["several"][:3]:
         lag = build(y, [constraint], weight=weight, proxy="sigmoid")
-        (constant,), _ = lag.lipschitz()
+        (constant,), _ = lag.constants.lipschitz()
         for scale in np.geomspace(0.01, 30, 20):
             start, step = rng.normal(size=shape), scale * rng.normal(size=shape)
             proxy = [
@@ -925,9 +930,9 @@ def test_the_largest_entry_of_a_rows_cells(n_classes):
     rare = np.where(rng.random(size) < 0.01, 2.0, 1.0)
     tables = [rare, rng.random(size), np.ones(size), 3.0 * rare, rng.integers(0, 3, size) / 4.0]
     for table in (*tables, *tables[::-1], np.roll(rare, 1)):
-        found = np.broadcast_to(np.ravel(lag.per_row(table)), 500)
+        found = np.broadcast_to(np.ravel(lag.coefficients.per_row(table)), 500)
         by_view = [table[view.codes] for view in views]
-        np.testing.assert_array_equal(found, np.max(by_view, axis=0).astype(lag.dtype))
+        np.testing.assert_array_equal(found, np.max(by_view, axis=0).astype(lag.rows.dtype))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -63,7 +63,7 @@ def coefficients(lagrangian, multipliers):
 
 def looked_up(lagrangian, multipliers):
     """The same by working views, and how many partitions they were."""
-    parts = list(lagrangian._working_views.look_up(multipliers[:, None]))
+    parts = list(lagrangian.coefficients.views.look_up(multipliers[:, None]))
     total = np.zeros((lagrangian.n_samples, 2))
     for view, tables in parts:
         for k, table in enumerate(tables):  # no loss where no rule is about one
@@ -99,7 +99,7 @@ def test_views_share_what_constraints_at_work_look_at():
     """Six masks to a partition; anew when most of them have gone to rest."""
     y, cells, constraints = compiled(24)
     lagrangian = Lagrangian(y, cells, constraints)
-    views = lagrangian._working_views
+    views = lagrangian.coefficients.views
     assert len(cells.views) > 8
     multipliers = np.zeros(len(constraints))
     multipliers[:24] = 1.0
@@ -149,7 +149,7 @@ def test_partitions_are_made_again_as_they_were(seed):
         multipliers = rng.gamma(1.0, size=len(constraints)) * (rng.random(len(constraints)) < 0.2)
         looked_up(one, multipliers)
     other.restore(one.state())
-    parts = [list(lag._working_views.look_up(multipliers[:, None])) for lag in (one, other)]
+    parts = [list(lag.coefficients.views.look_up(multipliers[:, None])) for lag in (one, other)]
     assert len(parts[0]) == len(parts[1])
     for (view, tables), (again, same) in zip(*parts, strict=True):
         np.testing.assert_array_equal(view.small_codes, again.small_codes)
@@ -165,13 +165,13 @@ def test_the_largest_entry_after_what_was_at_work(by_rule):
     for _ in range(6):
         at_work = rng.random(len(constraints)) < 0.3
         looked_up(lagrangian, at_work.astype(float))
-        table = np.where(at_work @ lagrangian.sensitivities > 0, 2.0, 1.0)
+        table = np.where(at_work @ lagrangian.constants.sensitivities > 0, 2.0, 1.0)
         if not by_rule:
             table = rng.integers(0, 3, len(cells)) / 4.0
         by_view = [table[view.codes] for view in cells.views]
-        found = np.broadcast_to(lagrangian.per_row(table), y.size)
+        found = np.broadcast_to(lagrangian.coefficients.per_row(table), y.size)
         np.testing.assert_array_equal(found, np.max(by_view, axis=0))
-        partitions = list(lagrangian._working_views.largest(table))
+        partitions = list(lagrangian.coefficients.views.largest(table))
         assert (len(partitions) < len(cells.views)) or not by_rule or not at_work.any()
 
 
@@ -180,7 +180,7 @@ def test_a_row_has_in_a_partition_what_its_cells_have_in_the_members():
     y, cells, constraints = compiled(10)
     lagrangian = Lagrangian(y, cells, constraints)
     looked_up(lagrangian, np.ones(len(constraints)))
-    views = lagrangian._working_views
+    views = lagrangian.coefficients.views
     assert sorted(v for place in views._shared for v in place.members) == [
         *range(len(cells.views))
     ]

@@ -163,8 +163,8 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
     for constraints, alone in ((overlapping, False), (disjoint, True)):
         lag = build(y, constraints, weight)
         solver = ABPPSolver(lag)
-        own, norm = lag.lipschitz()
-        scaled = lag.sensitivities.toarray() / own[:, None]
+        own, norm = lag.constants.lipschitz()
+        scaled = lag.constants.sensitivities.toarray() / own[:, None]
         assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
         assert np.array_equal(solver.dual.lipschitz, own)
         assert solver.dual.tau == tau
@@ -183,8 +183,10 @@ def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
     lag = build(y, losses, weight)
     lazy, exact = ABPPSolver(lag, lazy=True), ABPPSolver(lag)
     slope = rate_lipschitz(n_classes)
-    np.testing.assert_allclose(lazy.dual.lipschitz, build(y, rates, weight).lipschitz()[0])
-    np.testing.assert_allclose(lazy.dual.lipschitz, lag.lipschitz(slope)[0])
+    np.testing.assert_allclose(
+        lazy.dual.lipschitz, build(y, rates, weight).constants.lipschitz()[0]
+    )
+    np.testing.assert_allclose(lazy.dual.lipschitz, lag.constants.lipschitz(slope)[0])
     np.testing.assert_allclose(exact.dual.lipschitz, 4 * lazy.dual.lipschitz)
     assert lazy.dual.sigma == pytest.approx(exact.dual.sigma)
 

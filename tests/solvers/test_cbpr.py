@@ -83,7 +83,7 @@ def solved(name):
 
 def rho_of(lagrangian):
     rows = np.eye(len(lagrangian.constraints))
-    return max(lagrangian.concavity(y).max() for y in rows)
+    return max(lagrangian.constants.concavity(y).max() for y in rows)
 
 
 def centred(scores):
@@ -286,7 +286,7 @@ def row_hessians(lagrangian, scores, multipliers):
             u = np.ones_like(scores)
         of_f = point.hessian_product(np.zeros_like(multipliers), u)
         columns.append(point.hessian_product(multipliers, u) - of_f)
-    weight = lagrangian._weighted(np.ones(lagrangian.n_samples), slice(None))
+    weight = lagrangian.rows.weighted(np.ones(lagrangian.n_samples), slice(None))
     stacked = np.stack([c.reshape(len(scores), -1) for c in columns], axis=2)
     return stacked / weight[:, None, None]
 
@@ -307,7 +307,7 @@ def test_concavity_is_the_most_negative_eigenvalue(rule, n_classes, n_groups):
     rng = np.random.default_rng(1)
     shape = (600,) if n_classes == 2 else (600, n_classes)
     for y in np.eye(len(lagrangian.constraints))[:3]:
-        bound = lagrangian.concavity(y)[lagrangian.cells.codes]
+        bound = lagrangian.constants.concavity(y)[lagrangian.cells.codes]
         lowest = np.zeros(600)
         for scale in (0.1, 1.0, 2.0, 4.0):
             scores = scale * rng.normal(size=shape)
@@ -336,7 +336,7 @@ def test_default_strength_is_twice_the_concavity(n_classes):
     """Rho = W / (4 W_group) in a binary margin, and twice that in softmax scores."""
     lagrangian, _ = make(n_classes, 3, True)
     rows = [np.flatnonzero(lagrangian.cells.rows.columns["s"] == v) for v in range(3)]
-    weight = lagrangian._weighted(np.ones(90), slice(None))
+    weight = lagrangian.rows.weighted(np.ones(90), slice(None))
     smallest = min(weight[r].sum() for r in rows) / weight.sum()
     rho = (0.25 if n_classes == 2 else 0.5) / smallest
     assert rho_of(lagrangian) == pytest.approx(rho, rel=1e-12)

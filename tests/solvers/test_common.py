@@ -122,7 +122,7 @@ def test_a_multiplier_may_stay_as_it_was_started(method, n_classes):
 @everywhere
 def test_a_weight_is_so_many_rows(method, n_classes):
     lagrangian, margin = problem(n_classes, weighted=False)
-    y, k = lagrangian._label_of_row, 3
+    y, k = lagrangian.rows.label_of_row, 3
     rules = lagrangian.constraints.constraints
     tripled = []
     for weight, rows in (

@@ -342,7 +342,7 @@ def test_sums_that_depend_on_the_path_are_restored(rows, conclusions):
     def decisions(rows, margins):
         for margin in margins:
             rows.lagrangian.at(margin).statistics()
-        return rows.lagrangian._decisions
+        return rows.lagrangian.decisions.sums
 
     whole, begun, resumed = (EvaluationSet(held.cells, held.compiled, "") for _ in range(3))
     expected = decisions(whole, margins)

@@ -321,7 +321,7 @@ def test_the_best_pass_is_followed(library, options, table, grown, conclusions):
         fixed = leader.fixed
         if fixed is not None:
             assert not found[:, fixed].any()
-    weight = fit.solver.lagrangian._weight  # what the model of all rows was trained with
+    weight = fit.solver.lagrangian.rows.weight  # what the model of all rows was trained with
     if fit.measured.boosters.log_odds:
         ratio = weight[fit.data.rows.y == 1][0] / weight[fit.data.rows.y == 0][0]
         assert np.log(ratio) == pytest.approx(fit.measured.boosters.log_odds)

@@ -10,22 +10,8 @@ The parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
-- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy:
-
-  - ``"sigmoid"``: Q = a. It replaces "k is predicted" by a probability, the mean of p_k and of
-    q_k at half the scores; bounded, so a hopeless row pulls little. With p alone rules are met by
-    flipping the few nearest rows, for which multipliers wind up; q alone reaches far and costs
-    accuracy (Adult, gap <= 0.01, three splits and both libraries: the gap of error rates is met
-    on the training rows in 4, 6 and 6 of 6 with p, the mean and q; selection rate, test accuracy
-    0.853, 0.853, 0.851).
-  - ``"logistic"``: T = (max a - a) / log 2. With 1[prediction != k] <= -log(p_k) / log 2 it is a
-    convex upper bound of the cost, up to a constant.
-    Of three or more classes, a cost of predicting one of them makes equal targets of all others,
-    and pulls their probabilities to each other: such rules have the sigmoid proxy by default.
-    Handwritten digits (see :mod:`gbm_constrained.solvers.abpp`; precision of ones and recall of
-    eights, false alarms for threes and recall of fives), accuracy out of fold: 0.593 and 0.668
-    with logistic proxies, 0.939 and 0.932 with this (XGBoost); 0.874 and 0.914, 0.955 and 0.941
-    (LightGBM).
+- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy: see
+  :mod:`gbm_constrained.problem.kernels.proxies`.
 
 With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
@@ -46,15 +32,11 @@ exp(z))`` in a margin z and is nowhere below it,
 .. math:: c(z) = \frac{\tanh(z / 2)}{2 z} = \frac{p - 1/2}{z}
 
 (Jaakkola and Jordan, "Bayesian parameter estimation via variational methods", 2000, eq. 7), bounds
-the full step; a step shrunk by a learning rate eta is as safe with eta times that. So where a rule
-is at work on a binary margin, and the kernel is convex (no expected cost, nothing clipped),
-``S p (1 - p)`` becomes ``S max(p (1 - p), eta c(z))``: at slow rates the library's own Hessian for
-all rows but the surest. For softmax scores a bound for all of them at once is several times too
-steep; that of each alone cost Dry Bean one to three points of accuracy.
-
-Measured on Credit (284,807 rows, the source paper's first six sets, both libraries), false alarms
-out of fold where 12 % of frauds are missed: .007 to .017 at rates of .64 to .90, which had .06 to
-.80, and .005 to .012 at rates of .02 to .07, which had .005 to .014.
+the full step; a step shrunk by a learning rate eta is as safe with eta times that. So where a
+constraint is at work on a binary margin, and the kernel is convex (no expected cost, nothing
+clipped), ``S p (1 - p)`` becomes ``S max(p (1 - p), eta c(z))``: at slow rates the library's own
+Hessian for all rows but the surest. For softmax scores a bound for all of them at once is several
+times too steep, and that of each alone costs accuracy (evidence, Proxies).
 
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
@@ -63,23 +45,38 @@ share the exponentials: ``link`` turns scores into probabilities, everything els
 from __future__ import annotations
 
 from functools import reduce
-from typing import Literal, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gbm_constrained._typing import Array
 
-ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid"]
-PROXIES: tuple[ProxyName, ...] = ("auto", "logistic", "sigmoid")
-# Largest negative curvature of a unit cost's sigmoid proxy, in a binary margin and in softmax
-# scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
-SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)
 LOG2 = float(np.log(2.0))
 
 
-def logistic_targets(cost: Array) -> Array:
-    """Soft targets of the logistic proxy of predicting with costs (n_cells, n_classes)."""
-    return np.asarray((over_classes(np.maximum, cost)[:, None] - cost) / LOG2)
+class Block(NamedTuple):
+    """A block of rows, as kernels take it.
+
+    Parameters
+    ----------
+    probability, margin : ndarray
+        Probabilities as ``link`` writes them, and scores.
+    labels : ndarray of shape (n,)
+        Labels as ``encode`` gives them.
+    codes : ndarray of shape (n,) or slice
+        What the tables look the rows up by.
+    tables : KernelTables or BinaryRowTables
+        Coefficients.
+    cap : float
+        Cross-entropy at which the clipped loss ends.
+    """
+
+    probability: Array
+    margin: Array
+    labels: Array
+    codes: Any
+    tables: Any
+    cap: float
 
 
 def over_classes(function: np.ufunc, table: Array) -> Array:

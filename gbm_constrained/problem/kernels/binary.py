@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from gbm_constrained._typing import Array
+from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.kernels.tables import BinaryTables
 
 FLAT = 1e-3  # Margins below which the curvature of a parabola above is 1/4, to seven digits.
@@ -56,10 +57,9 @@ class BinaryKernel:
         return np.asarray(loss)
 
     @classmethod
-    def value(
-        cls, a: Array, margin: Array, labels: Array, codes: Any, t: BinaryTables, cap: float
-    ) -> Array:
+    def value(cls, block: Block) -> Array:
         """Kernel value of each row."""
+        a, margin, labels, codes, t, cap = block
         loss = cls.loss(a, margin, labels)
         chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
         return np.asarray(
@@ -71,38 +71,29 @@ class BinaryKernel:
         )
 
     @staticmethod
-    def look_up(t: BinaryTables, table: Array, codes: Any, labels: Array) -> Array:
+    def look_up(block: Block, table: Array) -> Array:
         """Entry of a one-dimensional table for each row; not to be written to."""
+        t: BinaryTables = block.tables
         parts = t.by_sign(table)
         if parts is None:
-            return t.kept_rows(table, codes)
+            return t.kept_rows(table, block.codes)
         centre, half = parts  # in cache, a product and a sum beat a look-up
         if half == 0:
             return np.asarray(centre, dtype=t.dtype)
-        entries = labels * half
+        entries = block.labels * half
         if centre != 0:
             entries += centre
-        return entries
+        return np.asarray(entries)
 
     @classmethod
-    def gradient(
-        cls,
-        a: Array,
-        margin: Array,
-        labels: Array,
-        codes: Any,
-        t: BinaryTables,
-        cap: float,
-        grad: Array,
-        hess: Array,
-        learning_rate: float = 0.0,
-    ) -> None:
+    def gradient(cls, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
         """Write the gradient and the Hessian majoriser of each row.
 
         Of a convex kernel that is large enough for a step shrunk by `learning_rate` not to
         overshoot.
         """
-        look_up = partial(cls.look_up, t, codes=codes, labels=labels)
+        a, margin, labels, _, t, cap = block
+        look_up = partial(cls.look_up, block)
         has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
@@ -152,17 +143,9 @@ class BinaryKernel:
         return np.asarray(np.divide(root, slope, out=slope))
 
     @classmethod
-    def hessian_product(
-        cls,
-        a: Array,
-        margin: Array,
-        labels: Array,
-        codes: Any,
-        t: BinaryTables,
-        cap: float,
-        u: Array,
-    ) -> Array:
+    def hessian_product(cls, block: Block, u: Array) -> Array:
         """Exact Hessian of each row's kernel times `u`."""
+        a, margin, labels, codes, t, cap = block
         curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
             cls.loss(a, margin, labels) < cap
         )

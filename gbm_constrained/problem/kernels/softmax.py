@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels.base import Block
 
 
 def _as_column(x: Array) -> Array:
@@ -50,9 +50,9 @@ class SoftmaxKernel:
         return np.asarray(margin.argmax(axis=1))
 
     @staticmethod
-    def look_up(t: KernelTables, table: Array, codes: Any, labels: Array) -> Array:
+    def look_up(block: Block, table: Array) -> Array:
         """Entry of a one-dimensional table for each row; not to be written to."""
-        return t.kept_rows(table, codes)
+        return np.asarray(block.tables.kept_rows(table, block.codes))
 
     @staticmethod
     def _losses(margin: Array) -> Array:
@@ -66,10 +66,9 @@ class SoftmaxKernel:
         top = margin.argmax(axis=1)
         return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
 
-    def value(
-        self, p: Array, margin: Array, labels: Array, codes: Any, t: KernelTables, cap: float
-    ) -> Array:
+    def value(self, block: Block) -> Array:
         """Kernel value of each row."""
+        p, margin, labels, codes, t, cap = block
         return np.asarray(
             (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
             + (t.rows(t.cost, codes) * (p + self._softened(p)) / 2.0).sum(axis=1)
@@ -83,18 +82,9 @@ class SoftmaxKernel:
         q /= q.sum(axis=1, keepdims=True)
         return q
 
-    def gradient(
-        self,
-        p: Array,
-        margin: Array,
-        labels: Array,
-        codes: Any,
-        t: KernelTables,
-        cap: float,
-        grad: Array,
-        hess: Array,
-    ) -> None:
-        """Write the gradient and the Hessian majoriser of each row."""
+    def gradient(self, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
+        """Write the gradient and the Hessian majoriser of each row, at any learning rate."""
+        p, margin, labels, codes, t, cap = block
         rows = np.arange(labels.size)
         np.subtract(1.0, p, out=hess)
         hess *= p
@@ -117,17 +107,9 @@ class SoftmaxKernel:
                 bound = spread * (self.majoriser_factor * 2.0 * scale**2)
                 hess += _as_column(bound) * q * (1.0 - q)
 
-    def hessian_product(
-        self,
-        p: Array,
-        margin: Array,
-        labels: Array,
-        codes: Any,
-        t: KernelTables,
-        cap: float,
-        u: Array,
-    ) -> Array:
+    def hessian_product(self, block: Block, u: Array) -> Array:
         """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
+        p, margin, labels, codes, t, cap = block
         pu = p * u
         dp = pu - p * pu.sum(axis=1, keepdims=True)
         total = t.rows(t.total_target, codes)

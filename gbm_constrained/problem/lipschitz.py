@@ -1,0 +1,179 @@
+"""Constants of a problem that step sizes are computed from."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
+from gbm_constrained.problem.kernels.proxies import PROXIES
+from gbm_constrained.problem.problem_rows import ProblemRows
+
+# Number of rows that mean slopes of cells are taken from, about; fewer of several views, in which
+# each row stands for several cells.
+SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
+
+
+class ProblemConstants:
+    """Sensitivities, slopes and curvatures of the constraints of a problem.
+
+    Parameters
+    ----------
+    rows : ProblemRows
+        Rows of the problem, whose probabilities are those at the last scores.
+    """
+
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+
+    @cached_property
+    def sensitivities(self) -> Any:
+        r"""How strongly each row of constraints reacts to each cell: csr_array (m, n_cells).
+
+        With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
+        :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
+        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
+        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
+        weight. This is that matrix; the norms of its rows are the constraints' own constants.
+        """
+        rates, losses = self.reactions
+        return sparse.csr_array(rates + loss_lipschitz(self.rows.n_classes) * losses)
+
+    @cached_property
+    def reactions(self) -> tuple[Any, Any]:
+        """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
+        scale = sparse.diags_array(np.sqrt(self.rows.density))
+        # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
+        # hence the spread of the coefficients and not their size.
+        rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.spread
+        return rates @ scale, abs(self.rows.constraints.B) @ scale
+
+    def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
+        """Lipschitz constants of the rows of constraints, and of all of them scaled to one.
+
+        Parameters
+        ----------
+        loss_slope : float, default=None
+            Slope of the cross-entropy in the score; by default the largest that it can have.
+
+        Returns
+        -------
+        own : ndarray of shape (m,)
+            Constant of each row; zero if no prediction changes it.
+        together : float
+            Norm of all rows, each scaled to constant one: one where no two of them share a cell.
+            Of several views, squares are added.
+        """
+        rates, losses = self.reactions
+        slope = loss_lipschitz(self.rows.n_classes) if loss_slope is None else loss_slope
+        reaction = sparse.csr_array(rates + slope * losses)
+        own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
+        inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+        scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
+        square = 0.0
+        for view in self.rows.cells.views:
+            part = scaled[:, view.cells]
+            part = part[np.diff(part.indptr) > 0]
+            gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+            square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+        return own, float(np.sqrt(max(square, 1.0)))
+
+    @cached_property
+    def _sample(self) -> tuple[Array, Array | None, list[Array], Float, Codes]:
+        """Rows that stand for their cells, evenly spaced in each.
+
+        With their weights, their cells in each view, the weight in each cell, and the cells
+        without any.
+        """
+        codes = self.rows.cells.views[0].small_codes
+        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+        count = np.bincount(codes)
+        start = count.cumsum() - count
+        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
+        wanted = max(sampled // int(np.count_nonzero(count)), 1)
+        every = -(-count // wanted)
+        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
+        rows = np.sort(np.concatenate(chosen))
+        weight = None if self.rows.weight is None else self.rows.weight[rows]
+        views = self.rows.cells.views
+        cells = [view.small_codes[rows].astype(np.intp) for view in views]
+        mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
+        total = np.concatenate(mass).astype(np.float64)
+        without = np.flatnonzero(total <= 0)
+        total[without] = 1.0
+        return rows, weight, cells, total, without
+
+    def slopes(self) -> Float:
+        """Root mean square slope of class probabilities in each cell, at the last scores.
+
+        Of a sample of the rows; the largest that it can be in cells without one.
+        """
+        problem = self.rows
+        rows, weight, cells, mass, without = self._sample
+        p = problem.probability if rows.size == problem.n_samples else problem.probability[rows]
+        p = p.astype(np.float64)
+        square = np.subtract(1.0, p)
+        square *= p
+        square *= square
+        square = square if square.ndim == 1 else over_classes(np.add, square)
+        square = square if weight is None else square * weight
+        total = np.concatenate(
+            [
+                np.bincount(at, square, len(view))
+                for at, view in zip(cells, problem.cells.views, strict=True)
+            ]
+        )
+        slopes = np.sqrt(total / mass)
+        slopes[without] = rate_lipschitz(problem.n_classes)
+        return np.asarray(slopes)
+
+    @cached_property
+    def constant_curvature(self) -> float:
+        """Curvature of the mean loss in the score at the best constant model.
+
+        ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
+        mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
+        """
+        pi = self._class_fractions
+        return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
+
+    @cached_property
+    def constant_slope(self) -> float:
+        """Slope of the probabilities of several classes at the best constant model.
+
+        As in :meth:`slopes`: the norm over classes of ``pi_k (1 - pi_k)``.
+        """
+        pi = self._class_fractions
+        return float(np.linalg.norm(pi * (1.0 - pi)))
+
+    @property
+    def _class_fractions(self) -> Float:
+        labels = np.maximum(self.rows.cells.labels[self.rows.cells.views[0].cells], 0)
+        total = np.bincount(labels, self.rows.objective_weight, self.rows.n_classes)
+        return np.asarray(total / self.rows.total_weight)
+
+    @property
+    def constant_scores(self) -> float | Float:
+        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
+        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
+        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
+
+    def concavity(self, multipliers: Float) -> Float:
+        r"""Most negative curvature of the constraints' Lagrangian in each cell, (n_cells,).
+
+        The largest :math:`\rho_c` with :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, D_c the
+        cell's part of the Bregman distance. A mean loss with a negative coefficient is concave,
+        with curvature at most 1/4 in a binary margin and 1/2 in softmax scores; the sigmoid proxy
+        of a rate is both; the logistic one is convex.
+        """
+        n_classes = self.rows.n_classes
+        constraints = self.rows.constraints
+        of_loss = 0.25 if n_classes == 2 else 0.5
+        total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
+        bounded = np.where(self.rows.is_sigmoid, multipliers, 0.0)
+        total = total + PROXIES["sigmoid"].concavity(n_classes) * (bounded @ constraints.spread)
+        return np.asarray(total * self.rows.density)

@@ -1,0 +1,198 @@
+"""Rows of a problem as kernels see them: labels, weights, buffers, and blocks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.communicator import ReduceSum, local_sum
+from gbm_constrained.problem.kernels.base import clip_cap
+from gbm_constrained.problem.kernels.binary import BinaryKernel
+from gbm_constrained.problem.kernels.proxies import ProxyName
+from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+
+# Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
+# call to vanish. Half as many where each row has several scores.
+BLOCK = 65_536
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """How kernels are computed.
+
+    Parameters
+    ----------
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
+        that reward errors or split targets (see :class:`CompiledConstraints`) and the logistic one
+        for all others. Values of 0-1 rates are always exact.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
+    dtype : dtype, default=float64
+        Precision of the kernels.
+    gradient_dtype : dtype, default=None
+        Type of the returned gradients and Hessians; that of the kernels by default.
+    order : {"C", "F"}, default="C"
+        Memory order of multiclass scores and gradients.
+    majoriser_factor : float, default=1
+        Factor on the Hessian of softmax scores: 2 in XGBoost, which makes the diagonal an upper
+        bound of the full Hessian, K / (K - 1) in LightGBM.
+    hessian_floor : float, default=0
+        Number added to the Hessian of a row of weight one; below its rounding unless it is nearly
+        zero.
+    """
+
+    proxy: ProxyName = "auto"
+    outlier_clip: float | None = None
+    dtype: Any = np.float64
+    gradient_dtype: Any = None
+    order: Literal["C", "F"] = "C"
+    majoriser_factor: float = 1.0
+    hessian_floor: float = 0.0
+
+    def is_sigmoid(self, constraints: CompiledConstraints) -> Bool:
+        """Find the rows of constraints whose rates have the sigmoid proxy, (m,)."""
+        m = len(constraints)
+        return {
+            "auto": constraints.rewards_errors | constraints.splits_targets,
+            "logistic": np.zeros(m, dtype=bool),
+            "sigmoid": np.ones(m, dtype=bool),
+        }[self.proxy]
+
+
+class ProblemRows:
+    """Rows of a problem with what does not depend on scores.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,), intp
+        Class index of each row; -1 for rows without a label, which are in no objective.
+    cells : Cells
+        Partition of the rows.
+    constraints : CompiledConstraints
+        Constraints on the model.
+    weight : ndarray of shape (n_samples,), default=None
+        Weight of each row in the objective and the Bregman distance; ones by default. It may
+        differ from the sample weights of `cells` by a factor of each label (``class_weight``,
+        ``scale_pos_weight``): constraints are about sample weights alone.
+    reduce_sum : callable, default=identity
+        Sums a table of cell sums over machines.
+    **kernel
+        Fields of :class:`KernelOptions`.
+    """
+
+    def __init__(
+        self,
+        y: Array,
+        cells: Cells,
+        constraints: CompiledConstraints,
+        *,
+        weight: Array | None = None,
+        reduce_sum: ReduceSum = local_sum,
+        **kernel: Any,
+    ) -> None:
+        options = KernelOptions(**kernel)
+        self.cells = cells
+        self.constraints = constraints
+        self.is_sigmoid = options.is_sigmoid(constraints)
+        self.reduce_sum = reduce_sum
+        self.dtype = np.dtype(options.dtype)
+        self.n_samples = int(y.size)
+        self.n_classes = int(cells.classes.size)
+        self.kernel: BinaryKernel | SoftmaxKernel = (
+            BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(options.majoriser_factor)
+        )
+        self.cap = clip_cap(options.outlier_clip)
+        self.hessian_floor = options.hessian_floor
+        self.has_several_views = cells.n_binding > 1
+        self.has_loss_by_cell = bool(constraints.B.nnz)
+        self.label_of_row = np.maximum(y, 0)
+        self.labels = self.kernel.encode(self.label_of_row, self.dtype)
+        self._weigh(weight)
+        self._make_buffers(options)
+
+    def _weigh(self, weight: Array | None) -> None:
+        """Take the weights of the rows, and sum them by cell."""
+        self.weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
+        self.decision_weight = self.weight  # stays as cells were weighed: shares must end at one
+        self.cell_weight = self.cells.count  # of all machines
+        if self.weight is not None:
+            self.cell_weight = self.reduce_sum(self.cells.total(self.weight))
+        # Of the first view. Products of long vectors would wake threads of another library, which
+        # then keep a core busy that the booster waits for.
+        first = self.cells.views[0].cells
+        inside = self.cells.in_objective[first]
+        self.objective_weight = np.where(inside, self.cell_weight[first], 0.0)
+        self.total_weight = float(self.objective_weight.sum())
+
+    def _make_buffers(self, options: KernelOptions) -> None:
+        """Make the arrays that probabilities, gradients and Hessians are written to."""
+        dtype, order = options.dtype, options.order
+        shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
+        self.probability = np.empty(shape, dtype=self.dtype, order=order)
+        gradient = np.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
+        self.gradient_dtype = gradient.dtype
+        self._buffers = gradient, np.empty_like(gradient)
+        # Written to in turns: a booster's threads have just read the last ones, and to take these
+        # back from the caches of other cores may take as long as all else in a gradient. (Those
+        # of several classes are as large as the probabilities, and more is done for each entry.)
+        self._others = self._buffers
+        if self.n_classes == 2:
+            self._others = np.empty_like(gradient), np.empty_like(gradient)
+
+    def take_buffers(self) -> tuple[Array, Array]:
+        """Take the arrays that the next gradient and Hessian are written to."""
+        self._buffers, self._others = self._others, self._buffers
+        return self._buffers
+
+    def narrow(self) -> None:
+        """Compute in the precision of the returned gradients from now on, two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        if self.dtype == self.gradient_dtype or self.n_classes > 2:
+            return
+        self.dtype = self.gradient_dtype
+        self.labels = self.labels.astype(self.dtype)
+        self.probability = np.empty_like(self._buffers[0])
+        if self.weight is not None:
+            self.weight = self.weight.astype(self.dtype)
+
+    def blocks(self) -> Iterator[slice]:
+        """Give the blocks of rows, one after the other."""
+        size = BLOCK if self.n_classes == 2 else max(BLOCK // 2, 1)
+        for start in range(0, self.n_samples, size):
+            yield slice(start, min(start + size, self.n_samples))
+
+    def weighted(self, x: Array, rows: slice) -> Array:
+        """Multiply per-row values of a block by the rows' weights, in place."""
+        if self.weight is not None:
+            weight = self.weight[rows]
+            x *= weight if x.ndim == 1 else weight[:, None]
+        return x
+
+    @cached_property
+    def divisor(self) -> Float:
+        """Total weight of each cell, where sums are divided by it: one for empty cells."""
+        return np.where(self.cell_weight > 0, self.cell_weight, 1.0)
+
+    @cached_property
+    def density(self) -> Float:
+        """Total weight over that of each cell; zero for empty cells."""
+        weight = self.cell_weight
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    @cached_property
+    def row_in_objective(self) -> Array | None:
+        """Whether each row is in the objective; None where all are."""
+        view = self.cells.views[0]
+        inside = self.cells.in_objective[view.cells]
+        return None if inside.all() else inside[view.small_codes].astype(self.gradient_dtype)
