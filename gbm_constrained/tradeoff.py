@@ -25,11 +25,11 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.audit import AuditTables, measure_classifier, rows_held_by
+from gbm_constrained.evaluation.audit import AuditTables, measure_classifier
 from gbm_constrained.training.callbacks import ConstraintState
 
 __all__ = ["tradeoff_curve"]
@@ -218,7 +218,7 @@ def _check_auditable(
         )
     check_weight(of_test["sample_weight"], as_labels(y_test, "y_test").size, "sample_weight_test")
     for rule in rules:
-        if rows_held_by(rule):
+        if rule.n_rows_held:
             raise ValueError(
                 f"{rule} holds a mask or decisions of the training rows, and has no value on "
                 f"X_test: name a column or a model instead, or leave X_test out."

@@ -23,7 +23,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
     churn,

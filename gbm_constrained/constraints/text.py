@@ -40,16 +40,17 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from gbm_constrained.constraints import presets, rates
+from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.events import Differs, Predicted, Term
-from gbm_constrained.constraints.expressions import Constraint, Expression, Quotient, Rate
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Gap, Grouped, Overall, Ratio, overall
 from gbm_constrained.constraints.positive_class import name_positive_class
+from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     MISSING,
+    ClassifiedBy,
     Column,
     DataSet,
-    Deployed,
-    Judged,
     Label,
     Selector,
     dataset,
@@ -825,10 +826,10 @@ def _term(term: Term) -> str:
         pair = (_literal(part.value) for part in (true, event.target) if isinstance(part, Label))
         return name + _arguments(*pair, normalize="all" if term.where else None, on=on)
     if isinstance(event, Differs):
-        return name + _arguments(to=_deployed(event.deployed), on=on)
+        return name + _arguments(to=_deployed(event.reference_model), on=on)
     for part in term.where:
-        if isinstance(part, Judged):
-            deployed = _deployed(part.deployed)
+        if isinstance(part, ClassifiedBy):
+            deployed = _deployed(part.reference_model)
             given = {"over" if name == "wins" else "to": deployed}
             return name + _arguments(**given, on=on)
     about = [event.target] if isinstance(event, Predicted) else list(term.rows[:1])
@@ -838,7 +839,7 @@ def _term(term: Term) -> str:
     return name + _arguments(*label, on=on)
 
 
-def _deployed(deployed: Deployed) -> str:
+def _deployed(deployed: ReferenceModel) -> str:
     if isinstance(deployed.column, str):
         return _literal(deployed.column)
     held = "decisions of single rows" if deployed.decisions is not None else str(deployed)

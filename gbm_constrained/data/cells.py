@@ -28,20 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import some_of
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.constraints.selectors import (
-    MISSING,
-    ClassPosition,
-    Column,
-    DataSet,
-    Judged,
-    Label,
-    Selector,
-    plain,
-)
+from gbm_constrained.constraints.selectors import Key, Levels, Selector
 from gbm_constrained.data.communicator import ReduceSum, local_sum
-from gbm_constrained.data.rows import Key, Rows, key_of
+from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12
 VIEW_CELLS = 2048  # Cells beyond which a further attribute opens a view of its own.
@@ -316,62 +306,11 @@ class Cells:
             If a selector names a class, a value or a data set that is not there.
         """
         inside = np.ones(len(view), dtype=bool)
+        levels = self.levels_of(view)
         for selector in selectors:
-            inside &= self._holds(view, selector)
+            inside &= selector.holds(levels)
         return inside
 
-    def _holds(self, view: View, selector: Selector) -> NDArray[np.bool_]:
-        key = key_of(selector)
-        levels = view.levels[key]
-        if isinstance(selector, (Label, ClassPosition)):
-            match = levels == self.class_index(selector)
-            if isinstance(selector, Label) and selector.excluded:
-                match = ~match & (levels < self.classes.size)
-            return np.asarray(match)
-        known = self.rows.attribute(key).levels
-        if isinstance(selector, Column):
-            if (selector.value,) not in known:
-                missing = f" on={{{selector.name!r}: None}} selects the rows without a value."
-                raise ValueError(
-                    f"{selector} selects no row: the values of {selector.name!r} are "
-                    f"[{some_of([repr(level[0]) for level in known])}]."
-                    f"{missing * ((MISSING,) in known)}"
-                )
-            return np.asarray(levels == known.index((selector.value,)))
-        if isinstance(selector, DataSet):
-            if selector.name not in known[1:]:
-                raise ValueError(
-                    f"data set {selector.name!r} was not given: pass it as fit(..., datasets="
-                    f"{{{selector.name!r}: ...}}); those given are {list(known[1:])}."
-                )
-            return np.asarray(levels == known.index(selector.name))
-        if isinstance(selector, Judged):
-            labels, n_classes = view.levels["label"], self.classes.size
-            judged = (levels < n_classes) & (labels < n_classes)
-            return np.asarray(judged & ((levels == labels) == selector.right))
-        return np.asarray(levels == 1)
-
-    def is_class(self, target: Label | ClassPosition) -> NDArray[np.bool_]:
-        """Whether each class is the one that a selector names, or is not the one it excludes."""
-        named = np.arange(self.classes.size) == self.class_index(target)
-        excluded = isinstance(target, Label) and target.excluded
-        return np.asarray(~named if excluded else named)
-
-    def class_index(self, selector: Label | ClassPosition) -> int:
-        """Class index that a selector of rows or of predictions names."""
-        if isinstance(selector, ClassPosition):
-            if self.classes.size != 2:
-                raise ValueError(
-                    f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
-                    f"name one of them as label= of the rate, as in tpr(label=k), or as "
-                    f"positive= of all rates, or use class_error(k). Only binary classification "
-                    f"is supported otherwise."
-                )
-            return selector.index
-        match = [i for i, known in enumerate(map(plain, self.classes)) if known == selector.value]
-        if not match:
-            raise ValueError(
-                f"it names class {selector.value!r}, which is not in y: its classes are "
-                f"{self.classes.tolist()}."
-            )
-        return match[0]
+    def levels_of(self, view: View) -> Levels:
+        """Give the levels of the cells of a view, as selectors and events read them."""
+        return Levels(self.classes, view.levels, lambda key: self.rows.attribute(key).levels)

@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.grouped import Gap
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.rule import MET, Choice, shifted
@@ -110,7 +109,7 @@ def choose(
 
 def compares_groups(compiled: CompiledConstraints) -> Bool:
     """Whether each row of constraints is of a gap or a ratio of groups, shape (m,)."""
-    kinds = [isinstance(c.expression, Gap) for c in compiled.constraints]  # ratios are gaps
+    kinds = [c.expression.compares_pairs for c in compiled.constraints]
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 
@@ -276,7 +275,7 @@ def aims(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Flo
     equality. All other rules are aimed at as they are.
     """
     right = compiled.b
-    compares = np.array([isinstance(c.expression, Gap) for c in compiled.constraints], dtype=bool)
+    compares = np.array([c.expression.compares_pairs for c in compiled.constraints], dtype=bool)
     if not compares.any():
         return right
     filled = np.nan_to_num(functionals)

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import as_column
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.events import Differs
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.rates import accuracy
-from gbm_constrained.constraints.selectors import DataSet, Judged, Mask
 from gbm_constrained.data.alignment import check_alignment, row_labels_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_no_scores, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict, rows_of_constraint
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.grouping import SmallGroupWarning
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import add_loss_intervals
@@ -137,8 +137,10 @@ def measure_classifier(
     rows = Rows(codes, classes, weight, columns, [X])
     # Accuracy is one more rule, so that its interval is made as theirs are.
     stated = (*rules, accuracy() >= 0.0)
-    cells, compiled = compile_constraints(stated, rows, where="audited rows, ")
-    needs_loss = [str(c) for c in rules if any(t.event == "log_loss" for t in c.terms)]
+    cells, compiled = compile_constraints(
+        stated, rows, warning=SmallGroupWarning("audited rows, ")
+    )
+    needs_loss = [str(c) for c in rules if c.has_loss]
     measured: list[_Measured] = []
     for name, each in models.items():
         remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
@@ -179,28 +181,17 @@ def _length(X: Any) -> int | None:
     return len(X) if hasattr(X, "__len__") else None
 
 
-def rows_held_by(rule: Constraint) -> list[int]:
-    """Lengths of the masks, and of the decisions given one by one, that a rule holds."""
-    lengths = []
-    for term in rule.terms:
-        deployed = [s.deployed for s in term.selectors if isinstance(s, Judged)]
-        deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
-        lengths += [s.n_samples for s in term.selectors if isinstance(s, Mask)]
-        lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
-    return lengths
-
-
 def _check_rows(rules: Sequence[Constraint], n: int) -> None:
     """Refuse rules that speak of rows other than the audited ones."""
     for rule in rules:
-        for length in rows_held_by(rule):
+        for length in rule.n_rows_held:
             if length != n:
                 raise ValueError(
                     f"constraints: {rule} holds a mask or decisions of {length} rows, but "
                     f"{n} rows are audited: give one for each of these, or name a column or "
                     f"a model instead."
                 )
-        if any(isinstance(s, DataSet) for term in rule.terms for s in term.selectors):
+        if rule.data_sets:
             raise ValueError(
                 f"constraints: {rule} speaks of a named data set, which an audit has none "
                 f"of: audit its rows by themselves, with the rule without on=dataset(...)."

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.prefix_choice import Margins
 from gbm_constrained.decision.rule import Choice, shifted
 from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.evaluation.sample_size import FEWEST
 from gbm_constrained.evaluation.verdicts import DOUBT, rows_of_quotient
-from gbm_constrained.problem.linear_constraints import CompiledConstraints, value_of
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import rows_beyond
 
@@ -29,7 +28,7 @@ def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
     """Whether decisions put enough rows into a quotient to speak of it, for each constraint."""
     told = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
-        if isinstance(constraint.expression, Quotient):
+        if constraint.expression.is_quotient:
             told[..., j] = rows_of_quotient(compiled, j, counts) >= FEWEST
     return told
 
@@ -154,7 +153,7 @@ class DecisionPool:
         met = self.reached[:, others].all(axis=1) & self.told[:, j]
         values = np.full(len(self.told), np.nan)
         for i in np.flatnonzero(self.told[:, j]):
-            values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
+            values[i] = compiled.constraints[j].value(self.functionals[i, compiled.spans[j]])
         sign = compiled.constraints[j].sign
 
         def best(of: Float) -> float:

@@ -39,7 +39,7 @@ import numpy as np
 
 from gbm_constrained._messages import MOST_NAMED, level_of_the_user
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.decision.rule import MET
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.sample_size import FEWEST, TooFewRows
@@ -100,7 +100,7 @@ class RuleReached:
     @property
     def is_vacuous(self) -> bool:
         """Whether it is a quotient of next to no rows, such as the precision on none selected."""
-        return isinstance(self.constraint.expression, Quotient) and self.rows < FEWEST
+        return self.constraint.expression.is_quotient and self.rows < FEWEST
 
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"

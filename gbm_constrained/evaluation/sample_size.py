@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.evaluation.verdicts import DOUBT, rows_of_functional, rows_of_smallest_group
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
@@ -99,7 +98,7 @@ def find_too_few_rows(
         if constraint.is_loss or constraint.is_always_met:
             continue
         expression, ends = constraint.expression, intervals[j]
-        if isinstance(expression, Quotient):
+        if expression.is_quotient:
             n = rows_of_smallest_group(cells, compiled, j, counts)
             rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
             if _cannot_judge(rate, ends, minimum=0):
@@ -112,8 +111,9 @@ def find_too_few_rows(
             own = of_functionals[k]
             value = float(functionals[k])
             rate = TooFewRows(constraint, name, n, value, *map(float, own))
-            each = isinstance(expression, (Rate, Each))
-            if _cannot_judge(rate, own if each else ends, minimum=_minimum(constraint)):
+            if _cannot_judge(
+                rate, own if expression.bounds_each_rate else ends, minimum=_minimum(constraint)
+            ):
                 found.append(rate)
     return found
 
@@ -122,7 +122,7 @@ def _minimum(constraint: Constraint) -> int:
     """Rows that could confirm the bound of one rate, none of them with an event."""
     rates = constraint.rates
     plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    if not isinstance(constraint.expression, (Rate, Each)) or not plain:
+    if not constraint.expression.bounds_each_rate or not plain:
         return 0
     room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
     if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:

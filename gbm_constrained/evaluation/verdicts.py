@@ -25,12 +25,10 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient
-from gbm_constrained.constraints.grouped import Overall
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of
-from gbm_constrained.statistics.loss_intervals import is_in_base_set
 
 __all__ = ["Verdict"]
 
@@ -201,9 +199,9 @@ def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> i
     constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
     inside = np.zeros(len(view), dtype=bool)
     for term in constraint.terms:
-        inside |= is_in_base_set(cells, j, term)
+        inside |= cells.select(cells.views[cells.view_of[j]], term.base)
     groups = compiled.groups[j]
-    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
+    everyone = constraint.expression.compares_with_overall
     if groups and not everyone:
         levels = frozenset[int]().union(*(group.levels for group in groups))
         inside &= np.isin(view.levels[groups[0].by], list(levels))
@@ -225,7 +223,7 @@ def rows_of_smallest_group(
 
     Without the counts of decisions, the rows of a quotient are those of its terms.
     """
-    if isinstance(compiled.constraints[j].expression, Quotient):
+    if compiled.constraints[j].expression.is_quotient:
         if counts is None:
             return rows_of_constraint(cells, compiled, j)
         return int(rows_of_quotient(compiled, j, counts))

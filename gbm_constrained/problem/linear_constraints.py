@@ -13,8 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.functionals import MeanLoss, Part
 from gbm_constrained.problem.groups import Group, SmallGroup
@@ -22,7 +21,6 @@ from gbm_constrained.problem.groups import Group, SmallGroup
 SMALL_MATRIX = (
     10_000  # Entries up to which scipy's checks of a product cost more than the product.
 )
-ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -190,13 +188,13 @@ class CompiledConstraints:
         values = np.empty(len(self.constraints))
         values[single] = functionals[start]
         for j in np.flatnonzero(~single):
-            values[j] = value_of(self.constraints[j], functionals[self.spans[j]])
+            values[j] = self.constraints[j].value(functionals[self.spans[j]])
         return values
 
     @cached_property
     def _single_rates(self) -> tuple[Bool, Codes]:
         """Constraints that are about one rate, and where it is among the functionals."""
-        single = np.array([isinstance(c.expression, Rate) for c in self.constraints], dtype=bool)
+        single = np.array([c.expression.is_linear for c in self.constraints], dtype=bool)
         start = [span.start for span in compress(self.spans, single)]
         return single, np.array(start, dtype=np.intp)
 
@@ -234,7 +232,7 @@ class CompiledConstraints:
         bounds = self.bounds
         for r, j in enumerate(self.owner):
             constraint, constant = self.constraints[j], self.constant[self.spans[j].start]
-            if isinstance(constraint.expression, Rate) and not np.isnan(constant):
+            if constraint.expression.is_linear and not np.isnan(constant):
                 bounds[j] = constraint.sign * right[r] + constant
         return bounds
 
@@ -273,10 +271,8 @@ class CompiledConstraints:
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
-            if isinstance(constraint.expression, Gap) and (
-                constraint.expression.reference is not None
-            ):
-                at[-1] = theirs.stop - 1  # the reference comes last
+            if constraint.expression.has_reference:
+                at[-1] = theirs.stop - 1  # The reference comes last.
             found.append(at)
         return np.concatenate(found)
 
@@ -392,39 +388,3 @@ def _rows_kept(table: Any, is_kept: Bool) -> Any:
     kept = sparse.csr_array(table.multiply(is_kept[:, None]))
     kept.eliminate_zeros()
     return kept
-
-
-def value_of(constraint: Constraint, f: Float) -> float:
-    """Value of what a constraint bounds, from its functionals."""
-    expression = constraint.expression
-    if isinstance(expression, Quotient):
-        if np.isnan(f).any():
-            return np.nan
-        if f[1] > ROUNDING:
-            return float(f[0] / f[1])
-        return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
-    if np.isnan(f).all():
-        return np.nan
-    if isinstance(expression, Each):
-        return float(np.nanmax(f) if constraint.sense == "<=" else np.nanmin(f))
-    if not isinstance(expression, Gap):
-        return float(f[0])
-    others, reference = f, None
-    if expression.reference is not None:
-        others, reference = f[:-1], f[-1]
-        if np.isnan(others).all() or np.isnan(reference):
-            return np.nan
-    elif np.count_nonzero(~np.isnan(f)) < 2:  # nothing is compared
-        return np.nan
-    if isinstance(expression, Ratio):
-        pairs = [(np.nanmin(others), np.nanmax(others))]
-        if reference is not None:
-            pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
-        # With a slack s, the largest k that the rule holds for. Nothing is below zero.
-        ratios = [
-            (low + expression.slack) / high if high > ROUNDING else 1.0 for low, high in pairs
-        ]
-        return float(min(1.0, *ratios))
-    if reference is not None:
-        return float(np.nanmax(np.abs(others - reference)))
-    return float(np.nanmax(f) - np.nanmin(f))

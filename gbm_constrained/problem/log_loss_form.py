@@ -8,8 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.events import Predicted, Term
-from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.events import Misclassified, Term
 from gbm_constrained.problem.functionals import MeanLoss, Part
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 
@@ -39,7 +38,7 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
     """
     for constraint in compiled.constraints:
         terms = constraint.rates[0].terms
-        single = isinstance(constraint.expression, Rate) and constraint.sense == "<="
+        single = constraint.expression.is_linear and constraint.sense == "<="
         single &= len(terms) == 1 and terms[0][0] > 0.0 and is_error(terms[0][1], n_classes)
         if not constraint.is_loss and not single:
             raise ValueError(
@@ -67,6 +66,5 @@ def as_losses(compiled: CompiledConstraints, n_classes: int) -> tuple[CompiledCo
 
 def is_error(term: Term, n_classes: int) -> bool:
     """Whether a term counts misclassified rows and nothing else."""
-    if isinstance(term.event, Predicted):  # a false positive rate of two classes
-        return n_classes == 2 and term.name.partition("(")[0] == "fpr" and not term.where
-    return term.event == "error" and not term.where
+    is_fpr = n_classes == 2 and term.name.partition("(")[0] == "fpr"
+    return not term.where and (term.event == Misclassified() or is_fpr)

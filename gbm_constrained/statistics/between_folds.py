@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +34,9 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.constraints.grouped import Gap, Ratio
+from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
@@ -176,15 +178,39 @@ def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
     does that of a quotient.
     """
-    units = np.ones(len(compiled))
-    q = (compiled.R > 0.0) @ functionals
-    for r, j in enumerate(compiled.owner):
-        expression = compiled.constraints[j].expression
-        if isinstance(expression, Ratio):
-            units[r] = q[r]
-        elif isinstance(expression, Quotient):
-            units[r] = abs(functionals[compiled.spans[j]][1])
-    return units
+    positive = (compiled.R > 0.0) @ functionals
+    owners = [(compiled.constraints[j].expression, compiled.spans[j]) for j in compiled.owner]
+    units = [
+        _unit_of(expression, float(q), functionals[span])
+        for q, (expression, span) in zip(positive, owners, strict=True)
+    ]
+    return np.array(units, dtype=np.float64)
+
+
+@singledispatch
+def _unit_of(expression: Expression, positive: float, functionals: Float) -> float:
+    """Return how far a row moves as the value of its expression moves by one.
+
+    Parameters
+    ----------
+    expression : Expression
+        What is bounded.
+    positive : float
+        Sum of the functionals with positive coefficients in the row.
+    functionals : ndarray
+        Functionals of the expression.
+    """
+    return 1.0
+
+
+@_unit_of.register
+def _(expression: Ratio, positive: float, functionals: Float) -> float:
+    return positive
+
+
+@_unit_of.register
+def _(expression: Quotient, positive: float, functionals: Float) -> float:
+    return abs(float(functionals[1]))
 
 
 class _Influence:
@@ -329,7 +355,7 @@ def values_by_training(
     rows = compiled.rows_of(functionals) + optimism
     for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
         own, constraint = compiled.owner == j, compiled.constraints[j]
-        if isinstance(constraint.expression, Gap) and not isinstance(constraint.expression, Ratio):
+        if constraint.expression.is_difference:
             values[j] = rows[own].max()
         elif own.sum() == 1:
             values[j] += constraint.sign * optimism[own][0]

@@ -16,16 +16,19 @@ the rate is then that of rows with these weights, and intervals use the effectiv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, singledispatch
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression, Sense
+from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio
 from gbm_constrained.problem.functionals import Part
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints, value_of
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import EQUAL, CellCounts, blocks_of, functionals_of
 
@@ -141,16 +144,8 @@ def functional_intervals(
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
-    return _functional_intervals(compiled, counts, slice(None), level)
-
-
-def _functional_intervals(
-    compiled: CompiledConstraints, counts: CellCounts, which: slice, level: float
-) -> Float:
-    """Intervals of some functionals."""
-    some = zip(compiled.parts[which], compiled.constant[which], strict=True)
-    ends = [_interval_of_sum(parts, constant, counts, level) for parts, constant in some]
-    return np.array(ends, dtype=np.float64).reshape(-1, 2)
+    found = _Values(compiled.constant, compiled.parts, compiled.constant, counts, level)
+    return found.intervals(level)
 
 
 def constraint_intervals(
@@ -184,31 +179,69 @@ def constraint_intervals(
     """
     ends = np.full((len(compiled.constraints), 2), np.nan)
     functionals = functionals_of(compiled, counts)
-    values = compiled.values(functionals)
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        expression = constraint.expression
-        parts, constant = compiled.parts[span], compiled.constant[span]
-        missing = [p is None for p in parts]
-        if all(missing) or (any(missing) and isinstance(expression, Quotient)):
-            continue
-        exact = None
-        if isinstance(expression, Rate) or (isinstance(expression, Each) and len(parts) == 1):
-            exact = _interval_of_sum(parts[0], constant[0], counts, level)
-        elif isinstance(expression, Quotient):
-            exact = _quotient_interval(parts, constant, counts, level)
-            if exact is None:
-                exact = _compared(parts, constant, counts, level, constraint.range, values[j])
-        elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
-            exact = _gap_interval(parts, counts, level)
-        if exact is None:
-            f = functionals[span]
-            at, strict = (
-                _functional_intervals(compiled, counts, span, one)
-                for one in (level, level_of_all(constraint, f.size, level))
-            )
-            exact = worst_interval(constraint, f, at, strict)
-        ends[j] = exact
+        values = _Values(
+            functionals[span], compiled.parts[span], compiled.constant[span], counts, level
+        )
+        is_known = [parts is not None for parts in values.parts]
+        if all(is_known) or (any(is_known) and not constraint.expression.is_quotient):
+            ends[j] = _interval_of(constraint.expression, constraint, values)
     return ends
+
+
+class _Values(NamedTuple):
+    """Functionals of a constraint, and what their intervals depend on."""
+
+    functionals: Float
+    parts: Sequence[tuple[Part, ...] | None]
+    constant: Float
+    counts: CellCounts
+    level: float
+
+    def intervals(self, level: float) -> Float:
+        """Find the interval of each functional."""
+        some = zip(self.parts, self.constant, strict=True)
+        ends = [_interval_of_sum(parts, c, self.counts, level) for parts, c in some]
+        return np.array(ends, dtype=np.float64).reshape(-1, 2)
+
+
+@singledispatch
+def _interval_of(expression: Expression, constraint: Constraint, values: _Values) -> Float:
+    """Find the interval of what a constraint bounds."""
+    raise NotImplementedError
+
+
+@_interval_of.register
+def _(expression: Rate, constraint: Constraint, values: _Values) -> Float:
+    return np.asarray(values.intervals(values.level)[0])
+
+
+@_interval_of.register
+def _(expression: Quotient, constraint: Constraint, values: _Values) -> Float:
+    exact = _quotient_interval(values)
+    return _fieller_interval(values, constraint) if exact is None else exact
+
+
+@_interval_of.register
+def _(expression: Grouped, constraint: Constraint, values: _Values) -> Float:
+    of_all = level_of_all(constraint, values.functionals.size, values.level)
+    at, strict = (values.intervals(level) for level in (values.level, of_all))
+    return worst_interval(constraint, values.functionals, at, strict)
+
+
+@_interval_of.register
+def _(expression: Each, constraint: Constraint, values: _Values) -> Float:
+    if values.functionals.size == 1:
+        return np.asarray(values.intervals(values.level)[0])
+    return _interval_of.dispatch(Grouped)(expression, constraint, values)
+
+
+@_interval_of.register
+def _(expression: Gap, constraint: Constraint, values: _Values) -> Float:
+    exact = _gap_interval(values) if expression.is_difference else None
+    if exact is None:
+        return _interval_of.dispatch(Grouped)(expression, constraint, values)
+    return exact
 
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
@@ -223,9 +256,7 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
     level : float
         Probability that all cover the truth, at least (Bonferroni).
     """
-    is_each = isinstance(constraint.expression, Each)
-    several = n_groups if is_each else n_groups * (n_groups - 1) // 2
-    return 1.0 - (1.0 - level) / max(several, 1)
+    return 1.0 - (1.0 - level) / max(constraint.expression.n_comparisons(n_groups), 1)
 
 
 def worst_interval(
@@ -251,37 +282,50 @@ def worst_interval(
     ndarray of shape (2,)
         NaN where the value is undefined.
     """
-    if np.isnan(value_of(constraint, f)):
+    if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
-    if isinstance(constraint.expression, Each):
-        if constraint.sense == "<=":
-            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
-        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
-    assert isinstance(constraint.expression, Gap)
-    n = f.size
-    first, second = np.nonzero(~np.eye(n, dtype=bool))
-    if constraint.expression.reference is not None:
-        with_reference = (first == n - 1) | (second == n - 1)
-        first, second = first[with_reference], second[with_reference]
+    return _worst(constraint.expression, constraint.sense, f, at, strict)
 
-    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
-        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
-        down, up = f - intervals[:, 0], intervals[:, 1] - f
-        difference = f[first] - factor * f[second]
-        return (
-            difference - np.hypot(down[first], factor * up[second]),
-            difference + np.hypot(up[first], factor * down[second]),
-        )
 
-    if not isinstance(constraint.expression, Ratio):
-        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
+@singledispatch
+def _worst(expression: Expression, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    """Find the interval of the worst of several values; see :func:`worst_interval`."""
+    raise NotImplementedError
+
+
+@_worst.register
+def _(expression: Each, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    if sense == "<=":
+        return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+    return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+
+
+@_worst.register
+def _(expression: Gap, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    lowest = np.nanmax(_difference_intervals(expression, f, strict)[0])
+    return np.array([max(lowest, 0.0), np.nanmax(_difference_intervals(expression, f, at)[1])])
+
+
+@_worst.register
+def _(expression: Ratio, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
     # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
-    slack = constraint.expression.slack
-    return np.array(
-        [
-            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
-            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
-        ]
+    def holds(intervals: Float, end: int, k: float) -> bool:
+        ends = _difference_intervals(expression, f, intervals, k)[end]
+        return bool(np.nanmin(ends) + expression.slack >= 0.0)
+
+    return np.array([_largest(partial(holds, at, 0)), _largest(partial(holds, strict, 1))])
+
+
+def _difference_intervals(
+    expression: Gap, f: Float, intervals: Float, factor: float = 1.0
+) -> tuple[Float, Float]:
+    """Find the ends of ``first - factor * second`` of all pairs: deviations add by squares."""
+    first, second = np.array(expression.pairs(f.size), dtype=np.intp).reshape(-1, 2).T
+    down, up = f - intervals[:, 0], intervals[:, 1] - f
+    difference = f[first] - factor * f[second]
+    return (
+        difference - np.hypot(down[first], factor * up[second]),
+        difference + np.hypot(up[first], factor * down[second]),
     )
 
 
@@ -296,10 +340,9 @@ def _largest(holds: Callable[[float], bool]) -> float:
     return low
 
 
-def _gap_interval(
-    parts: Sequence[tuple[Part, ...] | None], counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of the absolute difference of two functionals; None for others."""
+def _gap_interval(values: _Values) -> Float | None:
+    """Find the interval of the absolute difference of two functionals; None for others."""
+    parts, counts, level = values.parts, values.counts, values.level
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
     other = [Part(-p.coefficient, p.cells, p.event) for p in parts[1]]
@@ -310,10 +353,8 @@ def _gap_interval(
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
 
 
-def _quotient_interval(
-    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of a quotient that rows of two kinds decide about; None for others.
+def _quotient_interval(values: _Values) -> Float | None:
+    """Find the interval of a quotient that rows of two kinds decide about; None for others.
 
     Right and wrong ones among those selected decide about precision, true positives and errors
     about F1, wins and losses about their quotient. A row of the first kind adds a to the numerator
@@ -321,33 +362,29 @@ def _quotient_interval(
     probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
     in p throughout.
     """
-    if parts[0] is None or parts[1] is None:
+    (numerator, denominator), counts = values.parts, values.counts
+    if numerator is None or denominator is None:
         return None
-    top, bottom = blocks_of(parts[0]), blocks_of(parts[1])
+    top, bottom = blocks_of(numerator), blocks_of(denominator)
     if len(top) != 1 or len(bottom) != 1 or not np.array_equal(top[0].cells, bottom[0].cells):
         return None
     # A constant is a part of every row. Adding zero makes negative zeros equal to others.
-    scores = np.stack([top[0].score, bottom[0].score], axis=-1) + constant
+    scores = np.stack([top[0].score, bottom[0].score], axis=-1) + values.constant
     scores = np.round(scores, 12) + 0.0
     kinds = np.unique(scores[scores.any(axis=-1)], axis=0)
     if len(kinds) != 2:
         return None
     first, second = ((scores == kind).all(axis=-1) for kind in kinds)
-    p = np.array(clopper_pearson(*_effective(counts, top[0].cells, first | second, first), level))
+    p = np.array(
+        clopper_pearson(*_effective(counts, top[0].cells, first | second, first), values.level)
+    )
     above, below = (kind[0] * p + kind[1] * (1.0 - p) for kind in kinds.T)
     with np.errstate(divide="ignore"):
         return np.sort(above / below)
 
 
-def _compared(
-    parts: Sequence[tuple[Part, ...] | None],
-    constant: Float,
-    counts: CellCounts,
-    level: float,
-    ends: tuple[float, float],
-    value: float,
-) -> NDArray[np.float64]:
-    """Interval of a quotient, from the sums that compare it with numbers.
+def _fieller_interval(values: _Values, constraint: Constraint) -> Float:
+    """Find the interval of a quotient from the sums that compare it with numbers.
 
     It is k at least where ``numerator - k denominator`` is not negative, whose interval falls as k
     grows. All numbers are k = t / (1 - |t|) of some t from -1 to 1: what is compared with zero is
@@ -358,20 +395,21 @@ def _compared(
     Fieller, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16,
     1954.
     """
+    value = constraint.value(values.functionals)
     if np.isnan(value):
         return np.full(2, np.nan)
-    top, bottom = parts
 
     def end(i: int) -> float:
         def compared(t: float) -> float:
             factors = 1.0 - abs(t), -t
             both = [
                 Part(factor * part.coefficient, part.cells, part.event)
-                for factor, of_one in zip(factors, (top, bottom), strict=True)
+                for factor, of_one in zip(factors, values.parts, strict=True)
                 for part in of_one or ()
                 if factor
             ]
-            return float(_interval_of_sum(both, float(constant @ factors), counts, level)[i])
+            total = float(values.constant @ factors)
+            return float(_interval_of_sum(both, total, values.counts, values.level)[i])
 
         if compared(1.0) >= 0.0:
             return np.inf
@@ -380,4 +418,4 @@ def _compared(
         return t / (1.0 - abs(t)) if t > -1.0 else -np.inf
 
     # Rounding must not leave the value outside.
-    return np.clip([min(end(0), value), max(end(1), value)], *ends)
+    return np.clip([min(end(0), value), max(end(1), value)], *constraint.range)

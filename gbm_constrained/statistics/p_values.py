@@ -31,7 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.two_proportions import GAMMA, sum_p_value

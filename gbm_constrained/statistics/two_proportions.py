@@ -44,7 +44,7 @@ import numpy as np
 from scipy import special
 
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING
 
 __all__ = ["GAMMA", "sum_p_value"]
 

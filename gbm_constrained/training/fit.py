@@ -16,10 +16,12 @@ from sklearn.utils import check_consistent_length
 from gbm_constrained._dataframes import is_same, take_rows
 from gbm_constrained._messages import level_of_the_user, some_of
 from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.alignment import RowAlignment, row_labels_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import Stack, encode
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import Fold, parts_by_cell, parts_by_group
 from gbm_constrained.data.validation import (
     as_groups,
@@ -35,9 +37,9 @@ from gbm_constrained.decision.guarantees import sequences_of
 from gbm_constrained.decision.prefix_choice import FEW_PREFIXES, aims, prefixes, standard_errors
 from gbm_constrained.decision.rule import MET, Choice, shifted
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.grouping import FEW_NAMED
+from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Record
@@ -345,8 +347,9 @@ class ConstrainedFit:
             rows,
             like=like,
             idle=self._idle,
-            where=f"{name}, " if name else "",
-            listed_in="" if name else "small_groups_",
+            warning=SmallGroupWarning(f"{name}, ")
+            if name
+            else SmallGroupWarning("", "small_groups_"),
         )
         found[0].class_weight = self._class_weight
         return found
@@ -367,7 +370,7 @@ class ConstrainedFit:
         """Refuse, before training, a guarantee that the rows kept for it can never give."""
         options, n = self.options, len(rows.cells.rows)
         for constraint in options.constraints:
-            if any(term.event == "log_loss" for term in constraint.terms):
+            if constraint.has_loss:
                 raise ValueError(
                     f"guarantee={options.guarantee!r} cannot be given for {constraint}: a mean "
                     f"loss may be as large as it likes. Bound an error rate, or leave the "

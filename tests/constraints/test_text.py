@@ -29,7 +29,7 @@ from gbm_constrained import (
     ConstrainedXGBClassifier,
     parse_constraint,
 )
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
     accuracy,
@@ -54,10 +54,10 @@ from gbm_constrained.constraints.rates import (
 )
 from gbm_constrained.constraints.selectors import MISSING, dataset, label
 from gbm_constrained.data.cells import VIEW_CELLS
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import value_of
 
 EXACT = {"rtol": 1e-10, "atol": 1e-13}
 seeds = st.integers(0, 2**32 - 1)
@@ -438,9 +438,9 @@ def test_a_quotient_over_rows_that_are_not_there_has_no_value():
         tpr(on={"s": "a"}) / tpr(on={"s": "b"}) <= 1.2,
     ):
         for f in ([0.5, np.nan], [np.nan, 0.5], [np.nan, np.nan], [0.0, 0.0]):
-            assert np.isnan(value_of(rule, np.array(f)))
-        assert value_of(rule, np.array([0.5, 0.0])) == np.inf
-        assert value_of(rule, np.array([0.5, 0.25])) == 2.0
+            assert np.isnan(rule.value(np.array(f)))
+        assert rule.value(np.array([0.5, 0.0])) == np.inf
+        assert rule.value(np.array([0.5, 0.25])) == 2.0
 
 
 @pytest.mark.parametrize("bound", [-2.5, -0.1, 0.0, 3.0])
@@ -1119,7 +1119,7 @@ def test_bounds_are_searched_over(Classifier):
         (lambda: gap(fpr()) <= gap(fnr()), "must be a number, got gap"),
         (lambda: fpr() < 0.05, "fpr and 0.05 cannot be compared by < or >: a bound is never"),
         (lambda: gap(fpr()) > 0.05, "a bound is never strict, write <= or >="),
-        (lambda: max(fpr(), fnr()), "of two rates is bounded by a rule for each"),
+        (lambda: max(fpr(), fnr()), "of two rates is bounded by a constraint for each"),
         (lambda: abs(fpr() - fnr()), "abs(fpr - fnr) is not linear in the predictions: bound it"),
         (lambda: fpr() + "0.1", "unsupported operand"),
         (lambda: fpr() * True, "unsupported operand"),

@@ -32,7 +32,8 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision import guarantees
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.lines import RESOLUTION

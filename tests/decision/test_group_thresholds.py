@@ -22,7 +22,8 @@ from gbm_constrained import (
     ratio,
     selection_rate,
 )
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision import group_thresholds
 from gbm_constrained.decision.group_thresholds import MOST_GROUPS, SMALL, group_threshold_error
 from gbm_constrained.decision.threshold_search import best_shift

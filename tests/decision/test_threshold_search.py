@@ -31,7 +31,8 @@ from gbm_constrained.constraints.rates import (
 )
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision import merits, score_counts
 from gbm_constrained.decision.threshold_search import best_shift, threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints

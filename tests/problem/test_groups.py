@@ -22,7 +22,8 @@ from gbm_constrained import (
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import each, error_rate, gap, ratio, selection_rate, tpr
 from gbm_constrained.constraints.selectors import MISSING, dataset
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_groups, check_labels, check_weight
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian

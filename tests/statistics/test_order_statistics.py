@@ -33,7 +33,8 @@ from gbm_constrained.constraints.rates import (
     wins,
 )
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
