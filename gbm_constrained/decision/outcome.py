@@ -16,7 +16,7 @@ from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 
 
 class Sampled(NamedTuple):
@@ -93,8 +93,8 @@ class Outcome:
         )
         if compiled.V.nnz:
             loss = rows.lagrangian.at(scores.telling).losses()
-            given = rows.cells, compiled, functionals, decisions, loss
-            sampled = Sampled(*add_loss_intervals(*given, *sampled))
+            of_losses = LossIntervals(rows.cells, compiled, decisions, loss)
+            sampled = Sampled(*of_losses.complete(functionals, *sampled))
         differ = disagreement(compiled, rows.cells, folds, alike, decisions)
         values, n = compiled.values(functionals), len(folds)
         return cls(

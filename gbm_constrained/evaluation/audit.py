@@ -32,7 +32,7 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 
 # An audit knows the decisions of a model, and not those that the model might have made.
 VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
@@ -328,9 +328,8 @@ def _measure(
     intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
     if loss is not None:
-        intervals, at = add_loss_intervals(
-            cells, compiled, functionals, decided, loss, intervals, at, level
-        )
+        of_losses = LossIntervals(cells, compiled, decided, loss, level)
+        intervals, at = of_losses.complete(functionals, intervals, at)
     few = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
     return _Measured(functionals, at, compiled.values(functionals), intervals, few)
 

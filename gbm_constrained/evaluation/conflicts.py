@@ -15,7 +15,7 @@ from gbm_constrained.evaluation.sample_size import FEWEST
 from gbm_constrained.evaluation.verdicts import DOUBT, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.p_values import rows_beyond
+from gbm_constrained.statistics.violations import find_violated_rows
 
 QUANTILES = 120  # Thresholds looked at of each prefix, for each class of labels.
 BIASES = 150  # Of several classes, for each prefix.
@@ -106,7 +106,7 @@ class DecisionPool:
         reached = told.copy()
         # A rule of many rows, as a gap of many groups, is refuted by any of them.
         levels = DOUBT / np.bincount(compiled.owner, minlength=self.n_rules)[compiled.owner]
-        beyond = rows_beyond(compiled, counts, levels, one_test_each=True)
+        beyond = find_violated_rows(compiled, counts, levels, one_test_each=True)
         for j in range(self.n_rules):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)

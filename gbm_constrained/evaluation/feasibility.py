@@ -5,7 +5,8 @@ gravest of them is the status of the fit. Three findings enter the verdicts:
 
 - **cannot be met**: each decision that the model can make (its prefixes, each with all its
   thresholds, or with the class biases that a search finds) violates some rule *beyond doubt*: that
-  it holds is rejected at 95% on the unseen rows (:func:`~.p_values.rows_beyond`). Named are the
+  it holds is rejected at 95% on the unseen rows (:func:`~.violations.find_violated_rows`).
+  Named are the
   fewest rules that no decision brings to within sampling error together, so that each of them can
   be met if one of the others is dropped.
 - **too few rows**: a rate is taken over too few rows to judge its rule

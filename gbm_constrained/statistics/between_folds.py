@@ -40,7 +40,7 @@ from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
-from gbm_constrained.statistics.p_values import rows_beyond
+from gbm_constrained.statistics.violations import find_violated_rows
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
 LEVEL = 0.95
@@ -284,7 +284,7 @@ def broken_in_training(
         told = told | moved
         b = np.where(moved, b - optimism, b)
     broken = np.zeros(len(compiled.constraints), dtype=bool)
-    beyond = rows_beyond(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
+    beyond = find_violated_rows(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
     broken[compiled.owner[beyond & told]] = True
     return broken
 

@@ -22,8 +22,7 @@ inequality.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import log, sqrt
+from math import log
 from typing import Any
 
 import numpy as np
@@ -35,14 +34,15 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
-from gbm_constrained.statistics.two_proportions import GAMMA, sum_p_value
+from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
 
 __all__ = [
+    "are_two_binomials",
     "constraint_p_values",
     "hoeffding_bentkus_p_value",
+    "p_of_two_binomials",
     "p_value_of_blocks",
     "row_p_values",
-    "rows_beyond",
     "rule_p_value",
 ]
 
@@ -115,7 +115,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
         return False
@@ -123,7 +123,7 @@ def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     return not np.intersect1d(first.cells, second.cells).size
 
 
-def _p_of_two(
+def p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
     """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
@@ -140,7 +140,9 @@ def _p_of_two(
     p = np.ones(n_1.shape)
     for at in map(tuple, np.argwhere(np.ones(p.shape, bool) if where is None else where)):
         x_1, of_1, x_2, of_2 = (float(x[at]) for x in (events_1, n_1, events_2, n_2))
-        p[at] = sum_p_value(x_1, of_1, x_2, of_2, limit, first.width, second.width)
+        p[at] = sum_p_value(
+            Binomial(x_1, of_1, first.width), Binomial(x_2, of_2, second.width), limit
+        )
     return p
 
 
@@ -278,90 +280,9 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
-    if _are_two_binomials(blocks, counts):
-        return _p_of_two(blocks, bound, counts)
+    if are_two_binomials(blocks, counts):
+        return p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
-
-
-def rows_beyond(
-    compiled: CompiledConstraints,
-    counts: CellCounts,
-    delta: ArrayLike,
-    one_test_each: bool = False,
-) -> Bool:
-    """Whether rows of constraints are violated in the population beyond doubt.
-
-    The opposite of a certificate: that a row *holds* is rejected, at level `delta` each. One base
-    set has the p-value of :func:`row_p_values` with both sides of the row negated; several have
-    lower limits at ``delta / K`` each, whose sum must exceed the bound, without the search for the
-    smallest such level. Fractions over two disjoint ones have the exact test of
-    :func:`row_p_values` where these limits leave it open. Unequal weights count as their effective
-    number in limits.
-
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-    delta : float or array-like of shape (m,)
-        Probability of saying so of a row that holds.
-    one_test_each : bool, default=False
-        Whether of a constraint's rows that need the exact test, which takes its time, one is
-        tested: that which is furthest beyond its limits; and none where limits refute a row.
-
-    Returns
-    -------
-    ndarray of shape (..., m), bool
-        False for mean losses, and where a base set has no rows.
-    """
-    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
-    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
-    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
-    room = np.full(beyond.shape, -np.inf)  # for the exact test to reject
-    limits = dict[tuple[Block, float], Float]()
-
-    def total(blocks: Sequence[Block], level: float) -> Float:
-        for block in blocks:
-            if (block, level) not in limits:
-                limits[block, level] = _upper(block, counts, level)
-        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
-
-    for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
-        if not blocks:
-            continue
-        if len(blocks) == 1:
-            (block,) = blocks
-            weight = block.sum(counts.weight)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
-            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
-            continue
-        beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
-        if level > GAMMA and _are_two_binomials(blocks, counts):
-            # At limits of level sqrt(delta) as few events of both have the probability delta. If
-            # the null hypothesis allows these, the p-value is no smaller.
-            room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
-    asked = (room > 0.0) & ~beyond
-    for own in np.unique(compiled.owner)[:, None] == compiled.owner if one_test_each else ():
-        furthest = room[..., own].argmax(axis=-1)[..., None] == np.arange(own.sum())
-        asked[..., own] &= furthest & ~beyond[..., own].any(axis=-1, keepdims=True)
-    for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
-        p = _p_of_two(rows[j] or (), negated.b[j], counts, asked[..., j])
-        beyond[..., j] |= p <= levels[j]
-    return beyond
-
-
-def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
-    """Upper limit of the mean of a score at level `delta`; infinite where it is over no row."""
-    weight = block.sum(counts.weight)
-    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
-        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
-    if block.is_binomial:
-        limit = block.low + block.width * upper_limit(share * n, n, delta)
-    else:
-        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
-    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
 
 
 def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:

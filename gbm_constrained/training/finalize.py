@@ -50,7 +50,7 @@ from gbm_constrained.statistics.between_folds import (
 )
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 from gbm_constrained.training.fit import ConstrainedFit
 
 MIXED = 1e-6  # Violation by a mixture of prefixes that the linear programme leaves.
@@ -555,8 +555,8 @@ class Conclusion:
         compiled = self.fit.reported
         intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         if decided is not None and loss is not None:
-            given = self.fit.cells, compiled, self._functionals, decided, loss
-            intervals = add_loss_intervals(*given, *intervals)
+            of_losses = LossIntervals(self.fit.cells, compiled, decided, loss)
+            intervals = of_losses.complete(self._functionals, *intervals)
         self._training_intervals = intervals[0]
         self._too_few_rows += find_too_few_rows(
             self.fit.cells, compiled, counts, self._functionals, *intervals

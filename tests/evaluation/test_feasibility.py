@@ -48,10 +48,11 @@ from gbm_constrained.evaluation.assessment import HARDLY, _is_fragile, judge
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
 from gbm_constrained.evaluation.verdicts import DOUBT, gravest
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics import p_values
+from gbm_constrained.statistics import p_values, violations
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.p_values import row_p_values, rows_beyond
+from gbm_constrained.statistics.p_values import row_p_values
+from gbm_constrained.statistics.violations import find_violated_rows
 from gbm_constrained.training.note_json import dumps
 
 # --- data ---------------------------------------------------------------------------------------
@@ -440,7 +441,7 @@ def test_conflicts_are_minimal_among_all_decisions():
         conflict = DecisionPool(rows, margins, prefixes(1, 1), found).conflict()
         seen.add(len(conflict))
         everywhere = CellCounts.at_thresholds(rows.cells, margin, np.unique([*margin, -99.0]))
-        reached = ~rows_beyond(rows.compiled, everywhere, 0.025)
+        reached = ~find_violated_rows(rows.compiled, everywhere, 0.025)
 
         def can_meet(subset, reached=reached):
             return bool(reached[:, list(subset)].all(axis=1).any())
@@ -524,7 +525,7 @@ def test_what_decisions_reach_at_a_price_is_no_conflict():
     choice = choose(rows, margins, 1, 1, among_prefixes=False)
     at_a_price = best_shift(margin, rows.cells, rows.compiled)
     decisions = [(margin + shift).argmax(axis=1) for shift in (choice.shift, at_a_price.value)]
-    beyond = [rows_beyond(rows.compiled, rows.counts(d), DOUBT) for d in decisions]
+    beyond = [find_violated_rows(rows.compiled, rows.counts(d), DOUBT) for d in decisions]
     assert beyond[0].any()
     assert not beyond[1].any()
     assert at_a_price.excess > 0.0, "no price was to be paid"
@@ -551,7 +552,9 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         low = unseen([fnr() >= bound, precision() >= bound], y, sensitive)
         counts = CellCounts.of(high.cells, decided)
         opposite = row_p_values(low.compiled, CellCounts.of(low.cells, decided))
-        np.testing.assert_array_equal(rows_beyond(high.compiled, counts, 0.025), opposite <= 0.025)
+        np.testing.assert_array_equal(
+            find_violated_rows(high.compiled, counts, 0.025), opposite <= 0.025
+        )
         undecided += ((opposite > 0.025) & (opposite <= 0.05)).sum()
         # Two groups: the exact test that one of them is higher by as much, either way round.
         apart = unseen([gap(selection_rate(), by="g") <= bound], y, sensitive)
@@ -559,7 +562,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         first, second = (selection_rate(on={"g": k}) for k in "01")
         signed = unseen([first - second >= bound, second - first >= bound], y, sensitive)
         opposite = row_p_values(signed.compiled, CellCounts.of(signed.cells, skewed))
-        found = rows_beyond(apart.compiled, counts, 0.025)
+        found = find_violated_rows(apart.compiled, counts, 0.025)
         assert sorted(found) == sorted(opposite <= 0.025)
         ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
         open_to_limits += found.any() and ends[1][0] - ends[0][1] <= bound
@@ -581,7 +584,9 @@ def test_two_rates_are_beyond_doubt_as_their_exact_test_says():
         )
         p = row_p_values(opposite.compiled, counts)
         for level in (0.025, 1e-4):
-            np.testing.assert_array_equal(rows_beyond(rows.compiled, counts, level), p <= level)
+            np.testing.assert_array_equal(
+                find_violated_rows(rows.compiled, counts, level), p <= level
+            )
 
 
 def test_of_the_pairs_of_groups_the_furthest_is_tested(monkeypatch):
@@ -595,15 +600,15 @@ def test_of_the_pairs_of_groups_the_furthest_is_tested(monkeypatch):
     asked = []
     exact = p_values.sum_p_value
     monkeypatch.setattr(p_values, "sum_p_value", lambda *of: asked.append(of) or exact(*of))
-    every = rows_beyond(rows.compiled, counts, 0.002)
+    every = find_violated_rows(rows.compiled, counts, 0.002)
     n_every = len(asked)
     asked.clear()
     levels = np.full(len(rows.compiled), 0.002)
-    one = rows_beyond(rows.compiled, counts, levels, one_test_each=True)
+    one = find_violated_rows(rows.compiled, counts, levels, one_test_each=True)
     np.testing.assert_array_equal(one[:, of_gap].any(axis=1), every[:, of_gap].any(axis=1))
     np.testing.assert_array_equal(one[:, ~of_gap], every[:, ~of_gap])
-    monkeypatch.setattr(p_values, "_are_two_binomials", lambda *of: False)
-    by_limits = rows_beyond(rows.compiled, counts, 0.002)[:, of_gap].any(axis=1)
+    monkeypatch.setattr(violations, "are_two_binomials", lambda *of: False)
+    by_limits = find_violated_rows(rows.compiled, counts, 0.002)[:, of_gap].any(axis=1)
     assert 0 < len(asked) <= (~by_limits).sum()
     assert len(asked) < n_every
     assert by_limits.any()
@@ -623,12 +628,12 @@ def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():
     of_gap = rows.compiled.owner == 0
     assert of_gap.sum() == 30
     expected, too_easily = (
-        ~rows_beyond(rows.compiled, counts, level)[:, of_gap].any(axis=1)
+        ~find_violated_rows(rows.compiled, counts, level)[:, of_gap].any(axis=1)
         for level in (0.025 / 30, 0.025)
     )
     assert (expected != too_easily).any()
     np.testing.assert_array_equal(pool.reached[-81:, 0], expected)
-    of_rate = ~rows_beyond(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
+    of_rate = ~find_violated_rows(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
     np.testing.assert_array_equal(pool.reached[-81:, 1], of_rate)
 
 
@@ -645,7 +650,7 @@ def test_rules_that_hold_are_seldom_doubted(weighted):
                  precision(on={"g": "0"}) >= 0.8]  # fmt: skip
         weight = rng.uniform(0.5, 1.5, n) if weighted else None
         rows = unseen(rules, y, {"g": g.astype(str)}, weight=weight)
-        beyond = rows_beyond(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
+        beyond = find_violated_rows(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
         doubted += beyond
     assert (doubted / repeats <= 0.025 + 2.5 * np.sqrt(0.025 / repeats)).all()
 
@@ -674,7 +679,9 @@ def test_cells_without_rows_are_not_beyond_doubt():
     rows = unseen([fpr(on={"g": "x"}) <= 0.1], np.array([0, 1, 0, 1]), {"g": list("xxyy")})
     nobody = rows.cells.take(np.array([2, 3]))
     assert isinstance(nobody, Cells)
-    assert not rows_beyond(rows.compiled, CellCounts.of(nobody, np.ones(2, int)), 0.025).any()
+    assert not find_violated_rows(
+        rows.compiled, CellCounts.of(nobody, np.ones(2, int)), 0.025
+    ).any()
 
 
 @pytest.mark.parametrize(
@@ -685,7 +692,7 @@ def test_rules_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(
     rows = unseen([rule], y)
     for wrong in (0, 1, 150):  # of 200 rows of class 1
         decided = np.where(np.arange(400) < 200 + wrong, 0, 1)
-        found = rows_beyond(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
+        found = find_violated_rows(rows.compiled, CellCounts.of(rows.cells, decided), 0.025)
         assert found.tolist() == [wrong > 0]
 
 
