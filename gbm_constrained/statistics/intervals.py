@@ -1,16 +1,14 @@
-"""Intervals: between which values a rate, or what a rule bounds, lies in the population.
+"""Intervals of rates, and of what constraints bound, in the population.
 
 Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
 that were used for nothing else, neither to train nor to choose among models or thresholds.
 
-Binomials have Clopper and Pearson's exact interval, differences and other sums of them Newcombe's,
-quotients that of the sums that they compare (Fieller), and the worst of many groups one made of
-theirs; each function names its source. Nothing is resampled: what never occurred on some rows
-never occurs in a replicate of them, and would be taken for impossible.
+Binomials have Clopper and Pearson's exact interval, and differences and other sums of them
+Newcombe's. Quotients have the interval of the sums that compare them with numbers (Fieller).
+Nothing is resampled: an event that never occurred on some rows never occurs in replicates.
 
-Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
-the rate is then that of rows with these weights, and intervals use the effective number of rows,
-``(sum w)^2 / sum w^2``, an approximation.
+Sample weights that are equal in each base set change nothing. Unequal weights are taken as given,
+and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an approximation.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ from gbm_constrained.constraints.grouped import Each, Gap, Grouped
 from gbm_constrained.problem.functionals import Part
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
-from gbm_constrained.statistics.counts import EQUAL, CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
 
 __all__ = ["constraint_intervals", "functional_intervals"]
 
 
 def _correlation(rates: Float) -> Float:
-    """Correlations of events that imply each other; none where one always or never happens."""
+    """Compute correlations of events that imply each other, zero for certain events."""
     with np.errstate(invalid="ignore", divide="ignore"):
         odds = rates / (1.0 - rates)
         quotient = odds[:, None] / odds
@@ -49,7 +47,7 @@ def _correlation(rates: Float) -> Float:
 def _effective(
     counts: CellCounts, cells: Codes, inside: Bool, event: Bool
 ) -> tuple[np.float64, np.float64]:
-    """Events and rows among some entries of a table, as many as equal weights would make them."""
+    """Count events and rows among some entries of a table, as if their weights were equal."""
     weight, square = counts.weight[cells][inside], counts.square[cells][inside]
     n, total, squares = counts.count[cells][inside].sum(), weight.sum(), square.sum()
     if squares * n <= total**2 * (1.0 + EQUAL):
@@ -61,18 +59,17 @@ def _effective(
 def _interval_of_sum(
     parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
 ) -> NDArray[np.float64]:
-    """Interval of a sum of fractions of rows, over the same rows or not.
+    """Find the interval of a sum of fractions of rows, over the same rows or not.
 
-    A row adds what the fractions make of it together. Rows of the same base sets that add one of
-    the same two numbers are a binomial: of one the interval is exact, of several that of a sum.
-    Where they may add one of three, as in wins minus losses, that they add the second at least is
-    one binomial, and that they add the third is another, which implies the first.
+    Each row adds the sum of its parts in the fractions. Rows of the same base sets that add one of
+    two numbers are a binomial. One binomial has an exact interval, and several have that of a sum.
+    Where rows add one of three numbers, as in wins minus losses, that they add the second at least
+    is one binomial, and that they add the third is another, which implies the first.
 
-    How many rows of a base set are in which other base sets is chance as well: the mean of those
-    in the same ones, less what they would add if they were as all of their base sets, is what one
-    row more or less of them changes.
+    The numbers of rows that are in several base sets are random as well. What one row more or less
+    of them changes is their mean, less what they would add with the means of their base sets.
 
-    NaN of mean losses, and where a base set has no rows.
+    The interval is NaN for mean losses, and where a base set has no rows.
     """
     if parts is None:
         return np.full(2, np.nan)
@@ -82,16 +79,7 @@ def _interval_of_sum(
     totals = [float(block.sum(counts.weight)) for block in blocks]
     if min(totals) == 0.0:
         return np.full(2, np.nan)
-    cells = np.unique(np.concatenate([block.cells for block in blocks]))
-    added = np.zeros((cells.size, counts.weight.shape[-1]))  # by a row of weight one
-    usual, sets = np.zeros(cells.size), np.zeros(cells.size, dtype=np.intp)
-    for block, total in zip(blocks, totals, strict=True):
-        at = np.searchsorted(cells, block.cells)
-        added[at] += block.score / total
-        usual[at] += block.sum(counts.weight, block.score) / total**2
-        sets *= 2
-        sets[at] += 1
-        sets = np.unique(sets, return_inverse=True)[1]
+    cells, added, usual, sets = _add_up(blocks, totals, counts)
     unit = float(np.abs(added).max()) or 1.0
     added, usual = np.round(added / unit, 12), usual / unit
     sure, variance = constant, 0.0
@@ -124,10 +112,39 @@ def _interval_of_sum(
     return np.clip(sure + np.array(found), constant + low, constant + high)
 
 
+def _add_up(
+    blocks: Sequence[Block], totals: Sequence[float], counts: CellCounts
+) -> tuple[Codes, Float, Float, Codes]:
+    """Add up what rows of each cell add to a sum of fractions.
+
+    Returns
+    -------
+    cells : ndarray of shape (n,), intp
+        Cells that are in some base set.
+    added : ndarray of shape (n, n_classes)
+        Contribution of a row of weight one.
+    usual : ndarray of shape (n,)
+        Mean contribution of the rows of the same base sets.
+    sets : ndarray of shape (n,), intp
+        Number of the combination of base sets.
+    """
+    cells = np.unique(np.concatenate([block.cells for block in blocks]))
+    added = np.zeros((cells.size, counts.weight.shape[-1]))
+    usual, sets = np.zeros(cells.size), np.zeros(cells.size, dtype=np.intp)
+    for block, total in zip(blocks, totals, strict=True):
+        at = np.searchsorted(cells, block.cells)
+        added[at] += block.score / total
+        usual[at] += block.sum(counts.weight, block.score) / total**2
+        sets *= 2
+        sets[at] += 1
+        sets = np.unique(sets, return_inverse=True)[1]
+    return cells, added, usual, sets
+
+
 def functional_intervals(
     compiled: CompiledConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
-    """Two-sided intervals of functionals: of the rate of each group.
+    """Find two-sided intervals of functionals, such as the rate of each group.
 
     Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several.
 
@@ -154,15 +171,16 @@ def constraint_intervals(
     counts: CellCounts,
     level: float = 0.95,
 ) -> NDArray[np.float64]:
-    """Two-sided intervals of what each constraint bounds.
+    """Find two-sided intervals of what each constraint bounds.
 
-    A rate has that of its functional (:func:`functional_intervals`). The gap of two groups has
-    Newcombe's interval of the signed difference, folded to its absolute value: what covers the one
-    covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
-    :func:`~.worst_intervals.worst_interval`. Precision, and other shares of the rows that a decision selects, are
-    Clopper-Pearson's among these, and so are odds such as wins over losses, and F1, which rises
-    with the share of true positives among these and the errors. Other quotients, such as those of
-    rates of two groups, are compared with each number in turn (Fieller).
+    A rate has the interval of its functional (:func:`functional_intervals`). The gap of two groups
+    has Newcombe's interval of the signed difference, folded to its absolute value. The worst of
+    several groups or pairs has :func:`~.worst_intervals.worst_interval`.
+
+    Precision, and other shares of the rows that a decision selects, have Clopper and Pearson's
+    interval among these rows. So have odds such as wins over losses, and F1, which rises with the
+    share of true positives among these and the errors. Other quotients, such as those of rates of
+    two groups, are compared with each number in turn (Fieller).
 
     Parameters
     ----------
