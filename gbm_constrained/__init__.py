@@ -6,6 +6,7 @@ from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.log_loss_form import as_log_loss
 from gbm_constrained.constraints.rates import (
     accuracy,
     churn,
@@ -45,11 +46,9 @@ from gbm_constrained.linear_model.logistic_regression import ConstrainedLogistic
 from gbm_constrained.reporting.audit import Audit, audit
 from gbm_constrained.tradeoff import tradeoff_curve
 from gbm_constrained.training.callbacks import ConstraintState
-from gbm_constrained.training.checkpoint import Checkpoint
 
 __all__ = [
     "Audit",
-    "Checkpoint",
     "CheckpointWarning",
     "ConstrainedLGBMClassifier",
     "ConstrainedLogisticRegression",
@@ -66,6 +65,7 @@ __all__ = [
     "TimeLimitWarning",
     "Verdict",
     "accuracy",
+    "as_log_loss",
     "audit",
     "churn",
     "class_error",

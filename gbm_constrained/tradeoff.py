@@ -31,6 +31,7 @@ from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.audit import AuditTables, measure_classifier
 from gbm_constrained.training.callbacks import ConstraintState
+from gbm_constrained.training.options import start_from
 
 __all__ = ["tradeoff_curve"]
 
@@ -59,7 +60,7 @@ def tradeoff_curve(
     """Train under one bound after the other, and measure each model on rows it has not seen.
 
     Bounds are taken from the loosest to the tightest, and each fit starts from the multipliers of
-    the one before (``initial_multipliers``): the first rounds, in which a multiplier would still
+    the one before: the first rounds, in which a multiplier would still
     be on its way, are then not spent on a rule that is broken.
 
     Parameters
@@ -155,7 +156,7 @@ def tradeoff_curve(
     for rules in made:
         model = clone(estimator).set_params(constraints=list(rules))
         if start is not None and start.any():
-            model.set_params(initial_multipliers=start)
+            start_from(model, start)
         began = time.perf_counter()
         model.fit(X, y, **fit_params)
         seconds = time.perf_counter() - began

@@ -1,10 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from gbm_constrained.datasets import load_adult, load_dry_bean
-from gbm_constrained.training import passes
-from gbm_constrained.training.finalize import Conclusion
+from gbm_constrained.training import fitted_report, passes
 
 
 @pytest.fixture(scope="session")
@@ -46,15 +47,15 @@ def several():
 
 @pytest.fixture
 def conclusions(monkeypatch):
-    """What each constrained fit came to."""
+    """What each constrained fit came to: the fit, and the model that was returned."""
     seen = []
-    describe = Conclusion.describe
+    make_history = fitted_report._make_history
 
-    def keep(self, *args, **kwargs):
-        seen.append(self)
-        describe(self, *args, **kwargs)
+    def keep(fit, model):
+        seen.append(SimpleNamespace(fit=fit, model=model, choice=model.choice))
+        return make_history(fit, model)
 
-    monkeypatch.setattr(Conclusion, "describe", keep)
+    monkeypatch.setattr(fitted_report, "_make_history", keep)
     return seen
 
 

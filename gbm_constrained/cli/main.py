@@ -56,12 +56,11 @@ from gbm_constrained.constraints.selectors import Column
 from gbm_constrained.constraints.text import format_constraint, parse_constraints
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import check_weight
+from gbm_constrained.data.validation import check_integer, check_weight
 from gbm_constrained.decision.guarantees import GUARANTEES
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import Audit, audit
-from gbm_constrained.training.measurement import MEASURE_ON
-from gbm_constrained.training.options import check_integer
+from gbm_constrained.training.options import MEASURE_ON
 from gbm_constrained.training.progress import Progress
 
 PROGRAM = "gbm-constrained"

@@ -147,7 +147,7 @@ def _term_with_label(term: Term, label: Hashable) -> Term:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
 
     event = term.event.with_target(named(term.event.target))
-    rows, where = tuple(map(named, term.rows)), tuple(map(named, term.where))
+    rows, on, where = (tuple(map(named, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name
-    return Term(name, event, rows, term.on, where)
+    return Term(name, event, rows, on, where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -40,6 +40,18 @@ def check_share(name: str, value: Any) -> None:
     """
     if not (is_finite_number(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
+    """Refuse what is none of the values that a parameter has."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Refuse what is no integer, or too small a one."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:

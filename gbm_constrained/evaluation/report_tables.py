@@ -99,7 +99,6 @@ def history_frame(
     records: Sequence[Record],
     compiled: CompiledConstraints,
     held_out: Float | None = None,
-    moving_bounds: bool = False,
 ) -> pd.DataFrame:
     """History of a solver as a table, one row per record.
 
@@ -111,8 +110,6 @@ def history_frame(
         The constraints.
     held_out : ndarray of shape (n_records, n_constraints), default=None
         Values of the constraints on unseen rows.
-    moving_bounds : bool, default=False
-        Whether bounds are those of each record, and not those that were asked for.
 
     Returns
     -------
@@ -132,8 +129,6 @@ def history_frame(
     values = np.array([compiled.values(r.functionals) for r in records])
     multipliers = np.array([compiled.totals(r.multipliers) for r in records])
     bounds = np.tile(compiled.bounds, (len(records), 1))
-    if moving_bounds:
-        bounds = np.array([compiled.bounds_at(r.bounds) for r in records])
     columns: dict[str, Any] = {}
     for j, name in enumerate(compiled.names):
         columns[f"value[{name}]"] = values[:, j]

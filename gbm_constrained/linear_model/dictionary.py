@@ -46,9 +46,9 @@ from scipy.sparse.linalg import LinearOperator, cg, svds
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record
-from gbm_constrained.solvers.cbpr import CBPR
+from gbm_constrained.solvers.cbpr import CBPRSolver
 
 DENSE = 1500  # Weights up to which second moments are factorised.
 SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
@@ -262,7 +262,7 @@ class DictionaryLearner:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def solver(self, kind: type[ABPP] = ABPP, **options: Any) -> ABPP:
+    def solver(self, kind: type[ABPPSolver] = ABPPSolver, **options: Any) -> ABPPSolver:
         """ABPP (or CBPR) with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
@@ -272,16 +272,16 @@ class DictionaryLearner:
 
         Parameters
         ----------
-        kind : {ABPP, CBPR}, default=ABPP
+        kind : {ABPPSolver, CBPRSolver}, default=ABPPSolver
             The outer loop.
         **options
             Its parameters.
 
         Returns
         -------
-        ABPP or CBPR
+        ABPPSolver or CBPRSolver
         """
-        if kind is CBPR and self.metric == "weights":
+        if kind is CBPRSolver and self.metric == "weights":
             raise ValueError(
                 "CBPR needs the distance of scores: make the learner metric='scores'."
             )
@@ -301,7 +301,7 @@ class DictionaryLearner:
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
-        solver: ABPP | None = None,
+        solver: ABPPSolver | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -314,10 +314,10 @@ class DictionaryLearner:
             Residual at which to stop; see :class:`Solution`.
         start : ndarray like ``shape``, default=None
             Initial weights; zeros by default.
-        solver : ABPP or CBPR, default=None
+        solver : ABPPSolver or CBPRSolver, default=None
             The solver itself (see :meth:`solver`), in the place of its options.
         **options
-            Parameters of :class:`~gbm_constrained.solvers.ABPP`.
+            Parameters of :class:`~gbm_constrained.solvers.ABPPSolver`.
         """
         for solution in self.path(n_iterations, tol, start, solver, **options):
             if solution.converged:
@@ -329,7 +329,7 @@ class DictionaryLearner:
         n_iterations: int,
         tol: float = 0.0,
         start: Float | None = None,
-        solver: ABPP | None = None,
+        solver: ABPPSolver | None = None,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
         **options: Any,
@@ -344,7 +344,7 @@ class DictionaryLearner:
             Residual at which to stop; see :class:`Solution`.
         start : ndarray like ``shape``, default=None
             Initial weights; zeros by default.
-        solver : ABPP or CBPR, default=None
+        solver : ABPPSolver or CBPRSolver, default=None
             The solver itself, in the place of its options. Of CBPR only the outer iterates are
             yielded, the start first, and `n_iterations` counts the inner ones.
         adaptive : bool, default=False
@@ -354,7 +354,7 @@ class DictionaryLearner:
         is_over : callable, default=never
             Whether to stop after so many iterations; asked in each, the inner ones of CBPR too.
         **options
-            Parameters of :class:`~gbm_constrained.solvers.ABPP`.
+            Parameters of :class:`~gbm_constrained.solvers.ABPPSolver`.
 
         Yields
         ------
@@ -363,7 +363,7 @@ class DictionaryLearner:
         if n_iterations < 1:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")
         lag, solver = self.lagrangian, solver or self.solver(**options)
-        if isinstance(solver, CBPR):
+        if isinstance(solver, CBPRSolver):
             yield from self._outer_path(n_iterations, tol, start, solver, is_over)
             return
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
@@ -386,12 +386,11 @@ class DictionaryLearner:
                 if self.metric == "scores"
                 else float(((x - previous) ** 2).sum()) / 2
             )
-            settled = solver.level_update is None or k >= solver.level_update
             residual = max(
                 np.abs(np.maximum(g, -y)).max(initial=0.0), np.sqrt(2 * D) * solver.inverse_tau
             )
             yield Solution(
-                x, y, x_sum / total, y_sum / total, residual, settled and residual <= tol,
+                x, y, x_sum / total, y_sum / total, residual, residual <= tol,
                 solver.history,
             )  # fmt: skip
             if is_over(k + 1):
@@ -402,7 +401,7 @@ class DictionaryLearner:
         n_iterations: int,
         tol: float,
         start: Float | None,
-        solver: CBPR,
+        solver: CBPRSolver,
         is_over: Callable[[int], bool],
     ) -> Iterator[Solution]:
         """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
@@ -444,7 +443,7 @@ class DictionaryLearner:
         kept = values > N * np.finfo(float).eps * values[-1]
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
 
-    def _proximal_step(self, solver: ABPP, x: Float) -> Float:
+    def _proximal_step(self, solver: ABPPSolver, x: Float) -> Float:
         """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
         lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
         centre, weight = solver.proximal
@@ -492,7 +491,7 @@ class DictionaryLearner:
 
         z = np.zeros(int(np.prod(shape)))
         gradient = value_and_gradient(z)[1]
-        if isinstance(solver, CBPR):  # strongly convex, and x is near
+        if isinstance(solver, CBPRSolver):  # strongly convex, and x is near
             z, gradient = newton(z, gradient)
         if np.linalg.norm(gradient) > NEAR:
             found = minimize(

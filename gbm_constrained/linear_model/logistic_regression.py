@@ -6,7 +6,6 @@ import functools
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,26 +16,33 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import MET, Scores
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
-from gbm_constrained.problem.kernels.base import Proxy
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.cbpr import CBPR, FEASIBLE
+from gbm_constrained.solvers.abpp import ABPPSolver
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.base import SolverMethod
+from gbm_constrained.solvers.cbpr import FEASIBLE, CBPRSolver
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import Announcer, ConstraintCallback
-from gbm_constrained.training.finalize import Conclusion, forget
+from gbm_constrained.training.finalize import FinalModel, describe_training_rows
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
+from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.options import (
-    ErrorForm,
     Iterate,
     SolverName,
     SolverOptions,
+    refuse_moved_parameters,
+    set_solver_options,
     with_constraints,
 )
+from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.report_layout import ReportLayout
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 STEPS = 40  # Models that are tried on the way to a constant one.
@@ -85,32 +91,21 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
         Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
         parent's order.
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
-        Smooth stand-in for a 0-1 rate in the subproblems; only "logistic" is convex. "auto" takes
-        "sigmoid" for rules that may ask for errors, such as gaps.
     n_iterations : int, default=500
         Most iterations of ABPP.
-    tau, sigma : float, default=None
-        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. By default tau is 4
-        for two classes and 2 for more, and the dual steps are the largest that the slopes of the
-        constraints allow, as observed on the path.
     iterate : {"last", "ergodic"}, default="last"
         Whether the last iterate is returned, or the average of all that the theory speaks of,
         which takes many more iterations to meet the rules within `tol`. In the place of a last
         one that violates a 0-1 rule comes the one of least objective among those that meet all
         rules, or if none does, the one of least violation, with a warning.
-    error_form : {"rate", "log_loss"}, default="rate"
-        "rate" bounds 0-1 error rates themselves; "log_loss" replaces an error bound e by mean
-        cross-entropy <= e log(n_classes), re-estimated half-way (the source paper's heuristic).
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints. Reports
-        are of all losses in full.
-    initial_multipliers : array-like of shape (n_rows,), default=None
-        Warm start of the multipliers of the linear rows that the constraints compile to, for
-        instance ``multipliers_`` of an earlier fit.
-    constraint_solver : {"auto", "abpp", "cbpr"}, default="auto"
-        The method; "auto" takes CBPR for differences of mean losses, where it finds a model that
-        meets the rules to start from, and ABPP otherwise.
+    constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
+        The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
+        :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
+        "auto" takes CBPR for differences of mean losses, where it finds a model that meets the
+        rules to start from, and ABPP otherwise. By default the dual steps are the largest that
+        the slopes of the constraints allow, as observed on the path.
+    **kwargs
+        Refused, with the place of options that belong to the solver.
 
     Attributes
     ----------
@@ -147,10 +142,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     >>> clf = ConstrainedLogisticRegression(constraints=[log_loss(on=label(0)) <= 0.1])
     """
 
-    # What SolverOptions reads besides the parameters: subproblems are exact, and a free intercept
-    # leaves the objective without strong convexity.
-    rounds_per_iteration = 1
-    mu = 0.0
     multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
 
     def __init__(
@@ -172,15 +163,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         n_jobs: int | None = None,
         constraints: Any = None,
         positive: Any = None,
-        proxy: Proxy = "auto",
         n_iterations: int = 500,
-        tau: float | None = None,
-        sigma: float | None = None,
         iterate: Iterate = "last",
-        error_form: ErrorForm = "rate",
-        outlier_clip: float | None = None,
-        initial_multipliers: Any = None,
-        constraint_solver: SolverName = "auto",
+        constraint_solver: SolverName | SolverMethod = "auto",
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -200,15 +186,16 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         )
         self.constraints = constraints
         self.positive = positive
-        self.proxy = proxy
         self.n_iterations = n_iterations
-        self.tau = tau
-        self.sigma = sigma
         self.iterate = iterate
-        self.error_form = error_form
-        self.outlier_clip = outlier_clip
-        self.initial_multipliers = initial_multipliers
         self.constraint_solver = constraint_solver
+        refuse_moved_parameters(self, kwargs)
+        for name in kwargs:
+            raise TypeError(f"{type(self).__name__} has no parameter {name!r}.")
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
 
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
@@ -259,7 +246,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
-            forget(self)
+            remove_report(self)
             return self
         if options.iterate in ("best", "randomized"):
             raise ValueError(
@@ -272,52 +259,56 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         check_classification_targets(y)
         make_fit = functools.partial(
             ConstrainedFit,
-            X=X,
-            y=y,
-            sample_weight=sample_weight,
-            sensitive_features=sensitive_features,
-            datasets=datasets,
-            learning_rate=1.0,
-            n_rounds=self.n_iterations,
-            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
+            arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
+            library=LibrarySettings(
+                1.0,
+                self.n_iterations,
+                objective_factor=functools.partial(
+                    self._class_factor, sample_weight=sample_weight
+                ),
+                unit="iterations",
+                is_lazy=False,  # data that a line separates have no unconstrained optimum
+            ),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
-            unit="iterations",
-            lazy=False,  # data that a line separates have no unconstrained optimum
         )
         fit = make_fit(options)
-        fit.alignment.warn()
+        fit.measure()
+        fit.data.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
             start = self._unconstrained(X, y, sample_weight)
             start = start if given is None else given
             learner = self._learner(fit)
             start = start.T.reshape(learner.shape)
-            if isinstance(fit.solver, CBPR):
-                feasible = self._feasible(learner, start, fit.announcer.limit)
+            if isinstance(fit.solver, CBPRSolver):
+                feasible = self._feasible(learner, start, fit)
                 if feasible is not None:
                     start = feasible
                 else:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # the first fit has given them
-                        fit = make_fit(replace(options, solver="abpp"))
+                        fit = make_fit(options.with_abpp())
+                        fit.measure()
                     learner = self._learner(fit)
             ends, solution = self._follow(fit, learner, start, options)
             weights, n_iterations = ends.chosen()
-            may_miss = fit.announcer.is_out_of_time or not fit.announcer.is_stopped
-            is_told = may_miss and self._check_converged(ends, weights, fit.announcer)
+            may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
+            is_told = may_miss and self._check_converged(ends, weights, fit.notifier)
             margin = learner.margin(weights)
-            conclusion = Conclusion(fit)
-            conclusion.finish(Scores(margin, margin), n_iterations)
+            layout = ReportLayout(fit.problem.compiled, ())
+            model = FinalModel(n_iterations, np.zeros(fit.data.columns), layout)
+            model = describe_training_rows(fit, model, Scores(margin, margin))
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            is_stopped = fit.announcer.is_stopped
+            is_stopped = fit.notifier.is_stopped
             done = len(solution.history) if is_stopped else self.n_iterations
-            conclusion.describe(self, rounds=done)  # a solution that has converged is whole
+            # A solution that has converged is whole.
+            feasibility = report(self, fit, model, done)
         if not is_told:
-            conclusion.complain()
-        fit.announcer.warn()
+            warn(fit, model, feasibility)
+        fit.notifier.warn()
         return self
 
     def _repr_html_inner(self) -> str:
@@ -339,7 +330,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         return np.hstack(parts, dtype=np.float64)
 
     def _learner(self, fit: ConstrainedFit) -> LinearLearner:
-        X = validate_data(self, fit.stack.X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = validate_data(
+            self, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
+        )
         lagrangian = fit.solver.lagrangian
         unpenalised = self.penalty is None or np.isinf(self.C)
         return LinearLearner(
@@ -354,9 +347,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
     ) -> tuple[_Ends, Solution]:
         """Iterate from a start until the solution has converged, or a callback stops."""
-        adaptive = self.sigma is None and self.outlier_clip is None
+        assert isinstance(fit.solver, ABPPSolver)
+        method = options.method
+        adaptive = method.sigma is None and method.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
-        announcer = fit.announcer
+        announcer = fit.notifier
         announcer.is_training_over(0)  # which begins to count the time
 
         def is_over(n_iterations: int) -> bool:
@@ -370,10 +365,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 if ends.converged:
                     break
         finally:
-            fit.hide_progress()
+            fit.run.hide_progress()
         return ends, solution
 
-    def _feasible(self, learner: LinearLearner, start: Float, limit: TimeLimit) -> Float | None:
+    def _feasible(self, learner: LinearLearner, start: Float, fit: ConstrainedFit) -> Float | None:
         """Start of CBPR, which meets the constraints; None where "auto" had better take ABPP."""
         lagrangian = learner.lagrangian
         prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
@@ -386,12 +381,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                     return np.asarray(weights)
         # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
         # and what is bounded with it, while no rule is violated more.
-        solver = learner.solver(CBPR)
+        solver = learner.solver(CBPRSolver)
         g = learner.violations(uniform)
         solver.bounds = solver.bounds + np.maximum(g, 0.0)
 
         def is_over(n_iterations: int) -> bool:
-            return not limit.has_time_for(0.0)
+            return not fit.notifier.limit.has_time_for(0.0)
 
         for solution in learner.path(
             self.n_iterations, self.tol, uniform, solver, is_over=is_over
@@ -401,7 +396,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 return solution.weights
             if solution.converged:
                 break
-        if self.constraint_solver == "auto":
+        if isinstance(fit.options.method, AutoSolver):
             return None
         worst = int(g.argmax())
         raise ValueError(
@@ -487,8 +482,7 @@ class _Ends:
         self.learner = learner
         self.ergodic = options.iterate == "ergodic"
         is_loss = np.array([c.is_loss for c in options.constraints])
-        # The heuristic of the paper holds losses in the place of the rates.
-        self.has_rates = options.error_form == "rate" and not is_loss.all()
+        self.has_rates = not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
         self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
         self.tol = tol

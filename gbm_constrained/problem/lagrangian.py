@@ -32,7 +32,7 @@ from gbm_constrained.data.cells import Cells, CellStatistics, View
 from gbm_constrained.data.communicator import ReduceSum, local_sum
 from gbm_constrained.problem.kernels.base import (
     SIGMOID_CONCAVITY,
-    Proxy,
+    ProxyName,
     clip_cap,
     logistic_targets,
     loss_lipschitz,
@@ -107,7 +107,7 @@ class Lagrangian:
         constraints: CompiledConstraints,
         *,
         weight: Array | None = None,
-        proxy: Proxy = "auto",
+        proxy: ProxyName = "auto",
         outlier_clip: float | None = None,
         dtype: Any = np.float64,
         gradient_dtype: Any = None,

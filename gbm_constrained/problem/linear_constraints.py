@@ -221,21 +221,6 @@ class CompiledConstraints:
         """Whether the rows tell of each row of constraints, shape (m,); see :meth:`on`."""
         return np.asarray(np.diff(self.R.indptr) > 0)
 
-    def bounds_at(self, right: Float) -> Float:
-        """Bound of each constraint if rows have other right-hand sides, those of rates alone.
-
-        Parameters
-        ----------
-        right : ndarray of shape (m,)
-            Right-hand sides; of other constraints than single rates they are those of the bound.
-        """
-        bounds = self.bounds
-        for r, j in enumerate(self.owner):
-            constraint, constant = self.constraints[j], self.constant[self.spans[j].start]
-            if constraint.expression.is_linear and not np.isnan(constant):
-                bounds[j] = constraint.sign * right[r] + constant
-        return bounds
-
     def satisfied(self, values: Float) -> Any:
         """Whether values are on the right side of the bounds; missing where they are undefined."""
         sign = np.array([c.sign for c in self.constraints])

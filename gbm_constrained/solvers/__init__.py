@@ -1,6 +1,7 @@
 """Outer loops: primal-dual methods that drive any learner through gradients and Hessians."""
 
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.cbpr import CBPR
+from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
 
-__all__ = ["ABPP", "CBPR"]
+__all__ = ["ABPP", "CBPR", "ABPPSolver", "AutoSolver", "CBPRSolver"]

@@ -113,7 +113,12 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
-from gbm_constrained.solvers.base import Record, columns_of_records, records_of_columns
+from gbm_constrained.solvers.base import (
+    Record,
+    SolverMethod,
+    columns_of_records,
+    records_of_columns,
+)
 
 STEEPER = 1.5  # How much steeper than observed the rates are taken to be.
 SLOPE_FLOOR = 0.15  # The least slope that a dual step trusts.
@@ -130,9 +135,54 @@ COMES_BACK = (10.0, 30.0)
 COMES_BACK_SOON = (5.0, 10.0)  # Where constraints are measured on the rows that trees grow on.
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class ABPP(SolverMethod):
+    """Options of ABPP, the method for constraints that are convex or nearly so.
+
+    Parameters
+    ----------
+    tau : float, default=None
+        Primal step size; by default one over the smoothness of the cross-entropy.
+    sigma : float, default=None
+        Dual step size for constraints scaled to Lipschitz constant one; by default the largest
+        that the theory allows.
+    mu : float, default=0
+        Strong convexity of the objective relative to the Bregman distance; above zero the method
+        accelerates.
+    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
+        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
+        far on the wrong side pull less. "auto" takes "sigmoid" for constraints that may ask for
+        errors (gaps, selection rates) and, of three or more classes, for those that forbid one of
+        them (fpr or precision of a label), "logistic" for all others (error rates, recall, churn).
+    rounds_per_iteration : int, default=2
+        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
+        constraints are measured and the multipliers moved once in an iteration. Exact learners
+        take one.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
+        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
+        that are measured on held-out rows.
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    """
+
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
+        """Make the solver of a problem.
+
+        Parameters
+        ----------
+        lagrangian : Lagrangian
+            The problem on the training rows.
+        **running
+            Parameters of :class:`ABPPSolver` that are no options of the method.
+        """
+        return ABPPSolver(lagrangian, **self.step_sizes(), **running)
+
+
 @dataclass
-class ABPP:
-    """The outer loop: called with scores, answers with gradients and Hessians.
+class ABPPSolver:
+    """The outer loop of ABPP: called with scores, answers with gradients and Hessians.
 
     Parameters
     ----------
@@ -164,11 +214,6 @@ class ABPP:
         Warm start y_0; zeros by default.
     fixed : ndarray of shape (m,), bool, default=None
         Multipliers that stay as they were started; none by default.
-    level_update : int, default=None
-        Number of calls after which bounds on losses are re-estimated as ``factor * current loss``
-        (the half-way heuristic of the paper, section 6); never by default.
-    level_factors : ndarray of shape (m,), default=None
-        Those factors: the wanted error rates; NaN leaves a bound as it is.
     schedule : sequence of ndarray of shape (m,), default=None
         Multipliers of each outer iteration, taken instead of dual steps: those of another solver,
         which measures the constraints elsewhere. It may grow as that solver goes on; the last
@@ -211,8 +256,6 @@ class ABPP:
     lazy: bool = False
     initial_multipliers: Float | None = None
     fixed: Bool | None = None
-    level_update: int | None = None
-    level_factors: Float | None = None
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
@@ -354,9 +397,6 @@ class ABPP:
         rounds = k * self.rounds_per_iteration
         functionals = self.lagrangian.constraints.functionals(statistics)
         rates = self.lagrangian.constraints.rows_of(functionals)
-        if self.level_update == rounds and self.level_factors is not None:
-            levels = self.level_factors * rates
-            self.bounds = np.where(np.isnan(levels), self.bounds, levels)
         values = rates + offset
         if self.optimism is not None:
             higher, self.bounds = self.optimism(k)

@@ -1,13 +1,123 @@
-"""What every outer loop shares: the record of an iteration."""
+"""What solvers share: their protocol, the options of their methods, and records of iterations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
+from gbm_constrained.problem.kernels.base import PROXIES, ProxyName
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
+
+
+class Solver(Protocol):
+    """An outer loop on one problem, which answers scores with gradients and Hessians."""
+
+    lagrangian: Lagrangian
+    progress: float
+    start: Float
+    multipliers: Float
+    bounds: Float
+    history: list[Record]
+    schedule: Sequence[Float] | None
+    optimism: Callable[[int], tuple[Float, Float]] | None
+    corrected: Bool | bool
+    callback: Callable[[Record], object] | None
+
+    def __call__(self, margin: Array) -> tuple[Array, Array]:
+        """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+
+    def look(self, margin: Callable[[], Array]) -> None:
+        """Pass a boosting round that needs no answer: that of the library's own objective."""
+
+    def begin_iteration(self, point: Point) -> None:
+        """Start an outer iteration at the current scores."""
+
+    def state(self) -> dict[str, Any]:
+        """Give all that :meth:`restore` needs to go on from here, to the last bit."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a solver that was made with the same arguments."""
+
+    @property
+    def rounds(self) -> int:
+        """Calls answered so far."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the solver was made."""
+
+    def ergodic_scale(self) -> Float:
+        """Weight of each round's learners in the ergodic average, shape (rounds,)."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SolverMethod(BaseEstimator):  # type: ignore[misc]
+    """Options of a method, which makes the solver of a problem from them.
+
+    See :class:`~gbm_constrained.solvers.ABPP` for the parameters.
+    """
+
+    tau: float | None = None
+    sigma: float | None = None
+    mu: float = 0.0
+    proxy: ProxyName = "auto"
+    rounds_per_iteration: int = 2
+    outlier_clip: float | None = None
+    initial_multipliers: Any = None
+
+    @abstractmethod
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
+        """Make the solver of a problem."""
+
+    def check(self) -> None:
+        """Refuse options of a wrong type or value.
+
+        Raises
+        ------
+        ValueError
+            If there is one; the message names it and what it may be.
+        """
+        check_choice("proxy", self.proxy, PROXIES)
+        check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
+        for name in ("tau", "sigma", "outlier_clip"):
+            check_positive(name, getattr(self, name), is_optional=True)
+        if not (is_finite_number(self.mu) and self.mu >= 0):
+            raise ValueError(f"mu must be a non-negative number, got {self.mu!r}.")
+        start = self.start
+        if start is not None and not (
+            start.ndim == 1 and (np.isfinite(start) & (start >= 0)).all()
+        ):
+            raise ValueError(
+                f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
+                f"an earlier fit does; got {start.tolist()}."
+            )
+
+    @property
+    def start(self) -> Float | None:
+        """Initial multipliers as an array; None where they are zero."""
+        given = self.initial_multipliers
+        return None if given is None else np.asarray(given, dtype=np.float64)
+
+    def step_sizes(self) -> dict[str, Any]:
+        """Give the options that solvers take under the same names."""
+        names = ("tau", "sigma", "mu", "rounds_per_iteration")
+        return {name: getattr(self, name) for name in names}
+
+
+def check_positive(name: str, value: object, *, is_optional: bool = False) -> None:
+    """Refuse what is no positive number; None is one where the option `is_optional`."""
+    if value is None and is_optional:
+        return
+    if not (is_finite_number(value) and value > 0):  # type: ignore[operator]
+        kind = "a positive number or None" if is_optional else "a positive number"
+        raise ValueError(f"{name} must be {kind}, got {value!r}.")
 
 
 @dataclass(frozen=True)

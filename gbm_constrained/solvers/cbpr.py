@@ -67,7 +67,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -75,8 +75,10 @@ from scipy.optimize import nnls
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.problem.lagrangian import Point
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.data.validation import check_integer
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.solvers.abpp import ABPPSolver
+from gbm_constrained.solvers.base import SolverMethod, check_positive
 
 FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.
 ROUNDING = 1e-13  # Violation that is no more than rounding.
@@ -85,12 +87,55 @@ TINY = 1e-12
 SLACK = 1.5  # By how much a step may be more curved than its model.
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class CBPR(SolverMethod):
+    """Options of CBPR, the method for differences of mean losses, which are not convex.
+
+    Parameters
+    ----------
+    strength : float, default=None
+        L, the weight of the distance to the last outer iterate. By default twice the concavity
+        of the constraints, or the curvature of the loss at a constant model where they have none.
+    inner_iterations : int, default=None
+        Most iterations in an outer one: by default 10 for boosters and 100 for exact learners.
+    inner_tol : float, default=0.1
+        Accuracy of a subproblem of an exact learner, relative to the distance that it moved.
+    tau, sigma, mu, proxy, rounds_per_iteration, outlier_clip, initial_multipliers : default=...
+        As in :class:`ABPP`.
+    """
+
+    strength: float | None = None
+    inner_iterations: int | None = None
+    inner_tol: float = 0.1
+
+    def check(self) -> None:
+        """Refuse options of a wrong type or value."""
+        super().check()
+        for name in ("strength", "inner_tol"):
+            check_positive(name, getattr(self, name), is_optional=name == "strength")
+        if self.inner_iterations is not None:
+            check_integer("inner_iterations", self.inner_iterations, 1)
+
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
+        """Make the solver of a problem.
+
+        Parameters
+        ----------
+        lagrangian : Lagrangian
+            The problem on the training rows.
+        **running
+            Parameters of :class:`CBPRSolver` that are no options of the method.
+        """
+        own = {name: getattr(self, name) for name in ("strength", "inner_iterations", "inner_tol")}
+        return CBPRSolver(lagrangian, **self.step_sizes(), **own, **running)
+
+
 @dataclass
-class CBPR(ABPP):
+class CBPRSolver(ABPPSolver):
     """The outer loop over convexified problems.
 
-    Called like :class:`ABPP`, whose parameters keep their meaning for boosters (`lazy`). Exact
-    learners need no step sizes and keep their bounds, and the ergodic average has no meaning.
+    Called like :class:`ABPPSolver`, whose parameters keep their meaning for boosters (`lazy`).
+    Exact learners need no step sizes, and the ergodic average has no meaning.
 
     Parameters
     ----------
@@ -115,8 +160,7 @@ class CBPR(ABPP):
     Raises
     ------
     ValueError
-        If an exact learner's bounds are to be re-estimated (`level_factors`), or its start
-        violates a constraint.
+        If an exact learner's start violates a constraint.
     """
 
     strength: float | None = None
@@ -126,18 +170,11 @@ class CBPR(ABPP):
     residuals: list[float] = field(default_factory=list, init=False)
 
     CHANGING: ClassVar[tuple[str, ...]] = (
-        *ABPP.CHANGING, "residuals", "_centre", "_inner", "_caution", "_proximal",
+        *ABPPSolver.CHANGING, "residuals", "_centre", "_inner", "_caution", "_proximal",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        moves = self.level_factors is not None and not np.isnan(self.level_factors).all()
-        if moves and not self.lazy:
-            raise ValueError(
-                "CBPR keeps every iterate of an exact learner feasible, which bounds that are "
-                "re-estimated on the way (error_form='log_loss') do not allow: use ABPP, or "
-                "error_form='rate'."
-            )
         lag = self.lagrangian
         if self.strength is None:
             each = np.eye(len(lag.constraints))

@@ -71,8 +71,6 @@ class ConstraintState:
         The solver's own account of the iteration.
     compiled : CompiledConstraints
         The constraints on these rows.
-    moving_bounds : bool
-        Whether bounds are those of mean losses (``error_form="log_loss"``).
     """
 
     phase: Phase
@@ -85,7 +83,6 @@ class ConstraintState:
     seconds: float
     record: Record
     compiled: CompiledConstraints
-    moving_bounds: bool = False
 
     @property
     def objective(self) -> float:
@@ -110,10 +107,7 @@ class ConstraintState:
     @cached_property
     def bounds(self) -> pd.Series[float]:
         """Bound of each constraint, by constraint."""
-        bounds = self.compiled.bounds
-        if self.moving_bounds:
-            bounds = self.compiled.bounds_at(self.record.bounds)
-        return self._by_constraint(bounds, "bound")
+        return self._by_constraint(self.compiled.bounds, "bound")
 
     @cached_property
     def violations(self) -> pd.Series[float]:
@@ -262,11 +256,7 @@ class Announcer:
         self.n_scouts = n_scouts
 
     def teller(
-        self,
-        phase: Phase,
-        rows: str,
-        compiled: CompiledConstraints,
-        moving_bounds: bool = False,
+        self, phase: Phase, rows: str, compiled: CompiledConstraints
     ) -> Callable[[Record], None] | None:
         """Make the callback of a solver; None where there is nobody to tell."""
         if not self.callbacks:
@@ -286,7 +276,6 @@ class Announcer:
                 seconds=time.perf_counter() - self.limit.started,
                 record=record,
                 compiled=compiled,
-                moving_bounds=moving_bounds,
             )
             answers = [callback(state) for callback in self.callbacks]
             if any(map(_asks_to_stop, answers)):

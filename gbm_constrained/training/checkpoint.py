@@ -1,91 +1,43 @@
 """The file that an interrupted fit is resumed from.
 
-A checkpoint holds the state of one fit: trees, scores, and what the solver knows. Its format is
-plain: a header, a JSON document, and arrays in NumPy's own format, none of them pickled. Reading a
-file runs nothing that it contains.
-
-The file is replaced in one step, and the one before stays as ``<path>.previous``. The header has
-the length and the SHA-256 of all that follows, so that a file that was cut short or has changed is
-noticed, and the previous one is used.
+A fit with a checkpoint saves what a finished stage has made: the boosters of the folds, after each
+pass over them. A fit that is called again with the same arguments takes them from the file and
+goes on with the next stage. The file is an archive of NumPy arrays; nothing in it is pickled, and
+reading it runs nothing that it contains.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
-import io
 import json
-import numbers
 import os
-import secrets
-import struct
-import time
+import platform
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+import joblib
+import lightgbm
 import numpy as np
+import scipy
+import sklearn
+import xgboost
+from scipy.special import expit
 
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._version import __version__
+from gbm_constrained.data.validation import untouched_random_state
 from gbm_constrained.exceptions import CheckpointWarning
+from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts with str keys, and lists (which tuples become), of None, bool, int, float, str,
 # bytes, NumPy arrays and NumPy scalars.
 State: TypeAlias = dict[str, Any]
-MAGIC = b"gbmckpt\n"
-FORMAT = 4
-HEADER = struct.Struct("<8sI16sQ32s")  # magic, format, writer, length, SHA-256
-SHARE = 20  # A write waits for so many times as long as the last one took: at most 5% of the time.
+FORMAT = 5
 ARRAY, SCALAR, BYTES = "__array__", "__scalar__", "__bytes__"
-
-
-class _UnreadableError(Exception):
-    """A file that is not a whole checkpoint, and why."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A file that a fit saves its state to, and how often.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file. Its folder must exist. ``<path>.previous`` and ``<path>.partial`` belong to it.
-    seconds : float, default=10
-        Least time between two writes. A write also waits until 20 times as long has passed as the
-        last one took, so that saving costs at most 5% of the time. 0 writes after every boosting
-        round, whatever it costs.
-
-    Raises
-    ------
-    ValueError
-        If `seconds` is negative or not finite.
-    """
-
-    path: str | os.PathLike[str]
-    seconds: float = 10.0
-
-    def __post_init__(self) -> None:
-        if isinstance(self.path, bytes) or not isinstance(self.path, (str, os.PathLike)):
-            raise TypeError(f"checkpoint must be a path or a Checkpoint, got {self.path!r}.")
-        known = isinstance(self.seconds, numbers.Real)
-        if not (known and np.isfinite(self.seconds) and self.seconds >= 0):
-            raise ValueError(
-                f"seconds of a checkpoint must be a finite number >= 0, got {self.seconds!r}."
-            )
-
-    @classmethod
-    def of(cls, checkpoint: Any) -> Checkpoint | None:
-        """Make one of what users give as ``checkpoint=``.
-
-        Parameters
-        ----------
-        checkpoint : str, path-like, Checkpoint or None
-            None stays None.
-        """
-        return checkpoint if checkpoint is None or isinstance(checkpoint, cls) else cls(checkpoint)
+PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
+MAX_SHOWN = 60  # Characters of a value beyond which a message does not show the value.
 
 
 class CheckpointFile:
@@ -93,74 +45,71 @@ class CheckpointFile:
 
     Parameters
     ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
+    path : str or path-like
+        The file. Its folder must exist. ``<path>.partial`` belongs to it.
     fingerprint : mapping from str to str
-        What the fit is of: a file with another one is refused.
-    machine : mapping from str to str, default=empty
-        What the last digits may depend on: a file with another one gives a warning.
+        Description of the fit, by :func:`describe_fit`. A file with another one is refused.
 
     Attributes
     ----------
-    state : dict or None
-        What was found in the file; None where there is none.
+    passes : list of dict
+        Stages that were found in the file; empty without a file.
 
     Raises
     ------
+    TypeError
+        If `path` is not a path.
     ValueError
-        If the file is of another fit, or is no checkpoint; or its folder does not exist.
+        If the file is of another fit or cannot be read, or if its folder does not exist.
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        fingerprint: Mapping[str, str],
-        machine: Mapping[str, str] | None = None,
-    ) -> None:
-        self.path = Path(checkpoint.path)
-        self.seconds = checkpoint.seconds
-        self._fingerprint, self._machine = dict(fingerprint), dict(machine or {})
-        self._last, self._cost = time.monotonic(), 0.0
-        self._writer: bytes | None = None
+    def __init__(self, path: Any, fingerprint: Mapping[str, str]) -> None:
+        if isinstance(path, bytes) or not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"checkpoint must be the path of a file, got {path!r}.")
+        self.path = Path(path)
+        self._fingerprint, self._machine = dict(fingerprint), _describe_machine()
         self._check_folder()
-        self.state: State | None = self._found()
-
-    @property
-    def previous(self) -> Path:
-        """Where the file before the last one is kept."""
-        return self.path.with_name(self.path.name + ".previous")
+        self.passes: list[State] = self._read() if self.path.exists() else []
 
     @property
     def _partial(self) -> Path:
         return self.path.with_name(self.path.name + ".partial")
 
-    def offer(self, make_state: Callable[[], State]) -> None:
-        """Write the state of the fit, if it is time to; `make_state` is called only then."""
-        started = time.monotonic()
-        if self.seconds > 0 and started - self._last < max(self.seconds, SHARE * self._cost):
-            return
+    def save(self, state: State) -> None:
+        """Add a finished stage to the file, which is replaced in one step.
+
+        Warns
+        -----
+        CheckpointWarning
+            If the file cannot be written; the fit goes on without.
+        """
+        self.passes.append(state)
         document = {
+            "format": FORMAT,
             "fingerprint": self._fingerprint,
             "machine": self._machine,
-            "state": make_state(),
+            "passes": self.passes,
         }
         try:
-            self._write(document)
+            with self._partial.open("wb") as file:
+                arrays: list[Any] = []
+                text = json.dumps(_pack(document, arrays)).encode()
+                named = {f"array_{i}": array for i, array in enumerate(arrays)}
+                np.savez(file, document=np.frombuffer(text, dtype=np.uint8), **named)
+                file.flush()
+                os.fsync(file.fileno())
+            self._partial.replace(self.path)
         except OSError as error:
             warnings.warn(
                 f"The checkpoint {str(self.path)!r} could not be written, and the fit goes on "
                 f"without: {error}.",
                 CheckpointWarning,
-                stacklevel=2,
+                stacklevel=level_of_the_user(),
             )
-        self._last = time.monotonic()
-        self._cost = self._last - started
 
     def finish(self) -> None:
-        """Remove the files: the fit is done, and the next one starts anew."""
-        if _writer_of(self.path) not in (None, self._writer):
-            return  # another fit's
-        for path in (self.path, self.previous, self._partial):
+        """Remove the file of a fit that is done."""
+        for path in (self.path, self._partial):
             path.unlink(missing_ok=True)
 
     def _check_folder(self) -> None:
@@ -177,72 +126,39 @@ class CheckpointFile:
                 f"permit it. Give another path."
             )
 
-    def _write(self, document: State) -> None:
-        found = _writer_of(self.path)
-        if found is not None and found != self._writer:
-            raise RuntimeError(
-                f"checkpoint={str(self.path)!r} has been written by another fit that is running: "
-                f"give each fit a file of its own."
-            )
-        writer = secrets.token_bytes(16)
-        with self._partial.open("wb") as file:
-            file.write(bytes(HEADER.size))
-            body = _Hashed(file)
-            _dump(document, body)
-            file.seek(0)
-            body.hash.update(_Header(writer, body.length, b"").fields)
-            file.write(HEADER.pack(MAGIC, FORMAT, writer, body.length, body.hash.digest()))
-            file.flush()
-            os.fsync(file.fileno())
-        if self.path.exists():
-            self.path.replace(self.previous)
-        self._partial.replace(self.path)
-        self._writer = writer
-        _sync_folder(self.path.parent)
-
-    def _found(self) -> State | None:
-        """Read the file, or the previous one where it is torn; None where there is neither."""
-        paths = [path for path in (self.path, self.previous) if path.exists()]
-        complaints = []
-        for path in paths:
-            try:
-                document = _read(path)
-            except _UnreadableError as error:
-                complaints.append(f"{str(path)!r} {error}")
-                continue
-            self._refuse_another(document)
-            self._writer = _writer_of(self.path)
-            if complaints:
-                warnings.warn(
-                    f"The checkpoint {complaints[0]}: the previous one is used.",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
-                # It must not become the previous one.
-                self.path.unlink()
-                self._writer = None
-            state: State = document["state"]
-            return state
-        if complaints:
+    def _read(self) -> list[State]:
+        reason = "is not a checkpoint"
+        document: State | None = None
+        try:
+            with np.load(self.path, allow_pickle=False) as arrays:
+                text = arrays["document"].tobytes().decode()
+                document = _unpack(json.loads(text), lambda i: arrays[f"array_{i}"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            pass  # which the message below says
+        if document is not None and document.get("format") != FORMAT:
+            reason = f"has format {document.get('format')}, and this version reads {FORMAT}"
+            document = None
+        if document is None:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} cannot be resumed from: "
-                f"{'; '.join(complaints)}. Delete "
-                f"{' and '.join(str(path) for path in paths)} to start anew, or give another path."
+                f"checkpoint={str(self.path)!r} cannot be resumed from: the file {reason}, or is "
+                f"damaged. Delete the file to start anew, or give another path."
             )
-        return None
+        self._refuse_another(document)
+        passes: list[State] = document["passes"]
+        return passes
 
     def _refuse_another(self, document: State) -> None:
         before, now = document["fingerprint"], self._fingerprint
         differing = [
-            _difference(name, before.get(name), now.get(name))
+            _describe_difference(name, before.get(name), now.get(name))
             for name in sorted({*before, *now})
             if before.get(name) != now.get(name)
         ]
         if differing:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is of another fit: {'; '.join(differing)}. "
-                f"Resume with what that fit was given, or delete the file (and "
-                f"{self.previous.name!r}) to start anew, or give another path."
+                f"Resume with what that fit was given, or delete the file to start anew, or give "
+                f"another path."
             )
         if document["machine"] != self._machine:
             names = [n for n, v in self._machine.items() if document["machine"].get(n) != v]
@@ -251,19 +167,8 @@ class CheckpointFile:
                 f"differs): the fit is resumed, but its model may differ in the last digits from "
                 f"that of an uninterrupted fit.",
                 CheckpointWarning,
-                stacklevel=2,
+                stacklevel=level_of_the_user(),
             )
-
-
-class _Header(NamedTuple):
-    writer: bytes
-    length: int
-    digest: bytes
-
-    @property
-    def fields(self) -> bytes:
-        """All but the digest, which they are part of."""
-        return HEADER.pack(MAGIC, FORMAT, self.writer, self.length, b"")
 
 
 def refuse_without_constraints(checkpoint: Any) -> None:
@@ -275,162 +180,110 @@ def refuse_without_constraints(checkpoint: Any) -> None:
         )
 
 
-class _Hashed:
-    """A file that knows the hash and the length of what was written to it."""
+def describe_fit(
+    estimator: Any, arguments: Mapping[str, Any], compiled: Mapping[str, Any]
+) -> dict[str, str]:
+    """Describe a fit, one entry for each thing that can be different.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.hash, self.length = file, hashlib.sha256(), 0
+    Parameters
+    ----------
+    estimator : classifier
+        The classifier, whose parameters count.
+    arguments : mapping
+        Arguments of ``fit``; None stands for those that were not given.
+    compiled : mapping
+        The constraints, and what they compile to on these rows.
 
-    def write(self, data: Any) -> int:
-        self.hash.update(data)
-        self.length += len(data)
-        return self.file.write(data)
+    Returns
+    -------
+    dict from str to str
+        Values as they print, or their hash by :func:`joblib.hash`.
+    """
+    found = {
+        "gbm_constrained": __version__,
+        "xgboost": xgboost.__version__,
+        "lightgbm": lightgbm.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+    with untouched_random_state(estimator):
+        params = estimator.get_params(deep=False)
+    for name, value in params.items():
+        if name not in PRINTED and name != "constraints":
+            text = repr(value)
+            is_plain = value is None or isinstance(value, (bool, int, float, str))
+            found[name] = text if is_plain and len(text) <= MAX_SHOWN else _hash(value)
+    found["constraints"] = "[" + ", ".join(map(str, compiled["constraints"])) + "]"
+    found["rows of the constraints"] = _hash(
+        [value for name, value in compiled.items() if name != "constraints"]
+    )
+    found.update((name, _hash(v)) for name, v in arguments.items() if v is not None)
+    return found
 
 
-def _difference(name: str, before: str | None, now: str | None) -> str:
+def _hash(value: Any) -> str:
+    """Hash data or a parameter; what cannot be pickled is described by its type."""
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, SolverMethod):
+        return f"{type(value).__name__}({_hash(value.get_params())})"
+    if isinstance(value, (list, tuple)) and any(map(callable, value)):
+        return "[" + ", ".join(map(_hash, value)) + "]"
+    try:
+        return f"hash:{joblib.hash(value)}"
+    except Exception:  # of whichever library the value is
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _describe_machine() -> dict[str, str]:
+    """Describe what the last digits may depend on: the processor and the number of threads."""
+    # NumPy takes the vector instructions that it finds, and rounds as they do.
+    x = np.linspace(-20.0, 20.0, 4001)
+    narrow = x.astype(np.float32)
+    computed = [np.exp(x), np.exp(narrow), expit(x), expit(narrow), np.log1p(x * x)]
+    return {
+        "the processor": f"{platform.machine()} {joblib.hash(computed)}",
+        "the number of threads": f"{os.cpu_count()} {os.environ.get('OMP_NUM_THREADS')}",
+    }
+
+
+def _describe_difference(name: str, before: str | None, now: str | None) -> str:
     if before is None or now is None:
         return f"{name} was {'not given' if before is None else 'given, and is not now'}"
-    if before.startswith("sha256:"):
+    if before.startswith("hash:") or now.startswith("hash:"):
         return f"{name} differs"
     return f"{name} was {before} and is {now}"
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to disk, where the system knows how."""
-    with contextlib.suppress(OSError):  # folders cannot be opened on Windows
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _header(data: bytes) -> _Header:
-    if len(data) < HEADER.size:
-        raise _UnreadableError("is too short")
-    magic, version, writer, length, digest = HEADER.unpack(data[: HEADER.size])
-    if magic != MAGIC:
-        raise _UnreadableError("is not a checkpoint")
-    if version != FORMAT:
-        raise _UnreadableError(f"has format {version}, and this version reads format {FORMAT}")
-    return _Header(writer, length, digest)
-
-
-def _writer_of(path: Path) -> bytes | None:
-    """Mark of the process that wrote a file; None where there is none, or none that is whole."""
-    try:
-        with path.open("rb") as file:
-            return _header(file.read(HEADER.size)).writer
-    except (FileNotFoundError, _UnreadableError):
-        return None
-
-
-def _read(path: Path) -> State:
-    data = path.read_bytes()
-    header = _header(data)
-    body = memoryview(data)[HEADER.size :]
-    if len(body) != header.length:
-        raise _UnreadableError(f"has {len(body)} of {header.length} bytes")
-    found = hashlib.sha256(body)
-    found.update(header.fields)
-    if found.digest() != header.digest:
-        raise _UnreadableError("has changed since it was written")
-    return _load(io.BytesIO(body))
-
-
-def _dump(state: State, file: Any) -> None:
-    """Write a state: the length of a JSON document, the document, and its arrays."""
-    arrays: list[Any] = []
-    text = json.dumps(_packed(state, arrays)).encode()
-    file.write(struct.pack("<Q", len(text)))
-    file.write(text)
-    for array in arrays:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-
-
-def _load(file: BinaryIO) -> State:
-    (length,) = struct.unpack("<Q", file.read(8))
-    document = json.loads(file.read(length))
-    read = functools.partial(np.lib.format.read_array, file, allow_pickle=False)
-    state: State = _unpacked(document, read)
-    return state
-
-
-def _packed(value: Any, arrays: list[Any]) -> Any:
-    """Replace arrays by marks, in the order in which :func:`_unpacked` will read them."""
-    if isinstance(value, np.generic):  # for a float is not rounded to as one of NumPy is
-        arrays.append(np.asarray(value))
-        return {SCALAR: True}
-    if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {ARRAY: True}
-    if isinstance(value, (bytes, bytearray)):
-        arrays.append(np.frombuffer(value, dtype=np.uint8))
-        return {BYTES: True}
+def _pack(value: Any, arrays: list[Any]) -> Any:
+    """Replace arrays by their positions in a list."""
+    kind = None
+    if isinstance(value, np.generic):  # a float is not rounded as one of NumPy may be
+        kind, array = SCALAR, np.asarray(value)
+    elif isinstance(value, np.ndarray):
+        kind, array = ARRAY, value
+    elif isinstance(value, (bytes, bytearray)):
+        kind, array = BYTES, np.frombuffer(value, dtype=np.uint8)
+    if kind is not None:
+        arrays.append(array)
+        return {kind: len(arrays) - 1}
     if isinstance(value, dict):
-        return {name: _packed(item, arrays) for name, item in value.items()}
+        return {name: _pack(item, arrays) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_packed(item, arrays) for item in value]
+        return [_pack(item, arrays) for item in value]
     return value
 
 
-def _unpacked(value: Any, read: Callable[[], Any]) -> Any:
+def _unpack(value: Any, array: Callable[[int], Any]) -> Any:
     if isinstance(value, list):
-        return [_unpacked(item, read) for item in value]
+        return [_unpack(item, array) for item in value]
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
-        return read()
+        return array(value[ARRAY])
     if SCALAR in value:
-        return read()[()]
+        return array(value[SCALAR])[()]
     if BYTES in value:
-        return read().tobytes()
-    return {name: _unpacked(item, read) for name, item in value.items()}
-
-
-class Resumed:
-    """What a checkpoint knows of the parent's own fit, whose rounds pass once more.
-
-    A resumed fit passes through the rounds of the file: the library's own loop and all callbacks
-    see them, with the metrics that were recorded, while ``update`` does nothing. So early
-    stopping, schedules and the recorded metrics are where they were.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit, and its checkpoint if it has one.
-
-    Attributes
-    ----------
-    file : Checkpoint or None
-        The checkpoint.
-    saved : dict or None
-        State of the booster in it.
-    rounds : int
-        Rounds of the file.
-    metrics : list
-        Metrics of each round, as the library gave them; those to come are appended.
-    """
-
-    def __init__(self, fit: Any) -> None:
-        self.fit, self.file = fit, fit.checkpoint
-        state = {} if self.file is None else self.file.state or {}
-        self.saved: State | None = state.get("ensemble")
-        self.rounds: int = 0 if self.saved is None else self.saved["rounds"]
-        self.metrics: list[Any] = [] if self.saved is None else self.saved["metrics"]
-
-    def restore(self) -> None:
-        """Take over the state of the fit; once its measurement is there."""
-        assert self.file is not None
-        assert self.file.state is not None
-        self.fit.restore(self.file.state)
-        self.file.state = self.saved = None  # they may be large
-
-    def state(self, rounds: int, booster: State) -> State:
-        """State of the fit after so many rounds, with that of its booster."""
-        ensemble = {"rounds": rounds, "metrics": self.metrics, **booster}
-        return {**self.fit.state(), "ensemble": ensemble}
-
-    def passes(self, number: int) -> bool:
-        """Whether a round, counted from zero, is one of the file."""
-        return number < self.rounds
+        return array(value[BYTES]).tobytes()
+    return {name: _unpack(item, array) for name, item in value.items()}

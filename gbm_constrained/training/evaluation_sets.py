@@ -151,7 +151,7 @@ def take_evaluation_sets(
     sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
     for i, (X_i, y_i) in enumerate(pairs):
         name = f"eval_set[{i}]"
-        fit.alignment.check(
+        fit.data.alignment.check(
             {
                 f"X of {name}": X_i,
                 f"y of {name}": y_i,
@@ -160,7 +160,7 @@ def take_evaluation_sets(
                 f"sensitive features of {name}": sensitive[i],
             }
         )
-    held_out = fit.held_out(pairs, X, y)
+    held_out = fit.find_held_out(pairs)
     on = fit.options.early_stopping_on
     refuse_early_stopping(on, evaluation_set=bool(held_out), **stopping)
     for i in held_out:

@@ -1,257 +1,292 @@
 """Where constraints are measured: on rows that the trees have not seen.
 
-Boosted trees drive training rates to whatever is asked, by heart if need be, and a multiplier that
-looks there goes to sleep while the rule is broken on every new row. So the multipliers may be
-moved by rates of other rows:
+Boosted trees drive training rates to whatever is asked, by memorising rows if need be. Multipliers
+that move by training rates then come to rest while the constraint is violated on every new row.
+Four strategies say which rows move the multipliers:
 
 - ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
-  of multipliers, driven by the rates of the pooled out-of-fold scores. The model itself is then
-  trained on all rows with the multipliers that they passed through. Costs K - 1 further fits and
-  the scoring of the folds.
-- ``"holdout"``: the same with one booster only and the rows of one part; costs less than one
-  further fit. With rows that the user holds out anyway (`eval_set`) it costs nothing.
-- ``"train"``: on the training rows.
+  of multipliers, which the rates of the pooled out-of-fold scores move. The model itself is then
+  trained on all rows with the multipliers that they passed through. The cost is K - 1 further
+  fits and the scoring of the folds.
+- ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
+  further fit. With an evaluation set of the user the cost is nothing.
+- ``"train"``: the training rows.
 
-``"auto"`` takes the holdout where it is large enough to tell: where every rate is taken over
-:data:`PLENTY` rows and more, and cross-fitting where one is not.
+``"auto"`` takes the holdout if every rate is taken over
+:data:`~gbm_constrained.training.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.refit_transfer import FoldScores
-from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Record
-from gbm_constrained.training.checkpoint import State
+from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.prefix_choice import standard_errors
+from gbm_constrained.solvers.base import Solver
+from gbm_constrained.training.dual_controller import DualController
+from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
+from gbm_constrained.training.growth import FoldGrowth
+from gbm_constrained.training.run import FitRun
 
-MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
-MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
-Aim: TypeAlias = Callable[[Float], Float]
-# A quarter of these measure a rate of 0.05 with a standard error of 0.002.
-PLENTY = 50_000
-# Standard error of what a rule bounds up to which the model of all rows is corrected by it.
-TELLING = 0.01
+MAX_STANDARD_ERROR = 0.01
+"""Standard error of a rate up to which the model of all rows is corrected by the fold boosters."""
 
 
-class Scout(Protocol):
-    """A booster grown on part of the rows, to see what the constraints do on the others.
-
-    Parameters
-    ----------
-    solver : ABPP or None
-        What it is trained for. Its history has the rates on the rows that it is grown on, where
-        something asks for them. None for the library's own objective.
-    """
-
-    solver: ABPP | None
-
-    def grow(self, rounds: int) -> None:
-        """Grow the boosting round that comes after so many."""
-
-    def held_margin(self, rounds: int | None = None) -> Array:
-        """Scores of the rows it is measured on, after all rounds or after some."""
-
-    def own_margin(self, rounds: int) -> Array:
-        """Scores of the rows it is grown on, after some rounds."""
-
-    def state(self) -> State:
-        """Trees and scores: :meth:`restore` takes them over."""
-
-    def restore(self, state: State, rounds: int) -> None:
-        """Take over the state that a booster on the same rows had after so many rounds."""
-
-
-@dataclass
-class Measurement:
-    """Unseen rows, and the solver whose multipliers move by their rates.
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a strategy found before the model is trained.
 
     Parameters
     ----------
-    solver : ABPP
-        Its Lagrangian is that of the unseen rows. It is never asked for gradients.
-    rows : ndarray of int, default=None
-        These rows among all rows of the fit; None where they are not among them.
-    aim : callable, default=None
-        Given the rates, the bounds that the multipliers aim at; the constraints' own by default.
-
-    Attributes
-    ----------
-    schedule : list of ndarray
-        Multipliers of each outer iteration: what the boosters follow.
+    solver : Solver
+        Solver that gives the gradients of the model.
+    rows : UnseenRows, default=None
+        Held-out rows that move the multipliers; None if the training rows do.
+    controller : DualController, default=None
+        Controller of these rows.
+    boosters : FoldBoosters, default=None
+        Boosters of the folds.
+    plain_error : float, default=nan
+        Held-out error of fold boosters without multipliers.
+    has_multipliers : bool, default=True
+        Whether the model is trained under multipliers.
     """
 
-    solver: ABPP
-    rows: Codes | None = None
-    aim: Aim | None = None
-    schedule: list[Float] = field(default_factory=list)
+    solver: Solver
+    rows: UnseenRows | None = None
+    controller: DualController | None = None
+    boosters: FoldBoosters | None = None
+    plain_error: float = np.nan
+    has_multipliers: bool = True
 
     def observe(self, margin: Array) -> None:
-        """Begin an outer iteration: a dual step at the scores that the unseen rows now have."""
-        self.solver.begin_iteration(self.solver.lagrangian.at(margin))
-        self.schedule.append(self.solver.multipliers)
-        self.solver.bounds = self.bounds_after(self.solver.history[-1])
-
-    def bounds_after(self, record: Record) -> Float:
-        """Bounds that the outer iteration of a record aims at, which the next one finds."""
-        return self.solver.bounds if self.aim is None else self.aim(record.functionals)
-
-    def restore(self, state: State) -> None:
-        """Take over the state of the solver, and with it the schedule."""
-        self.solver.restore(state)
-        self.schedule[:] = [record.multipliers for record in self.solver.history]
+        """Move the multipliers at scores of the held-out rows, during the library's own fit."""
+        assert self.controller is not None
+        self.controller.observe(margin)
 
 
-@dataclass
-class Scouts:
-    """Boosters grown in step that share the multipliers of a :class:`Measurement`.
+class MeasurementStrategy(Protocol):
+    """Which rows move the multipliers."""
+
+    def measure(self, run: FitRun) -> Measured:
+        """Find the path of the multipliers, or the rows that will move them.
+
+        Parameters
+        ----------
+        run : FitRun
+            The fit.
+        """
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The training rows move the multipliers while the model is trained."""
+
+    def measure(self, run: FitRun) -> Measured:
+        """Make the solver of the model; nothing is measured before."""
+        solver = run.make_solver(run.problem.lagrangian())
+        run.notify_of(solver, "training", "training rows")
+        return Measured(solver)
+
+
+@dataclass(frozen=True)
+class EvaluationRows:
+    """An evaluation set of the user moves the multipliers while the model is trained.
 
     Parameters
     ----------
-    measurement : Measurement
-        Of the rows that the boosters hold out, all together.
-    folds : sequence of Fold
-        The rows of each booster.
-    members : sequence of Scout
-        The boosters.
-    kept_rounds : collection of int, default=()
-        Rounds whose scores of the unseen rows are kept: those of prefixes to choose from.
-    log_odds : float, default=0
-        What the weights of their objective add to the log-odds of the second of two classes.
-
-    Attributes
-    ----------
-    positions : list of ndarray of int
-        Of the rows that each booster holds out, among those of the measurement.
-    rounds : int
-        Rounds that have been grown.
+    rows : UnseenRows
+        The evaluation set.
     """
 
-    measurement: Measurement
-    folds: Sequence[Fold]
-    members: Sequence[Scout]
-    kept_rounds: Collection[int] = ()
-    log_odds: float = 0.0
-    positions: list[Codes] = field(init=False)
-    rounds: int = field(default=0, init=False)
-    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
-    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
+    rows: UnseenRows
 
-    def __post_init__(self) -> None:
-        """Find the rows of each booster, once."""
-        rows = self.measurement.rows
-        assert rows is not None
-        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
+    def measure(self, run: FitRun) -> Measured:
+        """Make the controller of the evaluation set, and the solver that follows it.
 
-    def grow(
-        self,
-        n_rounds: int,
-        rounds_per_iteration: int,
-        is_over: Callable[[int], bool],
-        save: Callable[[], None] | None = None,
-    ) -> None:
-        """Grow all boosters in step, until an iteration after which training `is_over`.
-
-        Their state may be saved after each round.
+        Raises
+        ------
+        ValueError
+            If the evaluation set has groups that training rows lack, or lacks what a constraint
+            needs.
         """
-        while self.rounds < n_rounds:
-            if self.rounds % rounds_per_iteration == 0:
-                if is_over(self.rounds):
-                    break
-                margin = self.held_margin()
-                self.measurement.observe(margin)
-                if self.rounds in self.kept_rounds:  # to score them again takes much longer
-                    self._held[self.rounds] = margin
-            for member in self.members:
-                member.grow(self.rounds)
-            self.rounds += 1
-            if save is not None:
-                save()
+        rows = self.rows
+        if found := run.problem.name_further_groups(rows):
+            raise ValueError(
+                f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
+                f"a constraint has no training rows of: {found}. Put rows of these groups among "
+                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
+                f"to split the training rows instead."
+            )
+        if len(rows.compiled) != len(run.problem.compiled):
+            raise ValueError(
+                f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
+                f"be measured (a mask, a data set, a column or a group that is not there): give "
+                f"holdout_fraction, to split the training rows instead."
+            )
+        has_multipliers = run.options.solver != "threshold"
+        others = {} if has_multipliers else run.without_multipliers()
+        leader = run.make_solver(rows.lagrangian, **others)
+        run.notify_of(leader, "training", f"{rows.source}, watched")
+        controller = DualController(leader, bounds_at=run.bounds_at(rows.lagrangian))
+        rows.source += ", watched"  # no evidence any more
+        solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
+        return Measured(solver, rows, controller, has_multipliers=has_multipliers)
 
-    def optimism(self, iteration: int) -> tuple[Float, Float]:
-        """How much higher rates of a model of all rows are on unseen rows than on its own.
 
-        For each row of constraints in an outer iteration, with the bounds that were aimed at; the
-        last ones hold beyond the end. Efron, "Estimating the error rate of a prediction rule"
-        (1983), adds such a difference to the training error. It falls with one over the number of
-        rows (Akaike, 1974), so that of what the boosters lose their share of all rows is left.
-        """
-        history = self.measurement.solver.history
-        k = min(iteration, len(history) - 1)
-        seen = np.mean([solver.history[k].rates for solver in self._solvers], axis=0)
-        return self.kept_optimism * (history[k].rates - seen), history[k].bounds
+@dataclass(frozen=True)
+class HeldOutRows:
+    """Boosters on parts of the rows are grown first, and find the path of the multipliers.
 
-    @property
-    def kept_optimism(self) -> float:
-        """Share of what these boosters lose on unseen rows that a model of all rows loses."""
-        shares = [f.training.size / (f.training.size + f.held.size) for f in self.folds]
-        return float(np.mean(shares))
+    Parameters
+    ----------
+    factory : callable
+        Makes a booster for a fold and a solver.
+    n_folds : int, default=1
+        Number of folds; with one, a share of the rows is held out.
+    has_offset : bool, default=False
+        Whether training starts from scores of the user that ``predict`` does not add.
+    """
 
-    @property
-    def is_unweighed(self) -> bool:
-        """Whether these boosters are grown without multipliers."""
-        return self.measurement.solver.schedule is not None
+    factory: FoldBoosterFactory
+    n_folds: int = 1
+    has_offset: bool = False
 
-    def state(self) -> State:
-        """State of the measurement and of all boosters, between two rounds."""
-        return {
-            "rounds": self.rounds,
-            "leader": self.measurement.solver.state(),
-            "members": [member.state() for member in self.members],
-            "solvers": [solver.state() for solver in self._solvers],
-        }
-
-    def restore(self, state: State) -> None:
-        """Go on from a state of boosters on the same rows."""
-        self.rounds = state["rounds"]
-        self.measurement.restore(state["leader"])
-        for member, of_member in zip(self.members, state["members"], strict=True):
-            member.restore(of_member, self.rounds)
-        for solver, of_solver in zip(self._solvers, state["solvers"], strict=True):
-            solver.restore(of_solver)
-
-    @property
-    def _solvers(self) -> list[ABPP]:
-        """Solvers of the boosters; none where these have the library's own objective."""
-        return [member.solver for member in self.members if member.solver is not None]
-
-    def held_margin(self, rounds: int | None = None) -> Array:
-        """Scores of all unseen rows, each by the booster that has not seen it."""
-        if rounds is not None and rounds in self._held:
-            return self._held[rounds]
-        parts = [member.held_margin(rounds) for member in self.members]
-        shape = (sum(map(len, parts)), *parts[0].shape[1:])
-        pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
-        for positions, part in zip(self.positions, parts, strict=True):
-            pooled[positions] = part
-        if rounds is not None:  # choices look at the same prefixes
-            self._held[rounds] = pooled
-        return pooled
-
-    def scores(self, rounds: int) -> FoldScores:
-        """Scores after some rounds, out of fold and of each booster's training rows."""
-        assert self.measurement.rows is not None
-        own = [fold.training for fold in self.folds]
-        return FoldScores(
-            (self.measurement.rows, self.held_margin(rounds)),
-            list(zip(own, self.own_margins(rounds), strict=True)),
-            self.kept_optimism,
+    def measure(self, run: FitRun) -> Measured:
+        """Grow the boosters of the folds, and make the solver that follows their multipliers."""
+        source = "holdout" if self.n_folds == 1 else "out of fold"
+        growth = FoldGrowth(run, self.factory, self._folds(run), source)
+        boosters, unseen = growth.best()
+        if boosters.rounds < run.notifier.n_rounds:
+            run.notifier.end_for_time(boosters.rounds, "measuring")
+        controller = boosters.controller
+        solver = run.make_solver(
+            run.problem.lagrangian(log_odds=boosters.log_odds),
+            schedule=controller.path,
+            initial_multipliers=controller.solver.start.copy(),
+        )
+        run.notify_of(solver, "training", "training rows")
+        if boosters.has_multipliers and not self.has_offset:
+            _correct(solver, boosters, run)
+        return Measured(
+            solver, unseen, controller, boosters, growth.plain_error, boosters.has_multipliers
         )
 
-    def own_margins(self, rounds: int) -> list[Array]:
-        """Scores of the rows that each booster is grown on, by that booster after some rounds.
+    def _folds(self, run: FitRun) -> list[Fold]:
+        """Split the rows.
 
-        The last ones are kept: a choice that is made is looked at several times.
+        Raises
+        ------
+        ValueError
+            If a part has no rows.
         """
-        if self._own is None or self._own[0] != rounds:
-            self._own = rounds, [member.own_margin(rounds) for member in self.members]
-        return self._own[1]
+        data, cells, options = run.problem.data, run.problem.cells, run.options
+        everyone = np.arange(len(data.rows))
+        held: Sequence[Codes]
+        if self.n_folds > 1:
+            n = min(self.n_folds, everyone.size)
+            held = data.split(everyone, cells, 1.0 / n, n)
+        else:
+            held = data.split(everyone, cells, options.holdout_fraction or 0.25)[:1]
+        folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
+        if not all(fold.training.size and fold.held.size for fold in folds):
+            raise ValueError(
+                f"holdout_fraction={options.holdout_fraction!r} of {everyone.size} rows leaves "
+                f"none to hold out, or none to train on: give another share."
+            )
+        return folds
 
 
-MakeScout: TypeAlias = Callable[[Fold, ABPP | None], Scout]
+def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
+    """Correct the model's multipliers by the optimism of the fold boosters."""
+    leader, compiled = boosters.controller.solver, run.problem.compiled
+    if not leader.history or not compiled.rewards_all_errors.any():
+        return
+    functionals = leader.history[-1].functionals
+    spread = standard_errors(compiled, leader.lagrangian.cells, functionals)
+    solver.optimism = boosters.optimism
+    solver.corrected = compiled.rewards_all_errors & (spread <= MAX_STANDARD_ERROR)
+
+
+Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit"]
+
+
+def resolve_measurement(
+    run: FitRun, *, is_divisible: bool, has_evaluation_set: bool
+) -> Measurement:
+    """Resolve where the constraints are measured.
+
+    Parameters
+    ----------
+    run : FitRun
+        The fit.
+    is_divisible : bool
+        Whether boosters can be grown on part of the rows.
+    has_evaluation_set : bool
+        Whether the user holds rows out.
+
+    Raises
+    ------
+    ValueError
+        If the rows that were asked for are not there, or an option needs unseen rows.
+
+    Warns
+    -----
+    UserWarning
+        If ``measure_on="auto"`` falls back to the training rows.
+    """
+    options, asked = run.options, run.options.measure_on
+    if asked == "holdout" and has_evaluation_set and options.holdout_fraction is None:
+        return "evaluation set"
+    if asked == "auto" and is_divisible:
+        return "holdout" if run.problem.has_many_rows else "crossfit"
+    if asked in ("holdout", "crossfit") and not is_divisible:
+        raise ValueError(
+            f"measure_on={asked!r} grows boosters on part of the rows, which dart (whose old "
+            f"trees change) and a model to continue from (which has seen all rows) do not "
+            f"allow: use measure_on='train', or 'holdout' with an evaluation set."
+        )
+    if asked in ("holdout", "crossfit"):
+        return asked
+    _check_needs_no_unseen_rows(run)
+    if asked == "auto":
+        warnings.warn(
+            "measure_on='auto' measures the constraints on the training rows here, since dart "
+            "and continued training cannot grow boosters on part of the rows. Training rows "
+            "are optimistic: give an evaluation set with measure_on='holdout', or ask for "
+            "measure_on='train'.",
+            UserWarning,
+            stacklevel=level_of_the_user(),
+        )
+    return "train"
+
+
+def _check_needs_no_unseen_rows(run: FitRun) -> None:
+    """Refuse options that need rows which the trees have not seen."""
+    options, asked = run.options, run.options.measure_on
+    if options.guarantee is not None:
+        raise ValueError(
+            f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
+            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
+            f"'holdout' (for dart and continued training with an evaluation set)."
+        )
+    if options.on_infeasible == "raise":
+        raise ValueError(
+            f"on_infeasible='raise' judges rules on rows that the trees have not seen, and "
+            f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
+            f"(for dart and continued training with an evaluation set), or 'warn'."
+        )
+    if options.solver == "threshold":
+        raise ValueError(
+            f"solver='threshold' is moved on rows that the trees have not seen, and "
+            f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
+            f"evaluation set, or another solver."
+        )

@@ -26,7 +26,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.training.finalize import FITTED_ATTRIBUTES
+from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.training.note_json import dumps, loads
 
 NAME = "gbm_constrained"

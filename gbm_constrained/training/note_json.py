@@ -58,6 +58,9 @@ from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.cbpr import CBPR
 
 __all__ = ["dumps", "loads"]
 
@@ -75,6 +78,7 @@ CLASSES: dict[str, type] = {
         Each, Gap, Label, Mask, Misclassified, MissingValue, Overall, Predicted, Quotient, Rate,
         Ratio, ReferenceModel, Term,
         Cost, Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
+        ABPP, AutoSolver, CBPR,
     )
 }  # fmt: skip
 # Models, and the row labels of what was given for each training row.

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.validation import check_share, is_finite_number
+from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
-from gbm_constrained.problem.kernels.base import PROXIES, Proxy
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.auto import AutoSolver
+from gbm_constrained.solvers.base import Solver, SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
-from gbm_constrained.training.measurement import MEASURE_ON, MeasureOn
 
-ErrorForm: TypeAlias = Literal["rate", "log_loss"]
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
 SolverName: TypeAlias = Literal["auto", "abpp", "cbpr", "threshold"]
-SOLVERS: tuple[SolverName, ...] = ("auto", "abpp", "cbpr", "threshold")
+METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
+MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
+MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
@@ -41,15 +42,7 @@ class SolverOptions:
 
     constraints: tuple[Constraint, ...]
     positive: Hashable | None = None
-    proxy: Proxy = "auto"
-    rounds_per_iteration: int = 2
-    tau: float | None = None
-    sigma: float | None = None
-    mu: float = 0.0
     iterate: Iterate = "last"
-    error_form: ErrorForm = "rate"
-    outlier_clip: float | None = None
-    initial_multipliers: Float | None = None
     measure_on: MeasureOn = "train"
     n_folds: int = 4
     holdout_fraction: float | None = None
@@ -60,6 +53,7 @@ class SolverOptions:
     on_infeasible: OnInfeasible = "warn"
     early_stopping_on: EarlyStoppingOn = "metric"
     solver: SolverName = "auto"
+    method: SolverMethod = field(default_factory=AutoSolver)
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
@@ -75,28 +69,21 @@ class SolverOptions:
         # by heart with; and its parent has a parameter called solver.
         asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
         own = {name: getattr(estimator, name) for name in asked}
-        name = "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
-        options = cls(constraints, solver=getattr(estimator, name), **own)
-        _check_choice("proxy", options.proxy, PROXIES)
-        _check_choice("iterate", options.iterate, ITERATES)
-        _check_choice(name, options.solver, SOLVERS if name == "solver" else SOLVERS[:-1])
-        _check_choice("error_form", options.error_form, ("rate", "log_loss"))
-        _check_choice("measure_on", options.measure_on, MEASURE_ON)
+        name = solver_parameter(estimator)
+        chosen, method = _find_method(name, getattr(estimator, name))
+        options = cls(constraints, solver=chosen, method=method, **own)
+        check_choice("iterate", options.iterate, ITERATES)
+        check_choice("measure_on", options.measure_on, MEASURE_ON)
         check_integer("n_folds", options.n_folds, 2)
         if options.holdout_fraction is not None:
             check_share("holdout_fraction", options.holdout_fraction)
-        _check_choice("guarantee", options.guarantee, GUARANTEES)
+        check_choice("guarantee", options.guarantee, GUARANTEES)
         check_share("delta", options.delta)
         check_share("calibration_fraction", options.calibration_fraction)
-        _check_choice("probabilities", options.probabilities, PROBABILITIES)
-        _check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
-        _check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
-        if options.error_form == "log_loss" and options.iterate in ("best", "randomized"):
-            raise ValueError(
-                f"iterate={options.iterate!r} chooses by 0-1 rates, which error_form='log_loss' "
-                f"does not hold: use error_form='rate', or iterate='last'."
-            )
-        if options.outlier_clip is not None and options.iterate == "randomized":
+        check_choice("probabilities", options.probabilities, PROBABILITIES)
+        check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
+        check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
+        if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
                 "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
                 "them: leave outlier_clip out, or use another iterate."
@@ -114,23 +101,7 @@ class SolverOptions:
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
                 f"or on_infeasible='warn'."
             )
-        check_integer("rounds_per_iteration", options.rounds_per_iteration, 1)
-        for name in ("tau", "sigma", "outlier_clip"):
-            value = getattr(options, name)
-            if value is not None and not (is_finite_number(value) and value > 0):
-                raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
-        if not (is_finite_number(options.mu) and options.mu >= 0):
-            raise ValueError(f"mu must be a non-negative number, got {options.mu!r}.")
-        start = options.initial_multipliers
-        if start is None:
-            return options
-        start = np.asarray(start, dtype=np.float64)
-        if start.ndim != 1 or not (np.isfinite(start) & (start >= 0)).all():
-            raise ValueError(
-                f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
-                f"an earlier fit does; got {start.tolist()}."
-            )
-        return replace(options, initial_multipliers=start)
+        return options
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
         """Name the positive class of the constraints, now that the classes are known.
@@ -148,24 +119,138 @@ class SolverOptions:
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 
-    def solver_class(self, lagrangian: Lagrangian) -> type[ABPP]:
-        """Choose the outer loop: CBPR for differences of losses, ABPP otherwise.
+    @property
+    def rounds_per_iteration(self) -> int:
+        """Boosting rounds in each outer iteration."""
+        return self.method.rounds_per_iteration
 
-        The sigmoid proxy of a rate is not convex either, but its curvature, 0.06 per unit of a
-        multiplier, is less than that of ABPP's own proximal term, which makes subproblems convex.
+    def with_abpp(self) -> SolverOptions:
+        """Take ABPP in the place of the method that "auto" would choose."""
+        assert isinstance(self.method, AutoSolver)
+        return replace(self, solver="abpp", method=self.method.abpp)
+
+    def begin_solver(self, lagrangian: Lagrangian, **running: Any) -> Solver:
+        """Make the solver of a problem.
+
+        Parameters
+        ----------
+        lagrangian : Lagrangian
+            The problem.
+        **running
+            Parameters of the solver that are no options of its method.
         """
-        solver = self.solver
-        if solver == "auto":
-            solver = "abpp" if lagrangian.constraints.is_convex else "cbpr"
-        if solver == "cbpr" and self.iterate == "ergodic":
+        method = self.method
+        if isinstance(method, AutoSolver):
+            method = method.choose(lagrangian)
+        if isinstance(method, CBPR) and self.iterate == "ergodic":
             raise ValueError(
                 "iterate='ergodic' is an average that means nothing for rules that are not "
                 "convex, which CBPR is for: use iterate='last'."
             )
-        return CBPR if solver == "cbpr" else ABPP
+        return method.begin(lagrangian, **running)
 
 
-SOLVER_PARAMETERS = tuple(SolverOptions.__dataclass_fields__)
+# Parameters of the constructors, in their order.
+SOLVER_PARAMETERS = tuple(name for name in SolverOptions.__dataclass_fields__ if name != "method")
+# Options of solvers, which are no parameters of the classifiers.
+SOLVER_OPTIONS = tuple(AutoSolver.__dataclass_fields__)
+
+
+def drop_solver_parameters(params: dict[str, Any]) -> None:
+    """Take the parameters that the library does not know from its own, in place."""
+    for name in [*params]:
+        if name.partition("__")[0] in SOLVER_PARAMETERS:
+            del params[name]
+
+
+def solver_parameter(estimator: Any) -> str:
+    """Name the parameter that takes the solver: the parent of the linear model has a `solver`."""
+    return "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+
+
+def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
+    """Find the method that a name or an object stands for, and check its options."""
+    is_exact = name == "constraint_solver"
+    if isinstance(solver, SolverMethod):
+        found = clone(solver)
+        found.check()
+        chosen: Any = next(key for key, kind in METHODS.items() if type(solver) is kind)
+    else:
+        choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
+        if not isinstance(solver, str) or solver not in choices:
+            raise ValueError(
+                f"{name} must be one of {choices}, or an object such as ABPP(tau=2.0), got "
+                f"{solver!r}."
+            )
+        chosen, found = solver, METHODS.get(solver, AutoSolver)()
+    if is_exact:  # subproblems are solved exactly, each in one step
+        found.rounds_per_iteration = 1
+    return chosen, found
+
+
+def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
+    """Refuse parameters that are options of the solver, and name their place.
+
+    Raises
+    ------
+    TypeError
+        If there is one.
+    """
+    kind, solver = type(estimator).__name__, solver_parameter(estimator)
+    for name in names:
+        if name in SOLVER_OPTIONS:
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which is an option of the solver: give "
+                f"{solver}=ABPP({name}=...), of gbm_constrained.solvers."
+            )
+        if name == "error_form":
+            raise TypeError(
+                f"{kind} has no parameter 'error_form': bounds on errors become bounds on losses "
+                f"by constraints=as_log_loss(constraints, n_classes)."
+            )
+
+
+def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Set options of a classifier's solver, such as ``solver__tau``.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Whose solver they are of.
+    params : dict from str to object
+        Parameters given to ``set_params``.
+
+    Returns
+    -------
+    dict from str to object
+        The other parameters.
+
+    Raises
+    ------
+    TypeError
+        If a parameter is an option of the solver, or if the solver is a name, which has none.
+    """
+    refuse_moved_parameters(estimator, params)
+    name = solver_parameter(estimator)
+    nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
+    if nested:
+        solver = params.get(name, getattr(estimator, name))
+        options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
+        if not isinstance(solver, SolverMethod):
+            option = next(iter(options))
+            raise TypeError(
+                f"{name}={solver!r} has no options that could be set: give an object, "
+                f"{name}=ABPP({option}=...)."
+            )
+        solver.set_params(**options)
+    return {key: value for key, value in params.items() if key not in nested}
+
+
+def start_from(estimator: Any, multipliers: Any) -> None:
+    """Let a classifier start from the multipliers of another fit."""
+    name = solver_parameter(estimator)
+    _, method = _find_method(name, getattr(estimator, name))
+    estimator.set_params(**{name: method.set_params(initial_multipliers=multipliers)})
 
 
 def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str] = ()) -> None:
@@ -187,10 +272,12 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
         ``constraints__bound``: rules are set whole.
     """
     for name in others:
-        near = get_close_matches(name.partition("__")[0], SOLVER_PARAMETERS, 1, ALIKE)
+        names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
+        near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
+            meant = f"solver=ABPP({near[0]}=...)" if near[0] in SOLVER_OPTIONS else f"{near[0]}="
             raise TypeError(
-                f"{type(estimator).__name__} has no parameter {name!r}: did you mean {near[0]}=?"
+                f"{type(estimator).__name__} has no parameter {name!r}: did you mean {meant}?"
             )
 
 
@@ -219,12 +306,9 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
 
 def _check_threshold(name: str, options: SolverOptions) -> None:
     """Refuse to move a threshold where none is moved, and what is about multipliers."""
-    start = options.initial_multipliers
     for other, fits, choices in (
         ("measure_on", options.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
         ("iterate", options.iterate in ("last", "best"), "'last' or 'best'"),
-        ("error_form", options.error_form == "rate", "'rate'"),
-        ("initial_multipliers", start is None, "None"),
     ):
         if not fits:
             raise ValueError(
@@ -233,17 +317,6 @@ def _check_threshold(name: str, options: SolverOptions) -> None:
                 f"{other}={getattr(options, other)!r} has no place there: use {choices}, or "
                 f"another solver."
             )
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-
-
-def check_integer(name: str, value: object, least: int) -> None:
-    """Refuse what is no integer, or too small a one."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
 def check_number(name: str, value: Any) -> float:

@@ -11,20 +11,6 @@ SOLVER_PARAMETERS_DOC = """
         ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
         Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
         parent's order.
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
-        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
-        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
-        beyond hope pull less. "auto" takes "sigmoid" for rules that may ask for errors (gaps,
-        selection rates) and, of three or more classes, for those that forbid one of them (fpr or
-        precision of a label), "logistic" for all others (error rates, recall, churn).
-    rounds_per_iteration : int, default=2
-        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
-        constraints are measured and the multipliers moved once in an iteration.
-    tau, sigma : float, default=None
-        Primal and dual step sizes; see :class:`gbm_constrained.solvers.ABPP`. The defaults come
-        from the loss and the cells and need no tuning.
-    mu : float, default=0
-        Relative strong convexity claimed for the objective; above zero ABPP accelerates.
     iterate : {"last", "best", "ergodic", "randomized"}, default="last"
         Which iterate is returned: the last one (where constraints are measured on training rows
         and it violates them, the last of the later half that meets them, or violates them
@@ -33,19 +19,12 @@ SOLVER_PARAMETERS_DOC = """
         distribution over prefixes of the ensemble that meets the constraints in the mean, or
         nearest to that with a warning (``prefixes_``), from which ``predict(...,
         random_state=)`` draws one for each row.
-    error_form : {"rate", "log_loss"}, default="rate"
-        "rate" bounds 0-1 error rates themselves. "log_loss" is the source paper's heuristic: an
-        error bound e is replaced by mean cross-entropy <= e log(n_classes), re-estimated half-way
-        as e times the current mean cross-entropy.
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
-        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
-        that are measured on unseen rows.
-    initial_multipliers : array-like of shape (n_rows,), default=None
-        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
-    solver : {"auto", "abpp", "cbpr", "threshold"}, default="auto"
-        The outer loop. "auto" takes CBPR for differences of mean losses, such as
-        ``gap(log_loss(), by=...)``, which are not convex, and ABPP for everything else.
+    solver : {"auto", "abpp", "cbpr", "threshold"} or object, default="auto"
+        The outer loop: a name, or an object with its own options such as
+        ``ABPP(rounds_per_iteration=1)`` of :mod:`gbm_constrained.solvers`, which ``set_params``
+        reaches as ``solver__rounds_per_iteration``. "auto" takes CBPR for
+        differences of mean losses, such as ``gap(log_loss(), by=...)``, which are not convex, and
+        ABPP for everything else.
         "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
         moved on unseen rows until the rules hold. Rules on labels and decisions alone, such as
         ``fnr() <= 0.05``, may do better without multipliers; "auto" finds out for those, where
@@ -93,8 +72,7 @@ FITTED_ATTRIBUTES_DOC = """
         What was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
-        Bregman distance, seconds. With ``error_form="log_loss"`` values and bounds are mean
-        losses.
+        Bregman distance, seconds.
     group_report_ : DataFrame
         One row per group of each constraint that compares groups: its training rows and its
         rates, with the interval of that on unseen rows. Groups of the last evaluation set that

@@ -38,7 +38,7 @@ from gbm_constrained.decision.group_thresholds import group_threshold_error
 from gbm_constrained.decision.prefix_choice import price, standard_error_of, standard_errors
 from gbm_constrained.decision.rule import MET
 from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.training.measurement import Scouts
+from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import as_certified, choice_by, cost_of
 
@@ -53,7 +53,7 @@ STALLED = 0.25  # Share of a multiplier below which a drift is none.
 PUSH = 1.5  # By how much a multiplier is raised that is at rest while its constraint is violated.
 LAST = 4  # The part of a pass that its end is read from: one of so many.
 FEWEST = 4  # Iterations of it at least.
-Grown: TypeAlias = tuple[Scouts, UnseenRows]
+Grown: TypeAlias = tuple[FoldBoosters, UnseenRows]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Pass:
 
     Parameters
     ----------
-    grown : tuple of Scouts and UnseenRows
+    grown : tuple of FoldBoosters and UnseenRows
         The boosters.
     cost : float
         Errors of their best decision, with the price of violations and of swings.
@@ -80,12 +80,12 @@ class Pass:
     @property
     def start(self) -> Float:
         """Multipliers that it began with."""
-        return self.grown[0].measurement.solver.start
+        return self.grown[0].controller.solver.start
 
     @property
     def drift(self) -> Float:
         """How far its multipliers have moved from there, at the end."""
-        history = self.grown[0].measurement.solver.history
+        history = self.grown[0].controller.solver.history
         last = history[-max(len(history) // LAST, 1) :]
         return np.asarray(np.mean([record.multipliers for record in last], axis=0) - self.start)
 
@@ -96,7 +96,7 @@ class Pass:
         At first scores are alike, few rates are far apart and multipliers fall; they rise again
         later. They may so end where they began although a constraint is still violated.
         """
-        record = self.grown[0].measurement.solver.history[-1]
+        record = self.grown[0].controller.solver.history[-1]
         end = self.start + self.drift
         is_stalled = (np.abs(self.drift) < STALLED * end) & (record.rates > record.bounds)
         return np.asarray(np.where(is_stalled, PUSH * end, 0.0))
@@ -112,14 +112,14 @@ class Pass:
 
     def is_broken(self, rows: Bool) -> bool:
         """Whether some rows of constraints are violated without a shift."""
-        scouts, unseen = self.grown
-        return bool((unseen.violations(scouts.held_margin(scouts.rounds))[rows] > MET).any())
+        boosters, unseen = self.grown
+        return bool((unseen.violations(boosters.held_margin(boosters.rounds))[rows] > MET).any())
 
     def shift_for(self, rows: Bool) -> float:
         """Shift of two classes that some rows of constraints need, if there were no others."""
-        scouts, unseen = self.grown
+        boosters, unseen = self.grown
         found = best_shift(
-            scouts.held_margin(scouts.rounds),
+            boosters.held_margin(boosters.rounds),
             unseen.cells,
             unseen.compiled,
             bounds=np.where(rows, unseen.compiled.b, np.inf),
@@ -140,11 +140,11 @@ class PassSearch:
         Length of the way that the boosters go, in exact iterations.
     options : SolverOptions
         What was asked.
-    fresh : UnseenRows or None
+    certification : UnseenRows or None
         Rows that are kept for a guarantee.
     has_time : callable
         Tells whether there is time for one more pass.
-    plain : tuple of Scouts and UnseenRows, default=None
+    plain : tuple of FoldBoosters and UnseenRows, default=None
         Boosters without multipliers, if they are there already.
     """
 
@@ -153,19 +153,19 @@ class PassSearch:
         grow: Callable[..., Grown],
         path: float,
         options: SolverOptions,
-        fresh: UnseenRows | None,
+        certification: UnseenRows | None,
         has_time: Callable[[], bool],
         plain: Grown | None = None,
     ) -> None:
-        self.grow, self.path, self.options, self.fresh = grow, path, options, fresh
+        self.grow, self.path, self.options, self.certification = grow, path, options, certification
         self.has_time, self.plain = has_time, plain
 
-    def run(self, scouts: Scouts, unseen: UnseenRows) -> Grown:
+    def run(self, boosters: FoldBoosters, unseen: UnseenRows) -> Grown:
         """Give the best of some boosters and those of further passes."""
-        best = self._measured((scouts, unseen))
+        best = self._measured((boosters, unseen))
         least = best.needed
         for found in self._passes(best):
-            if found.grown[0].rounds < scouts.rounds:  # ended before its time
+            if found.grown[0].rounds < boosters.rounds:  # ended before its time
                 break
             least = float(np.fmin(least, found.needed))
             best = min(best, found, key=lambda p: p.cost)
@@ -184,7 +184,7 @@ class PassSearch:
             if not self.has_time():
                 return
             if may_be_plain and count == (1 if is_mixed else BEFORE_PLAIN):
-                plain = self._measured(self.plain or self.grow(weighed=False))
+                plain = self._measured(self.plain or self.grow(has_multipliers=False))
                 yield plain
                 if not self.has_time():
                     return
@@ -198,31 +198,34 @@ class PassSearch:
                 start = next_start([p.start for p in made], [p.drift for p in made], self.path)
                 start = np.maximum(start, made[-1].pushed)
             fixed = of_labels if log_odds else None
-            grown = self.grow(weighed=True, start=start, fixed=fixed, log_odds=log_odds)
+            grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
             made.append(self._measured(grown))
             yield made[-1]
 
     def _measured(self, grown: Grown) -> Pass:
-        scouts, unseen = grown
-        choice, certified = choice_by(scouts, unseen, self.options), None
-        if self.fresh is not None:
-            certified = as_certified(unseen, self.fresh, scouts, choice, self.options)
+        boosters, unseen = grown
+        choice, certified = choice_by(boosters, unseen, self.options), None
+        if self.certification is not None:
+            certified = as_certified(unseen, self.certification, boosters, choice, self.options)
         asked = unseen if certified is None else certified
-        margin, shift = scouts.held_margin(scouts.rounds), unseen.choices[scouts.rounds].shift
+        margin, shift = (
+            boosters.held_margin(boosters.rounds),
+            unseen.choices[boosters.rounds].shift,
+        )
         needed = group_threshold_error(asked.cells, asked.compiled, margin, shift)
         noise = standard_error_of(needed, len(asked.cells.rows))
-        cost = cost_of(choice, scouts, certified)
-        if not scouts.is_unweighed:
-            cost += price(unseen.cells) * _swing(unseen, scouts)
+        cost = cost_of(choice, boosters, certified)
+        if boosters.has_multipliers:
+            cost += price(unseen.cells) * _swing(unseen, boosters)
         return Pass(grown, cost, needed, float(np.nan_to_num(noise)))
 
 
-def _swing(unseen: UnseenRows, scouts: Scouts) -> float:
+def _swing(unseen: UnseenRows, boosters: FoldBoosters) -> float:
     """How far rates of the last iterations stray from a line beyond sampling error.
 
     A rate that only falls or rises does not swing.
     """
-    history = scouts.measurement.solver.history
+    history = boosters.controller.solver.history
     last = history[-max(len(history) // LAST, FEWEST) :]
     rates = np.array([record.rates for record in last])
     line = np.vander(np.arange(len(last)), 2)

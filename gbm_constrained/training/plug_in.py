@@ -11,14 +11,15 @@ say no more than they did, multipliers rise until their rate is met out of fold,
 other rows say is lost.
 
 So with ``solver="auto"`` the boosters of the folds are first grown without multipliers, and their
-threshold is moved as the rules ask. If that meets the rules at few further errors (:data:`CHEAP`),
-and the rate of a rule that was broken is better on their own rows than out of fold by more than
-:data:`BY_HEART` of the room that its bound leaves, they know these rows by heart, and weights
-would make that worse: the model is trained without. In all other cases, and of several classes
-(whose biases are no more than searched for), boosters are grown with multipliers as well, and the
-model is trained as those that make fewer errors out of fold, violations having their price.
-Rates over plenty of rows (:data:`gbm_constrained.training.measurement.PLENTY`) are not known by
-heart soon: under rules on these alone there are multipliers only, at half the time.
+threshold is moved as the rules ask. If that meets the rules at few further errors
+(:data:`MAX_ERROR_RATIO`), and the rate of a rule that was broken is better on their own rows than
+out of fold by more than :data:`MEMORISED_SHARE` of the room that its bound leaves, they know these
+rows by heart, and weights would make that worse: the model is trained without. In all other cases,
+and of several classes (whose biases are no more than searched for), boosters are grown with
+multipliers as well, and the model is trained as those that make fewer errors out of fold,
+violations having their price. Rates over plenty of rows
+(:data:`gbm_constrained.training.problem.MIN_ROWS_FOR_HOLDOUT`) are not known by heart soon: under
+rules on these alone there are multipliers only, at half the time.
 
 Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
 docs/evidence.md.
@@ -39,16 +40,16 @@ from gbm_constrained.decision.rule import MET, Choice, shifted
 from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
-from gbm_constrained.training.measurement import Scouts
+from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 
 # Share of the room a bound leaves, by which own rows are better than unseen ones.
-BY_HEART = 0.3
-CHEAP = 2.0  # Times as many errors as without a threshold.
+MEMORISED_SHARE = 0.3
+MAX_ERROR_RATIO = 2.0  # Times as many errors as without a threshold.
 
 
-def may_be_unweighed(
-    options: SolverOptions, compiled: CompiledConstraints, has_plenty: bool
+def may_do_without_multipliers(
+    options: SolverOptions, compiled: CompiledConstraints, has_many_rows: bool
 ) -> bool:
     """Whether multipliers may be done without: what ``solver`` says, the rules, and the rows.
 
@@ -58,41 +59,44 @@ def may_be_unweighed(
         What was asked.
     compiled : CompiledConstraints
         The constraints that bind.
-    has_plenty : bool
+    has_many_rows : bool
         Whether every rate is taken over plenty of rows.
     """
     if options.solver != "auto":
         return options.solver == "threshold"
     binding = [compiled.constraints[i] for i in np.unique(compiled.owner)]
     return (
-        not has_plenty
-        and options.error_form == "rate"
+        not has_many_rows
         and options.iterate in ("last", "best")
         and all(rule.is_of_labels for rule in binding)
     )
 
 
-def choice_by(scouts: Scouts, unseen: UnseenRows, options: SolverOptions) -> Choice:
+def choice_by(boosters: FoldBoosters, unseen: UnseenRows, options: SolverOptions) -> Choice:
     """Prefix and shift that boosters of the folds would choose by the rows they hold out."""
     return choose(
         unseen,
-        scouts.held_margin,
-        scouts.rounds,
+        boosters.held_margin,
+        boosters.rounds,
         options.rounds_per_iteration,
         among_prefixes=options.iterate == "best",
         found=unseen.choices,
     )
 
 
-def is_cheap(scouts: Scouts, unseen: UnseenRows, choice: Choice) -> bool:
+def is_cheap(boosters: FoldBoosters, unseen: UnseenRows, choice: Choice) -> bool:
     """Whether a threshold of two classes meets all rules at few further errors."""
-    own = unseen.error(unseen.decisions(scouts.held_margin(scouts.rounds)))
+    own = unseen.error(unseen.decisions(boosters.held_margin(boosters.rounds)))
     met = unseen.cells.classes.size == 2 and choice.excess == 0.0
-    return met and choice.error <= CHEAP * own
+    return met and choice.error <= MAX_ERROR_RATIO * own
 
 
 def as_certified(
-    unseen: UnseenRows, fresh: UnseenRows, scouts: Scouts, choice: Choice, options: SolverOptions
+    unseen: UnseenRows,
+    certification: UnseenRows,
+    boosters: FoldBoosters,
+    choice: Choice,
+    options: SolverOptions,
 ) -> UnseenRows:
     """Rows with the bounds that their rates would have to meet for a guarantee, about.
 
@@ -100,9 +104,9 @@ def as_certified(
     ----------
     unseen : UnseenRows
         The rows that boosters of the folds hold out.
-    fresh : UnseenRows
+    certification : UnseenRows
         Those that are kept for certificates.
-    scouts : Scouts
+    boosters : FoldBoosters
         The boosters.
     choice : Choice
         What they would choose without a guarantee: certificates are as sure as rates there are.
@@ -111,36 +115,36 @@ def as_certified(
     """
     compiled = unseen.compiled
     if options.guarantee == "expected":
-        b = expected(fresh.compiled, fresh.cells)
+        b = expected(certification.compiled, certification.cells)
     else:
-        margin = shifted(scouts.held_margin(choice.rounds), choice.shift)
+        margin = shifted(boosters.held_margin(choice.rounds), choice.shift)
         reached = functionals_of(compiled, unseen.counts(unseen.decisions(margin)))
-        spread = standard_errors(fresh.compiled, fresh.cells, reached)
+        spread = standard_errors(certification.compiled, certification.cells, reached)
         b = compiled.b - norm.isf(options.delta) * spread
     tighter = np.where(compiled.is_told, np.minimum(b, compiled.b), compiled.b)
     return UnseenRows(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 
-def cost_of(choice: Choice, scouts: Scouts, certified: UnseenRows | None) -> float:
+def cost_of(choice: Choice, boosters: FoldBoosters, certified: UnseenRows | None) -> float:
     """Errors of a prefix at the shift that meets the bounds asked, or with a price of violations.
 
     Parameters
     ----------
     choice : Choice
         The prefix, and its shift without a guarantee.
-    scouts : Scouts
+    boosters : FoldBoosters
         The boosters that it is of.
     certified : UnseenRows or None
         The rows that they hold out, with the bounds of a guarantee if one was asked for.
     """
     if certified is None:
         return choice.loss
-    margin = scouts.held_margin(choice.rounds)
+    margin = boosters.held_margin(choice.rounds)
     found = best_shift(margin, certified.cells, certified.compiled, price=price(certified.cells))
     return found.error if found.feasible else found.loss
 
 
-def is_by_heart(unseen: UnseenRows, broken: Float, optimism: Float) -> bool:
+def is_memorised(unseen: UnseenRows, broken: Float, optimism: Float) -> bool:
     """Whether boosters know the rows of rules by heart that they break without a threshold.
 
     Parameters
@@ -153,4 +157,4 @@ def is_by_heart(unseen: UnseenRows, broken: Float, optimism: Float) -> bool:
         How much higher rows of constraints are on these rows than on the boosters' own.
     """
     room = unseen.compiled.b - least_values(unseen)
-    return bool((optimism > BY_HEART * room)[broken > MET].any())
+    return bool((optimism > MEMORISED_SHARE * room)[broken > MET].any())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
+import re
 
 import joblib
 import lightgbm as lgb
@@ -46,6 +47,7 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
+from gbm_constrained.solvers import ABPP, AutoSolver
 
 CLASSIFIERS = {
     "xgboost": ConstrainedXGBClassifier,
@@ -73,6 +75,12 @@ WHERE = pytest.mark.parametrize(
 ROUTING = {"enable_metadata_routing": True}
 PARITY = gap(selection_rate(), min_group_size=1) <= 0.04
 SLACK = 0.025  # A few rows of a group.
+
+
+def with_solver(library, **options):
+    """Parameter that gives a classifier a solver with options."""
+    name = "constraint_solver" if library == "logistic" else "solver"
+    return {name: AutoSolver(**options)}
 
 
 def make(library, rules, **options):
@@ -567,7 +575,11 @@ def test_reports_are_what_counting_gives(library, problem):
             sensitive_features_eval_set=[{"sex": sex[held]}],
             **quiet(library),
         )
-    options = {} if library == "logistic" else {"n_estimators": 14, "rounds_per_iteration": 3}
+    options = (
+        {}
+        if library == "logistic"
+        else {"n_estimators": 14, "solver": AutoSolver(rounds_per_iteration=3)}
+    )
     fitted = make(library, rules, **options).fit(X[train], y[train], **given)
     report, history, groups = fitted.constraint_report_, fitted.history_, fitted.group_report_
     parts = {"train": train} if library == "logistic" else {"train": train, "held_out": held}
@@ -620,12 +632,12 @@ def test_multipliers_are_of_linear_rows(library, problem):
     assert [last[f"multiplier[{rule}]"] for rule in rules] == report.multiplier.tolist()
 
     # A warm start takes them as they are, and names the rows where their number is wrong.
-    warm = make(library, rules, initial_multipliers=multipliers)
+    warm = make(library, rules, **with_solver(library, initial_multipliers=multipliers))
     warm.fit(X, y, sensitive_features={"sex": sex})
     assert warm.history_[f"multiplier[{rules[0]}]"].iloc[0] > 0.5 * report.multiplier[0]
     assert warm.constraint_report_.train[0] <= 0.04 + SLACK
     assert repr(clone(warm))
-    warm.set_params(initial_multipliers=multipliers.iloc[:2])
+    warm.set_params(**with_solver(library, initial_multipliers=multipliers.iloc[:2]))
     with pytest.raises(ValueError, match=r"3 rows.*got 2.*selection_rate\[sex=1\] - .*fnr <= 0.3"):
         warm.fit(X, y, sensitive_features={"sex": sex})
 
@@ -634,7 +646,7 @@ def test_multipliers_are_of_linear_rows(library, problem):
 def test_history_is_of_the_ensemble_as_it_grew(library, problem):
     """Rates after r rounds are those of the first r rounds of the returned booster."""
     X, y, sex = problem
-    options = {"n_estimators": 10, "rounds_per_iteration": 3}
+    options = {"n_estimators": 10, "solver": AutoSolver(rounds_per_iteration=3)}
     fitted = make(library, PARITY, **options)
     fitted.fit(
         X[200:], y[200:], sensitive_features=sex[200:], eval_set=[(X[:200], y[:200])],
@@ -690,18 +702,23 @@ def test_parameters_of_the_solver(library, problem):
     model = make(library, PARITY, **options)
     names = set(inspect.signature(type(model)).parameters) - {"kwargs"}
     assert names <= set(model.get_params())
-    model.set_params(proxy="sigmoid", **{solver: "abpp"})
+    model.set_params(**{solver: ABPP(proxy="sigmoid")})
     copy = clone(model)
-    assert (copy.proxy, getattr(copy, solver)) == ("sigmoid", "abpp")
+    assert copy.get_params()[f"{solver}__proxy"] == "sigmoid"
     given = {"sensitive_features": sex}
     default = make(library, PARITY, **options).fit(X, y, **given).predict_proba(X)
     np.testing.assert_array_equal(copy.fit(X, y, **given).predict_proba(X), default)
-    convex = clone(model).set_params(proxy="logistic").fit(X, y, **given).predict_proba(X)
+    convex = (
+        clone(model)
+        .set_params(**{f"{solver}__proxy": "logistic"})
+        .fit(X, y, **given)
+        .predict_proba(X)
+    )
     assert abs(convex - default).max() > 0.01
     if library == "xgboost":
-        assert not {"proxy", "solver", "constraints"} & set(copy.get_xgb_params())
+        assert not any(map(re.compile("solver|constraints").match, copy.get_xgb_params()))
     elif library == "lightgbm":
-        assert not {"proxy", "solver", "constraints"} & set(copy.booster_.params)
+        assert not any(map(re.compile("solver|constraints").match, copy.booster_.params))
     else:
         own = clone(model).set_params(solver="newton-cg").fit(X, y, **given)
         np.testing.assert_allclose(own.predict_proba(X), default, atol=0.02)
@@ -745,7 +762,7 @@ def test_partitions_do_not_matter(library, problem, monkeypatch):
     probabilities = []
     for cells in (2048, 8):
         monkeypatch.setattr("gbm_constrained.data.cells.VIEW_CELLS", cells)
-        fitted = make(library, rules, sigma=0.05, **options).fit(X, y)
+        fitted = make(library, rules, **with_solver(library, sigma=0.05), **options).fit(X, y)
         probabilities.append(fitted.predict_proba(X))
     assert fitted.multipliers_.max() > 0.01
     np.testing.assert_allclose(*probabilities, atol=1e-5)

@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    as_log_loss,
     audit,
     class_error,
     dataset,
@@ -32,10 +33,14 @@ from gbm_constrained import (
 from gbm_constrained.boosters.xgboost.classifier import _intercept
 from gbm_constrained.datasets import load_credit
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.solvers import ABPP, AutoSolver
 
 FEW_ROUNDS = {
-    "n_estimators": 15, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
-}  # fmt: skip
+    "n_estimators": 15,
+    "solver": AutoSolver(rounds_per_iteration=1),
+    "n_jobs": 1,
+    "measure_on": "train",
+}
 
 
 def make_xgb(constraints, **options):
@@ -67,7 +72,7 @@ def test_is_a_real_subclass_and_keeps_its_parameters(make, measure_on, binary):
         assert after[name] is value or after[name] == value or pd.isna(value), name
     assert clf.constraints is rule
     copy = clone(clf)
-    assert ConstrainedXGBClassifier().rounds_per_iteration == 2
+    assert ConstrainedXGBClassifier().solver == "auto"
     assert copy.get_params()["constraints"] == rule
     assert not hasattr(copy, "constraint_report_")
     assert copy.set_params(constraints=[], max_depth=2).max_depth == 2
@@ -273,23 +278,24 @@ def test_masks_and_losses(make, binary):
 
 @BOTH
 def test_loss_form_of_error_bounds(make, binary):
-    """The paper's heuristic: bounds start at e log 2 and are re-estimated half-way."""
+    """The paper's form: the mean loss of the rows of an error rate e is at most e log 2."""
     X, y = binary
-    clf = make([fnr() <= 0.2], error_form="log_loss", outlier_clip=7.0, n_estimators=20)
-    clf.fit(X, y)
-    bounds = clf.history_["bound[fnr <= 0.2]"]
-    values = clf.history_["value[fnr <= 0.2]"]
-    assert bounds[:10].to_numpy() == pytest.approx(0.2 * np.log(2))
-    assert bounds[10:].to_numpy() == pytest.approx(0.2 * values[10])
-    assert clf.constraint_report_.bound[0] == 0.2
-    assert clf.constraint_report_.train[0] == pytest.approx(np.mean(clf.predict(X)[y == 1] == 0))
+    rules = as_log_loss([fnr() <= 0.2], n_classes=2)
+    clf = make(rules, solver=ABPP(outlier_clip=7.0), n_estimators=20).fit(X, y)
+    report = clf.constraint_report_
+    assert report.bound[0] == pytest.approx(0.2 * np.log(2))
+    losses = -np.log(clf.predict_proba(X)[y == 1, 1])
+    assert report.train[0] == pytest.approx(losses.mean(), rel=1e-4)
+    assert np.mean(clf.predict(X)[y == 1] == 0) <= 0.2
 
 
 @BOTH
 def test_warm_start_of_multipliers(make, binary):
     X, y = binary
     first = make([fnr() <= 0.05], n_estimators=60, max_depth=2).fit(X, y)
-    warm = make([fnr() <= 0.05], max_depth=2, initial_multipliers=first.multipliers_).fit(X, y)
+    warm = make(
+        [fnr() <= 0.05], max_depth=2, solver=AutoSolver(initial_multipliers=first.multipliers_)
+    ).fit(X, y)
     assert warm.history_["multiplier[fnr <= 0.05]"][0] > first.multipliers_.iloc[0]
 
 
@@ -405,18 +411,20 @@ def test_bound_outside_the_unit_interval(bound):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"proxy": "hinge"}, "proxy.*hinge"),
+        ({"solver": AutoSolver(proxy="hinge")}, "proxy.*hinge"),
         ({"iterate": "first"}, "iterate.*first"),
-        ({"error_form": "loss"}, "error_form"),
         ({"solver": "admm"}, "solver.*admm"),
         ({"solver": "cbpr", "iterate": "ergodic"}, "iterate='ergodic'.*CBPR"),
-        ({"rounds_per_iteration": 0}, "rounds_per_iteration.*0"),
-        ({"rounds_per_iteration": 1.5}, "rounds_per_iteration.*1.5"),
-        ({"tau": -1.0}, "tau.*-1"),
-        ({"sigma": 0.0}, "sigma.*0"),
-        ({"mu": -0.1}, "mu.*-0.1"),
-        ({"outlier_clip": -3.0}, "outlier_clip"),
-        ({"outlier_clip": 7.0, "iterate": "randomized"}, "'randomized'.*leave outlier_clip out"),
+        ({"solver": AutoSolver(rounds_per_iteration=0)}, "rounds_per_iteration.*0"),
+        ({"solver": AutoSolver(rounds_per_iteration=1.5)}, "rounds_per_iteration.*1.5"),
+        ({"solver": AutoSolver(tau=-1.0)}, "tau.*-1"),
+        ({"solver": AutoSolver(sigma=0.0)}, "sigma.*0"),
+        ({"solver": AutoSolver(mu=-0.1)}, "mu.*-0.1"),
+        ({"solver": AutoSolver(outlier_clip=-3.0)}, "outlier_clip"),
+        (
+            {"solver": AutoSolver(outlier_clip=7.0), "iterate": "randomized"},
+            "'randomized'.*leave outlier_clip out",
+        ),
         ({"measure_on": "test"}, "measure_on.*'crossfit'.*'test'"),
         ({"n_folds": 1}, "n_folds.*>= 2.*1"),
         ({"holdout_fraction": 1.0}, "holdout_fraction.*1.0"),
@@ -427,15 +435,21 @@ def test_bound_outside_the_unit_interval(bound):
         ({"on_infeasible": "ignore"}, "on_infeasible.*'raise'.*'ignore'"),
         ({"on_infeasible": "raise", "iterate": "randomized"}, "on_infeasible.*'randomized'"),
         ({"on_infeasible": "raise", "measure_on": "train"}, "on_infeasible.*'train'"),
-        ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers.*1 rows.*fnr <= 0.1"),
-        ({"initial_multipliers": [-1.0]}, "initial_multipliers.*non-negative"),
+        (
+            {"solver": AutoSolver(initial_multipliers=[1.0, 2.0])},
+            "initial_multipliers.*1 rows.*fnr <= 0.1",
+        ),
+        ({"solver": AutoSolver(initial_multipliers=[-1.0])}, "initial_multipliers.*non-negative"),
         ({"n_estimators": 0}, "n_estimators must be an integer >= 1, got 0"),
         ({"n_estimators": -1}, "n_estimators must be an integer >= 1, got -1"),
         ({"n_estimators": "abc"}, "n_estimators must be an integer >= 1, got 'abc'"),
         ({"learning_rate": "a"}, "learning_rate must be a number, got 'a'"),
-        ({"sigma": "a"}, "sigma must be a positive number or None, got 'a'"),
-        ({"outlier_clip": "a"}, "outlier_clip must be a positive number or None, got 'a'"),
-        ({"mu": None}, "mu must be a non-negative number, got None"),
+        ({"solver": AutoSolver(sigma="a")}, "sigma must be a positive number or None, got 'a'"),
+        (
+            {"solver": AutoSolver(outlier_clip="a")},
+            "outlier_clip must be a positive number or None, got 'a'",
+        ),
+        ({"solver": AutoSolver(mu=None)}, "mu must be a non-negative number, got None"),
         ({"delta": "a"}, "delta must lie strictly between 0 and 1, got 'a'"),
         ({"delta": None}, "delta must lie strictly between 0 and 1, got None"),
         ({"delta": 10**400}, "delta must lie strictly between 0 and 1, got 1000"),

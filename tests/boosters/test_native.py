@@ -17,6 +17,7 @@ from gbm_constrained import (
     class_error,
     fnr,
 )
+from gbm_constrained.solvers import AutoSolver
 
 # Runs where gbm_constrained cannot be imported: any attempt is an error. Answers until it is told
 # of no more models: to start a process for each takes longer than to read it.
@@ -145,7 +146,7 @@ def test_report_describes_the_returned_model(measure_on, binary):
         (ConstrainedLGBMClassifier, {"verbose": -1, "boosting_type": "dart"}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "iterate": "ergodic"}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "early_stopping_round": 3}),
-        (ConstrainedLGBMClassifier, {"verbose": -1, "rounds_per_iteration": 7}),
+        (ConstrainedLGBMClassifier, {"verbose": -1, "solver": AutoSolver(rounds_per_iteration=7)}),
     ):
         options = {"n_estimators": 40, "n_jobs": 1, "measure_on": measure_on, **options}
         clf = cls(constraints=[fnr() <= 0.1], **options)
@@ -168,8 +169,11 @@ def test_margins_of_held_out_rows_are_updated_incrementally(binary):
     positive = y_test == 1
     rounds = 25
     options = {
-        "n_estimators": rounds, "rounds_per_iteration": 1, "n_jobs": 1, "measure_on": "train",
-    }  # fmt: skip
+        "n_estimators": rounds,
+        "solver": AutoSolver(rounds_per_iteration=1),
+        "n_jobs": 1,
+        "measure_on": "train",
+    }
     xgb_clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], **options)
     xgb_clf.fit(X, y, eval_set=[(X_test, y_test)], verbose=False)
     lgb_clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.1], verbose=-1, **options)
@@ -197,7 +201,7 @@ def test_ergodic_model_is_the_average_of_the_iterates(binary):
     options = {
         "constraints": [fnr() <= 0.1],
         "n_estimators": 15,
-        "rounds_per_iteration": 3,
+        "solver": AutoSolver(rounds_per_iteration=3),
         "measure_on": "train",
     }
     whole = ConstrainedXGBClassifier(iterate="randomized", **options).fit(X, y)
@@ -219,7 +223,11 @@ def test_ergodic_model_is_the_average_of_the_iterates(binary):
 def test_accelerated_ergodic_weights_grow(binary):
     """With mu > 0 later iterates weigh more, and the ensemble is scaled by what remains."""
     X, y = binary
-    options = {"n_estimators": 10, "rounds_per_iteration": 1, "mu": 0.1, "measure_on": "train"}
+    options = {
+        "n_estimators": 10,
+        "solver": AutoSolver(rounds_per_iteration=1, mu=0.1),
+        "measure_on": "train",
+    }
     clf, plain = (
         ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], iterate=iterate, **options).fit(X, y)
         for iterate in ("ergodic", "last")

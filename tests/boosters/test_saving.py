@@ -37,6 +37,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.boosters.ubjson import read, write
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.training.finalize import FITTED_ATTRIBUTES
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
@@ -361,13 +362,19 @@ def test_parameters_of_any_name_are_kept(library, problem, tmp_path):
     }[library]
     mask = np.arange(700) % 3 == 0
     rules = [fnr(on=mask) <= 0.2, fpr() <= np.float32(0.9)]
-    model = make(library, rules, measure_on="train", initial_multipliers=np.zeros(2), **own)
+    model = make(
+        library,
+        rules,
+        measure_on="train",
+        solver=AutoSolver(initial_multipliers=np.zeros(2)),
+        **own,
+    )
     model.fit(*problem).save_model(tmp_path / FILES[library])
     loaded = CLASSIFIERS[library](seed=3).load_model(tmp_path / FILES[library])
     parameters, expected = loaded.get_params(), model.get_params()
     assert parameters.keys() == expected.keys()  # seed=3 is gone
-    np.testing.assert_array_equal(parameters.pop("initial_multipliers"), [0, 0])
-    del expected["initial_multipliers"]
+    np.testing.assert_array_equal(parameters.pop("solver__initial_multipliers"), [0, 0])
+    del expected["solver__initial_multipliers"]
     assert repr(parameters) == repr(expected)
     assert loaded.constraints == rules
 

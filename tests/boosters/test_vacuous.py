@@ -30,6 +30,7 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
+from gbm_constrained.solvers import AutoSolver
 
 ROUNDS = 20
 NEVER_BINDS = [error_rate() <= 1.0, class_error(0) <= 1.0, log_loss() <= 50.0]
@@ -518,11 +519,11 @@ def test_multipliers_of_rules_that_are_always_met_are_warm_starts_of_nothing(bin
     more = MORE["in cells of their own"](y.size)
     first = beside("lightgbm", X, y, [fpr() <= 0.02], more, measure_on="train")
     start = first.multipliers_.to_numpy() + 0.1
-    options = {"measure_on": "train", "initial_multipliers": start}
+    options = {"measure_on": "train", "solver": AutoSolver(initial_multipliers=start)}
     model = beside("lightgbm", X, y, [fpr() <= 0.02], more, **options)
     own = {
         "measure_on": "train",
-        "initial_multipliers": start[first.multipliers_.index == "fpr <= 0.02"],
+        "solver": AutoSolver(initial_multipliers=start[first.multipliers_.index == "fpr <= 0.02"]),
     }
     alone = beside("lightgbm", X, y, [fpr() <= 0.02], **own)
     np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))

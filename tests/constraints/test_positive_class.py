@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedXGBClassifier,
+    as_log_loss,
     audit,
     class_error,
     fnr,
@@ -253,11 +254,13 @@ def test_presets_of_fairlearn():
 
 
 def test_a_false_positive_rate_of_a_label_is_an_error_rate_of_two_classes():
-    options = {"error_form": "log_loss", "measure_on": "train"}
-    clf = fit("lightgbm", [fpr() <= 0.3], "fraud", **options)
-    assert (clf.predict(X) == fit("lightgbm", [fpr("fraud") <= 0.3], **options).predict(X)).all()
+    options = {"measure_on": "train"}
+    unnamed, named = (as_log_loss([rate <= 0.3], 2) for rate in (fpr(), fpr("fraud")))
+    clf = fit("lightgbm", unnamed, "fraud", **options)
+    assert clf.constraint_report_["constraint"].tolist() == list(map(str, named))
+    assert (clf.predict(X) == fit("lightgbm", named, **options).predict(X)).all()
     with pytest.raises(ValueError, match="is for upper bounds of error rates"):
-        make("lightgbm", [fpr(2) <= 0.3], **options).fit(X, np.digitize(X["a"], [-0.5, 0.5]))
+        as_log_loss([fpr(2) <= 0.3], 3)
 
 
 def test_rates_of_further_data_sets():

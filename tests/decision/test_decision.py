@@ -53,6 +53,7 @@ from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
@@ -372,7 +373,7 @@ def test_the_threshold_is_the_best_on_pooled_scores(library, table, conclusions)
     X, y = table[0], table[1]["binary"]
     make(library, RULES["binary"]).fit(X, y)
     choice = conclusions[0].choice
-    pooled = conclusions[0].fit.scouts.held_margin(choice.rounds).astype(float)
+    pooled = conclusions[0].fit.measured.boosters.held_margin(choice.rounds).astype(float)
     values = np.unique(pooled)
     cuts = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
     table_of = pooled[None] > cuts[:, None]
@@ -429,12 +430,12 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     assert len(looked_at) <= PREFIXES
     found = {}
     for rounds in looked_at:
-        scores = fit.scouts.held_margin(rounds)
+        scores = fit.measured.boosters.held_margin(rounds)
         found[rounds] = best_shift(scores, fit.unseen.cells, fit.unseen.compiled)
     errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
-    scores = fit.scouts.held_margin(best)
+    scores = fit.measured.boosters.held_margin(best)
     roomy = best_shift(scores, fit.unseen.cells, fit.unseen.compiled, bounds=choice.bounds)
     np.testing.assert_array_equal(choice.shift, roomy.value)
     assert choice.bounds[0] <= 0.1
@@ -541,7 +542,7 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
         np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
     assert (records[-1].bounds < 0.1).all()
     chosen = fit.unseen.choices[choice.rounds]  # before it is given room
-    pooled = fit.scouts.held_margin(choice.rounds)
+    pooled = fit.measured.boosters.held_margin(choice.rounds)
     selected = [(pooled[sex == s] + choice.shift[0] > 0).mean() for s in (0, 1)]
     assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.excess
     assert choice.bounds[0] <= 0.1
@@ -610,10 +611,10 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice
     rounds = choice.rounds
-    pooled = fit.scouts.held_margin(rounds)
+    pooled = fit.measured.boosters.held_margin(rounds)
     decisions = np.zeros(y.size, dtype=np.intp)
     shifts = []
-    for fold in fit.scouts.folds:
+    for fold in fit.measured.boosters.folds:
         cells = fit.unseen.cells.take(fold.training)
         found, _ = to_the_aim(pooled[fold.training], cells, fit.unseen.compiled, choice.bounds)
         decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
@@ -633,7 +634,7 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     counts = CellCounts.of(cells, decisions)
     intervals = constraint_intervals(compiled, counts)
     np.testing.assert_allclose(conclusions[0].outcome.sampled.rules, intervals, atol=1e-9)
-    folds = [fold.held for fold in fit.scouts.folds]
+    folds = [fold.held for fold in fit.measured.boosters.folds]
     alike = (pooled + choice.shift > 0).astype(np.intp)
     differ = disagreement(compiled, cells, folds, alike, decisions)
     n, values = len(folds), np.array(expected)
@@ -792,7 +793,7 @@ def test_mean_losses_are_those_of_the_probabilities(
         assert last[f"held_out[{rules[1]}]"] == report.held_out
         assert last["objective"] == pytest.approx(of_train, abs=1e-6)
     model = make(library, rules, probabilities=probabilities).fit(X, y)
-    margin = conclusions[-1].fit.scouts.held_margin(conclusions[-1].choice.rounds)
+    margin = conclusions[-1].fit.measured.boosters.held_margin(conclusions[-1].choice.rounds)
     if probabilities == "shifted":
         margin = margin + (model.shift_ if kind == "several" else model.shift_[0])
     scores = margin if kind == "several" else np.column_stack([np.zeros(y.size), margin])
@@ -969,7 +970,7 @@ def test_certification_rows_are_in_no_booster(library, kind, table, conclusions)
     rule = [fnr() <= 0.2] if kind == "binary" else [class_error(1) <= 0.4]
     model = certified(library, rule, table, kind, probabilities="calibrated")
     fit = conclusions[0].fit
-    rows, kept = fit.certified, fit.kept
+    rows, kept = fit.certified, fit.data.training
     np.testing.assert_array_equal(np.sort(np.concatenate([rows, kept])), np.arange(y.size))
     assert abs(rows.size - 0.35 * y.size) <= 1
     for label in np.unique(y):
@@ -1024,7 +1025,7 @@ def test_a_threshold_that_is_safe_stays(library, guarantee, table, conclusions):
     assert model.constraint_report_.held_out[0] < 0.4
     assert model.feasibility_.status == "met"
     assert guarantee == "expected" or choice.p_value <= 0.05
-    own = make(library, []).fit(X[fit.kept], y[fit.kept])
+    own = make(library, []).fit(X[fit.data.training], y[fit.data.training])
     np.testing.assert_array_equal(model.predict(X), own.predict(X))
 
 
@@ -1047,7 +1048,7 @@ def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, tab
     assert not model.multipliers_.any()
     assert not model.shift_.any()
     assert choice.p_value <= 0.05
-    own = make(library, []).fit(X[fit.kept], y[fit.kept])
+    own = make(library, []).fit(X[fit.data.training], y[fit.data.training])
     np.testing.assert_array_equal(model.predict(X), own.predict(X))
 
 
@@ -1085,8 +1086,8 @@ def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conc
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fnr() <= bound], table, delta=0.5, probabilities="calibrated")
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    scores = fit.scouts.held_margin(choice.rounds)
-    labels = y[fit.kept]
+    scores = fit.measured.boosters.held_margin(choice.rounds)
+    labels = y[fit.data.training]
     own = fit.certified[y[fit.certified] == 1]
     wrong = -margins_of(model, X[own], choice.rounds).astype(float)
     smallest = umbrella_threshold(wrong, bound, 0.5)
@@ -1320,8 +1321,8 @@ def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
     )
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     fit = conclusions[0].fit
-    assert fit.scouts is None
-    assert fit.solver.lagrangian.n_samples == fit.kept.size
+    assert fit.measured.boosters is None
+    assert fit.solver.lagrangian.n_samples == fit.data.training.size
     assert model.constraint_report_["rows"][0] == "certification"
     own = 200 + fit.certified[y[200:][fit.certified] == 1]
     missed = np.mean(model.predict(X[own]) == 0)
@@ -1551,7 +1552,12 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(library, table):
 @BOTH
 def test_a_mixture_of_a_single_iteration_is_that_model(library, table):
     X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.1], iterate="randomized", rounds_per_iteration=ROUNDS + 1)
+    model = make(
+        library,
+        [fnr() <= 0.1],
+        iterate="randomized",
+        solver=AutoSolver(rounds_per_iteration=ROUNDS + 1),
+    )
     model.fit(X, y)
     assert model.prefixes_["rounds"].tolist() == [ROUNDS]
     missed = np.mean(model.predict(X, random_state=0)[y == 1] == 0)

@@ -27,6 +27,7 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.training.finalize import Conclusion
 
 # --- the choice by itself -----------------------------------------------------------------------
@@ -190,7 +191,7 @@ LENGTHS = range(ROUNDS, ROUNDS + 20, 2)  # the last iterate of some is not the b
 OPTIONS = {
     "n_estimators": ROUNDS,
     "learning_rate": 0.3,
-    "rounds_per_iteration": 2,
+    "solver": AutoSolver(rounds_per_iteration=2),
     "measure_on": "train",  # what is chosen by unseen rows is tested in test_decision.py
 }
 RULES = [
@@ -353,7 +354,7 @@ def test_early_stopping_limits_the_prefixes(library, iterate, problem):
     stopping = {"early_stopping_rounds": 6} if library == "xgboost" else {}
     if library == "lightgbm":
         given["callbacks"] = [lgb.early_stopping(6, verbose=False)]
-    options = {"n_estimators": 200, "rounds_per_iteration": 1, **stopping}
+    options = {"n_estimators": 200, "solver": AutoSolver(rounds_per_iteration=1), **stopping}
     last = make(library, **options).fit(X, y, **given, **quiet(library))
     stopped = last.best_iteration + 1 if library == "xgboost" else last.best_iteration_
     assert stopped < 190
@@ -481,7 +482,11 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
         return conclude(self, *arguments)
 
     monkeypatch.setattr(Conclusion, "conclude", remember)
-    options = {"n_estimators": n, "rounds_per_iteration": 3, "learning_rate": 0.09}
+    options = {
+        "n_estimators": n,
+        "solver": AutoSolver(rounds_per_iteration=3),
+        "learning_rate": 0.09,
+    }
     options["measure_on"] = "holdout" if watched else measured
     lengths = sorted({3, 6, n})
     rules = [fnr() <= bounds[0], fpr() <= bounds[1]]
@@ -611,8 +616,6 @@ def test_what_has_no_prefixes_is_refused(iterate, problem):
         (make("xgboost", rule, iterate=iterate, booster="dart"), "booster='dart'"),
         (make("lightgbm", rule, iterate=iterate, boosting_type="dart"), "boosting_type='dart'"),
         (make("lightgbm", rule, iterate=iterate, boosting="dart"), "boosting_type='dart'"),
-        (make("xgboost", rule, iterate=iterate, error_form="log_loss"), "error_form='log_loss'"),
-        (make("lightgbm", rule, iterate=iterate, error_form="log_loss"), "error_form='log_loss'"),
         (ConstrainedLogisticRegression(constraints=rule, iterate=iterate), "linear model"),
     ):
         with pytest.raises(ValueError, match=rf"iterate='{iterate}'.*{message}"):
@@ -656,7 +659,11 @@ def test_rounds_that_grow_no_tree(iterate, bound, gain, problem):
     """LightGBM keeps no tree where no split pays; prefixes are still those that were measured."""
     X, y, _, held, given = split(problem)
     rule = [fnr() <= bound]
-    options = {"min_split_gain": gain, "n_estimators": 60, "rounds_per_iteration": 1}
+    options = {
+        "min_split_gain": gain,
+        "n_estimators": 60,
+        "solver": AutoSolver(rounds_per_iteration=1),
+    }
     del given["sensitive_features"], given["sensitive_features_eval_set"]
     last = make("lightgbm", rule, **options).fit(X, y, **given)
     grown = last.booster_.current_iteration()

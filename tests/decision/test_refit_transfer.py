@@ -163,7 +163,7 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
     model = make(library, [fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    scouts = fit.scouts
+    scouts = fit.measured.boosters
     rounds, shift = choice.rounds, choice.shift[0]
     assert shift != 0.0
     mass = np.where(y == 0, 1.0 if weight is None else weight, 0.0)
@@ -199,7 +199,7 @@ def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, con
     for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
         model = make(library, rules, measure_on="crossfit")
         model.fit(X, y, sample_weight=weight, sensitive_features=groups)
-        choice, scouts = conclusions[-1].choice, conclusions[-1].fit.scouts
+        choice, scouts = conclusions[-1].choice, conclusions[-1].fit.measured.boosters
         assert choice.shift.any()
         rows, rounds = scouts.measurement.rows, choice.rounds
 
@@ -222,7 +222,7 @@ def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     """The lowest of all scores may be that of a positive."""
     X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
     model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
-    scouts, choice = conclusions[-1].fit.scouts, conclusions[-1].choice
+    scouts, choice = conclusions[-1].fit.measured.boosters, conclusions[-1].choice
     assert (scouts.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
     assert choice.shift.any()
     np.testing.assert_array_equal(model.shift_, choice.shift)
@@ -247,7 +247,7 @@ def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     model.fit(X, y, datasets={"egregious": extra})
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    inside = rows_to_match(fit.driven, fit.cells)
+    inside = rows_to_match(fit.reported, fit.cells)
     np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
     assert model.shift_[0] != choice.shift[0]
 

@@ -16,7 +16,7 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
-from gbm_constrained.solvers import ABPP
+from gbm_constrained.solvers import ABPPSolver
 from gbm_constrained.training import finalize as conclusion
 
 CLASSES = {ConstrainedLGBMClassifier: {"verbose": -1}, ConstrainedXGBClassifier: {}}
@@ -105,12 +105,12 @@ def test_gaps_of_error_rates_that_the_training_rows_refute(library, monkeypatch)
     clf.fit(X, y, sensitive_features={"g": group})
     assert clf.feasibility_.refuted == ()
     assert clf.constraint_report_["satisfied"].all()
-    follows = ABPP._ascend
+    follows = ABPPSolver._ascend
 
     def idle(self, g, z):
         return np.zeros_like(g) if self.optimism is not None else follows(self, g, z)
 
-    monkeypatch.setattr(ABPP, "_ascend", idle)
+    monkeypatch.setattr(ABPPSolver, "_ascend", idle)
     with pytest.warns(FragileConstraintsWarning, match="breaks them by its own training rows"):
         clf.fit(X, y, sensitive_features={"g": group})
     (rule,) = clf.feasibility_.refuted

@@ -22,6 +22,7 @@ import pytest
 import xgboost
 
 import gbm_constrained as gc
+from gbm_constrained.solvers import ABPP, CBPR
 
 TABLE = Path(__file__).parent / "golden_models.json"
 CLASSIFIERS = {
@@ -68,7 +69,7 @@ TWO = {
     "precision": {"constraints": [gc.precision() >= 0.85]},
     "churn": {"constraints": [gc.churn(to=Threshold()) <= 0.3]},
     "mean loss": {"constraints": [gc.gap(gc.log_loss(), by="group") <= 0.05]},
-    "loss form": {"constraints": [gc.fnr() <= 0.2], "error_form": "log_loss"},
+    "loss form": {"constraints": gc.as_log_loss([gc.fnr() <= 0.2], n_classes=2)},
     "data set": {"constraints": [gc.error_rate(on=gc.dataset("clean")) <= 0.2]},
     "training rows": {"constraints": list(GAP), "measure_on": "train"},
     "held-out rows": {"constraints": list(GAP), "measure_on": "holdout"},
@@ -79,8 +80,8 @@ TWO = {
     "best": {"constraints": list(GAP), "iterate": "best"},
     "calibrated": {"constraints": [gc.fnr() <= 0.1], "probabilities": "calibrated"},
     "weights": {"constraints": list(GAP), "weights": True},
-    "cbpr": {"constraints": list(GAP), "solver": "cbpr", "proxy": "logistic"},
-    "abpp": {"constraints": [gc.fnr() <= 0.1], "solver": "abpp", "proxy": "sigmoid"},
+    "cbpr": {"constraints": list(GAP), "solver": CBPR(proxy="logistic")},
+    "abpp": {"constraints": [gc.fnr() <= 0.1], "solver": ABPP(proxy="sigmoid")},
     "threshold": {"constraints": [gc.fnr() <= 0.1], "solver": "threshold"},
 }
 FOUR = {

@@ -17,7 +17,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.linear_model import DictionaryLearner, LinearLearner, leaf_indicators
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.solvers import ABPP
+from gbm_constrained.solvers import ABPPSolver
 
 CASES = [
     (n_classes, kind, l2)
@@ -234,7 +234,7 @@ def _one_feature(L_g: float) -> LinearLearner:
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_step_sizes_through_the_solver(power):
-    """The same through ABPP, in units of g: constraints are not scaled to one."""
+    """The same through ABPPSolver, in units of g: constraints are not scaled to one."""
     L_g, tau = 20.0, 0.01
     learner = _one_feature(L_g)
     assert learner.lipschitz[0] == pytest.approx([L_g])
@@ -261,7 +261,7 @@ def test_default_steps_meet_the_condition():
 
 def test_lipschitz_without_sigma_assumes_the_worst_coupling():
     lag = problem(2, "linear", 0.0).learner.lagrangian
-    solver = ABPP(lag, tau=2.0, lipschitz=np.array([1.0, 2.0, 3.0]))
+    solver = ABPPSolver(lag, tau=2.0, lipschitz=np.array([1.0, 2.0, 3.0]))
     assert solver.sigma == pytest.approx(1.0 / (2.0 * 3))
 
 
@@ -341,26 +341,6 @@ def test_dual_steps_are_those_of_algorithm_1():
     average = np.average([s.multipliers for s in states], axis=0, weights=weights)
     np.testing.assert_allclose(states[-1].average_multipliers, average)
     assert weights[-1] > 2  # it accelerates
-
-
-def test_level_update_re_estimates_bounds_once():
-    """The paper's heuristic: after `level_update` iterations, bound = factor * current loss."""
-    learner = problem(2, "linear", 0.0).learner
-    factors = np.array([0.9, np.nan, 0.8])
-    solution = learner.solve(12, tol=0.0, level_update=5, level_factors=factors)
-    bounds = learner.lagrangian.constraints.b
-    for record in solution.history[:5]:
-        np.testing.assert_array_equal(record.bounds, bounds)
-    expected = factors * solution.history[5].rates
-    expected[1] = bounds[1]
-    for record in solution.history[5:]:
-        np.testing.assert_allclose(record.bounds, expected)
-
-
-def test_convergence_waits_for_the_level_update():
-    learner = problem(2, "linear", 0.3).learner
-    solution = learner.solve(50, tol=np.inf, level_update=9, level_factors=np.full(3, 0.95))
-    assert len(solution.history) == 10
 
 
 def test_outlier_clip_ignores_hopeless_rows():

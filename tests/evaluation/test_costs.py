@@ -186,10 +186,10 @@ def test_the_error_is_that_of_the_shift_returned(library, guarantee, conclusions
         ).fit(X, y, sensitive_features={"g": group})
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    scores = fit.scouts.held_margin(choice.rounds) + choice.shift[0]
-    rows = fit.scouts.measurement.rows
+    scores = fit.measured.boosters.held_margin(choice.rounds) + choice.shift[0]
+    rows = fit.measured.controller.rows
     cost = model.feasibility_.cost
-    inside = np.arange(1500) if guarantee is None else fit.kept
+    inside = np.arange(1500) if guarantee is None else fit.data.training
     assert cost.rows == f"{inside.size:,} unseen rows (out of fold)"
     assert cost.error == pytest.approx(np.mean((scores > 0) != y[inside][rows]))
 

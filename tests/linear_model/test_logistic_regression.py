@@ -18,7 +18,6 @@ from sklearn.model_selection import cross_val_score
 
 from gbm_constrained.constraints.rates import (
     class_error,
-    each,
     fnr,
     fpr,
     gap,
@@ -28,6 +27,7 @@ from gbm_constrained.constraints.rates import (
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.solvers import ABPP, AutoSolver
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,10 @@ def test_parameters_are_the_parents_and_more():
     parent.pop("multi_class", None)
     assert own.items() >= parent.items()
     rules = [fnr() <= 0.1]
-    model = clone(ConstrainedLogisticRegression(C=3.0, constraints=rules, tau=2.0))
-    assert (model.C, model.constraints, model.tau) == (3.0, rules, 2.0)
+    model = clone(
+        ConstrainedLogisticRegression(C=3.0, constraints=rules, constraint_solver=ABPP(tau=2.0))
+    )
+    assert (model.C, model.constraints, model.constraint_solver.tau) == (3.0, rules, 2.0)
     assert isinstance(model, LogisticRegression)
 
 
@@ -174,7 +176,14 @@ def test_zero_one_rates_are_met_within_a_few_rows(data, proxy, iterate):
     y = np.where(y == 2, "yes", "no")
     plain = LogisticRegression().fit(X, y)
     assert (plain.predict(X)[y == "yes"] == "no").mean() > 0.2
-    own = _fit(X, y, fnr() <= 0.1, proxy=proxy, iterate=iterate, n_iterations=300)
+    own = _fit(
+        X,
+        y,
+        fnr() <= 0.1,
+        constraint_solver=AutoSolver(proxy=proxy),
+        iterate=iterate,
+        n_iterations=300,
+    )
     missed = (own.predict(X)[y == "yes"] == "no").mean()
     assert own.constraint_report_.train[0] == pytest.approx(missed)
     assert abs(missed - 0.1) <= 3.5 / (y == "yes").sum()
@@ -244,65 +253,6 @@ def test_sparse_features_and_frames(data):
     np.testing.assert_allclose(named.predict_proba(frame), dense.predict_proba(X), atol=1e-8)
 
 
-@pytest.mark.filterwarnings("ignore:The solver stopped")
-def test_the_papers_heuristic(data):
-    """error_form="log_loss": levels e log K, re-estimated half-way as e times the loss."""
-    X, y, _ = data
-    own = _fit(X, y == 2, fnr() <= 0.3, error_form="log_loss", n_iterations=20)
-    bounds = own.history_["bound[fnr <= 0.3]"].to_numpy()
-    np.testing.assert_allclose(bounds[:10], 0.3 * np.log(2))
-    values = own.history_["value[fnr <= 0.3]"].to_numpy()
-    np.testing.assert_allclose(bounds[10:], 0.3 * values[10])
-
-
-def test_the_papers_heuristic_tells_where_it_has_not_converged(data):
-    X, y, _ = data
-    with pytest.warns(ConvergenceWarning, match=r"n_iterations=1 with a residual"):
-        short = _fit(X, y == 2, fnr() <= 0.3, error_form="log_loss", n_iterations=1)
-    bounds = short.history_["bound[fnr <= 0.3]"].to_numpy()
-    np.testing.assert_allclose(bounds, 0.3 * np.log(2))  # half of one iteration is none
-
-
-@pytest.mark.filterwarnings("ignore:The solver stopped")
-def test_the_heuristic_of_a_multiple_is_that_of_the_rate(data):
-    """e is the bound of the rate alone, and history_ has values and bounds of the same thing."""
-    X, y, _ = data
-    plain, multiple = (
-        _fit(X, y == 2, rule, error_form="log_loss", n_iterations=20).history_
-        for rule in (fnr() <= 0.3, 2.0 * fnr() + 0.05 <= 0.65)
-    )
-    for name in ("value", "bound"):
-        of_plain = plain[f"{name}[fnr <= 0.3]"]
-        of_multiple = multiple[f"{name}[2 * fnr + 0.05 <= 0.65]"]
-        np.testing.assert_allclose(of_multiple, 2.0 * of_plain + 0.05, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"upper bounds of error rates, and -fnr <= -0\.1"):
-        _fit(X, y == 2, -1.0 * fnr() <= -0.1, error_form="log_loss")
-
-
-@pytest.mark.filterwarnings("ignore:The solver stopped")
-@pytest.mark.parametrize(
-    "rule",
-    [
-        gap(log_loss(), by="g") <= 0.05,
-        each(log_loss(), by="g") <= 0.2,
-        log_loss(on={"g": 0}) / log_loss(on={"g": 1}) <= 1.1,
-        log_loss(on={"g": 0}) >= 0.1,
-    ],
-    ids=str,
-)
-def test_mean_losses_are_as_they_are_in_either_form_of_errors(data, rule):
-    """Of any number of groups: nothing is replaced, so that the history is the same."""
-    X, y, _ = data
-    groups = {"g": np.random.default_rng(0).integers(0, 3, y.size)}
-    in_rates, in_losses = (
-        _fit(X, y == 2, rule, error_form=form, n_iterations=6, sensitive_features=groups)
-        for form in ("rate", "log_loss")
-    )
-    columns = [c for c in in_rates.history_ if c != "seconds"]
-    np.testing.assert_array_equal(in_losses.history_[columns], in_rates.history_[columns])
-    assert in_losses.constraint_report_.train[0] == in_losses.history_[f"value[{rule}]"].iloc[-1]
-
-
 # -- what is reported ----------------------------------------------------------------------------
 
 
@@ -370,7 +320,7 @@ def test_warm_start_from_multipliers(data):
     X, y, _ = data
     rule = log_loss(on=label(2)) <= 0.4
     cold = _fit(X, y, rule)
-    warm = _fit(X, y, rule, initial_multipliers=cold.multipliers_)
+    warm = _fit(X, y, rule, constraint_solver=AutoSolver(initial_multipliers=cold.multipliers_))
     assert warm.n_iter_[0] < cold.n_iter_[0]
 
 
@@ -385,7 +335,7 @@ def test_warm_start_from_coefficients(data, n_classes, fit_intercept):
     cold = _fit(X, y, rule, **options)
     coef, intercept = cold.coef_.copy(), cold.intercept_.copy()
     start = mean_log_loss(y, cold.predict_proba(X))
-    cold.set_params(initial_multipliers=cold.multipliers_).fit(X, y)
+    cold.set_params(constraint_solver=AutoSolver(initial_multipliers=cold.multipliers_)).fit(X, y)
     assert cold.history_.objective[0] == pytest.approx(start, abs=1e-9)
     assert cold.n_iter_[0] <= 5
     np.testing.assert_allclose(cold.coef_, coef, atol=1e-2)
@@ -406,7 +356,7 @@ def test_reports_are_of_losses_in_full(data):
     """Rows that outlier_clip leaves out of a rule are still in what it is reported to be."""
     X, y, _ = data
     rule = log_loss(on=label(2)) <= 0.35
-    model = _fit(X, y, rule, outlier_clip=1.0, tol=1e-3)
+    model = _fit(X, y, rule, constraint_solver=AutoSolver(outlier_clip=1.0), tol=1e-3)
     loss = mean_log_loss(y[y == 2], model.predict_proba(X[y == 2]), labels=[0, 1, 2])
     report = model.constraint_report_
     assert report.train[0] == pytest.approx(loss)
@@ -445,12 +395,15 @@ def test_constraints_that_cannot_be_met_are_named(data):
         ({"solver": "liblinear"}, "solver='liblinear' is not supported .* solver='lbfgs'"),
         ({"intercept_scaling": 2.0}, "intercept_scaling=2.0 is not supported"),
         ({"n_iterations": 0}, "n_iterations must be an integer >= 1, got 0"),
-        ({"tau": -1.0}, "tau must be a positive number or None, got -1.0"),
-        ({"proxy": "hinge"}, "proxy must be one of"),
+        ({"constraint_solver": ABPP(tau=-1.0)}, "tau must be a positive number or None, got -1.0"),
+        ({"constraint_solver": ABPP(proxy="hinge")}, "proxy must be one of"),
         ({"iterate": "first"}, "iterate must be one of"),
         ({"iterate": "best"}, "prefixes of an ensemble"),
         ({"constraint_solver": "admm"}, r"constraint_solver must be one of \['auto'.*got 'admm'"),
-        ({"initial_multipliers": [1.0, 2.0]}, "initial_multipliers must hold"),
+        (
+            {"constraint_solver": AutoSolver(initial_multipliers=[1.0, 2.0])},
+            "initial_multipliers must hold",
+        ),
         ({"class_weight": {2: 0.0}}, "class_weight"),
     ],
 )

@@ -235,25 +235,6 @@ def test_units(rules, shown):
     assert ConstraintHistoryDisplay(history).plot().ax_.get_ylabel() == shown
 
 
-@pytest.mark.parametrize("held_out", [True, False])
-@pytest.mark.parametrize(
-    ("rules", "shown"),
-    [
-        ([fnr() <= 0.3], "fnr, as a mean loss (nats)"),
-        ([fnr() <= 0.3, fpr() <= 0.3], "mean losses (nats)"),
-    ],
-)
-def test_errors_bounded_as_losses_are_drawn_as_losses(data, rules, shown, held_out):
-    """A loss of 0.7 is no fraction, and no error rate compares with a bound on a loss."""
-    model = fitted(data, rules, held_out, error_form="log_loss", measure_on="crossfit")
-    assert model.history_[f"value[{rules[0]}]"][0] > 0.5
-    display = ConstraintHistoryDisplay.from_estimator(model)
-    assert display.ax_.get_ylabel() == shown
-    assert labels(display.ax_)[len(rules) :] == ["training rows", "bound"]
-    assert display.plot(violation=True).ax_.get_ylabel() == "violation (nats)"
-    assert model.constraint_report_["held_out"].notna().all()
-
-
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_history_draws_into_the_axes_given(display, two_rules):
     _, axes = plt.subplots(1, 2)

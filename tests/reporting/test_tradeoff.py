@@ -24,6 +24,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.order_statistics import minimum_rows, umbrella_threshold
 from gbm_constrained.tradeoff import CURVE_COLUMNS, tradeoff_curve
@@ -220,7 +221,7 @@ def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data
     X, y = data[:2]
     first = booster(constraints=[fnr() <= 0.3]).fit(X, y, verbose=False)
     second = booster(
-        constraints=[fnr() <= 0.1], initial_multipliers=first.multipliers_.to_numpy()
+        constraints=[fnr() <= 0.1], solver=AutoSolver(initial_multipliers=first.multipliers_)
     ).fit(X, y, verbose=False)
     for model, row in zip((first, second), curve.itertuples(), strict=False):
         report = model.constraint_report_.iloc[0]

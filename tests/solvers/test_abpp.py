@@ -21,7 +21,7 @@ from gbm_constrained.problem import linear_constraints
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.solvers import ABPP, abpp
+from gbm_constrained.solvers import ABPPSolver, abpp
 
 Y = np.repeat([0, 1], 4)
 # Four positives, of which 2, 1 and 0 are missed; all negatives are recognised.
@@ -61,7 +61,7 @@ def test_without_rates_a_schedule_is_followed_alike(n_classes, mu):
     schedule = [np.array([0.0, 0.0]), np.array([0.5, 0.0]), np.array([1.0, 2.0])]
     options = {"schedule": schedule, "lazy": True, "rounds_per_iteration": 2, "mu": mu}
     full, bare = (
-        ABPP(build(y, rules, weight), has_rates=has_rates, **options)
+        ABPPSolver(build(y, rules, weight), has_rates=has_rates, **options)
         for has_rates in (True, False)
     )
     for (g, h), (g_bare, h_bare) in zip(
@@ -99,7 +99,7 @@ def test_products_of_constraints_are_those_of_scipy(most, monkeypatch):
 
 def trajectory(mu, n_iterations, tau=0.5, **options):
     """1 / tau_k and sigma_k of each iteration."""
-    solver = ABPP(build(Y, [fnr() <= 0.1]), tau=tau, mu=mu, **options)
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]), tau=tau, mu=mu, **options)
     taus, sigmas = [], []
     for _ in range(n_iterations):
         solver(HALF)
@@ -137,7 +137,7 @@ def test_ergodic_weights_and_extrapolation_fit_together(mu):
 
     theta is read off the multipliers: all else in the dual step is known.
     """
-    solver = ABPP(build(Y, [fnr() <= 0.1]), mu=mu, initial_multipliers=np.array([100.0]))
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]), mu=mu, initial_multipliers=np.array([100.0]))
     for margin in (HALF, QUARTER, HALF, QUARTER, NONE):
         solver(margin)
     t = np.array(solver.ergodic_weights)
@@ -161,7 +161,7 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
     disjoint = [class_error(0) <= 0.1, log_loss(on=label(1)) <= 0.1]
     for constraints, alone in ((overlapping, False), (disjoint, True)):
         lag = build(y, constraints, weight)
-        solver = ABPP(lag)
+        solver = ABPPSolver(lag)
         own, norm = lag.lipschitz()
         scaled = lag.sensitivities.toarray() / own[:, None]
         assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
@@ -169,8 +169,8 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
         assert solver.tau == tau
         assert solver.tau * solver.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
         assert np.isclose(norm, 1.0) == alone
-        assert ABPP(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
-        assert ABPP(lag, tau=0.1, sigma=7.0).sigma == 7.0
+        assert ABPPSolver(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
+        assert ABPPSolver(lag, tau=0.1, sigma=7.0).sigma == 7.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -180,7 +180,7 @@ def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
     losses = [log_loss(on=label(0)) <= 0.1, log_loss(on=mask) <= 1]
     rates = [class_error(0) <= 0.1, error_rate(on=mask) <= 0.1]
     lag = build(y, losses, weight)
-    lazy, exact = ABPP(lag, lazy=True), ABPP(lag)
+    lazy, exact = ABPPSolver(lag, lazy=True), ABPPSolver(lag)
     slope = rate_lipschitz(n_classes)
     np.testing.assert_allclose(lazy.lipschitz, build(y, rates, weight).lipschitz()[0])
     np.testing.assert_allclose(lazy.lipschitz, lag.lipschitz(slope)[0])
@@ -192,7 +192,7 @@ def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
     """Of a rare and of a common class; from one iteration at known rates."""
     y = np.repeat([0, 1], [90, 10])
     lag = build(y, [fpr() <= 0.1, fnr() <= 0.2])
-    solver = ABPP(lag)
+    solver = ABPPSolver(lag)
     solver(np.where(y == 1, -1.0, 1.0))
     squares = (0.25 / np.sqrt([0.9, 0.1])) ** 2
     np.testing.assert_allclose(solver.multipliers, solver.sigma / squares * [0.9, 0.8], rtol=1e-12)
@@ -203,7 +203,7 @@ def test_steps_do_not_depend_on_the_number_of_rows():
     paths = []
     for copies in (1, 5):
         rows = np.repeat(np.arange(60), copies)
-        solver = ABPP(build(y[rows], [fnr() <= 0.01], weight[rows]))
+        solver = ABPPSolver(build(y[rows], [fnr() <= 0.01], weight[rows]))
         run(solver, 5, scores[rows])
         paths.append([r.multipliers[0] for r in solver.history])
     np.testing.assert_allclose(paths[0], paths[1], rtol=1e-10)
@@ -213,7 +213,7 @@ def test_steps_do_not_depend_on_the_number_of_rows():
 def test_lipschitz_constants_of_another_distance():
     """Given constants replace those in scores; the default sigma is safe for any m constraints."""
     lag = build(Y, [fpr() <= 0.1, fnr() <= 0.1])
-    solver = ABPP(lag, tau=0.5, lipschitz=np.array([1.0, 10.0]))
+    solver = ABPPSolver(lag, tau=0.5, lipschitz=np.array([1.0, 10.0]))
     assert solver.sigma == pytest.approx(1 / (0.5 * 2))
     solver(-NONE)
     np.testing.assert_allclose(solver.multipliers, solver.sigma * np.array([0.9, 0.009]))
@@ -224,7 +224,7 @@ def test_lipschitz_constants_of_another_distance():
 
 def test_the_dual_step_extrapolates():
     """z_0 = g_0, then z_1 = g_1 + (g_1 - g_0): rates 0.5 and 0.25 against 0.1."""
-    solver = ABPP(build(Y, [fnr() <= 0.1]))
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]))
     assert (solver.tau, solver.sigma) == pytest.approx((4.0, 0.25))
     solver(HALF)
     assert solver.multipliers == pytest.approx([2 * 0.4])
@@ -234,7 +234,7 @@ def test_the_dual_step_extrapolates():
 
 def test_multipliers_are_projected():
     """The step would leave -0.1: the multiplier is zero, and grows again from there."""
-    solver = ABPP(build(Y, [fnr() <= 0.1]))
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]))
     for margin in (HALF, QUARTER):
         solver(margin)
     solver(NONE)
@@ -245,7 +245,7 @@ def test_multipliers_are_projected():
 
 def test_progress_divides_the_observed_change():
     """A learner that goes half of the way is extrapolated twice as far."""
-    solver = ABPP(build(Y, [fnr() <= 0.1]), progress=0.5)
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]), progress=0.5)
     solver(HALF)
     assert solver.multipliers == pytest.approx([0.8])
     solver(QUARTER)
@@ -254,7 +254,7 @@ def test_progress_divides_the_observed_change():
 
 def test_an_accelerated_dual_step():
     """mu = 1, tau = 4: theta_1 = 1 / sqrt 5 and sigma_1 = sqrt 5 / 4."""
-    solver = ABPP(build(Y, [fnr() <= 0.1]), mu=1.0)
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]), mu=1.0)
     solver(HALF)
     solver(QUARTER)
     root = np.sqrt(5)
@@ -265,11 +265,11 @@ def test_an_accelerated_dual_step():
 def test_a_warm_start():
     """y_0 enters the first dual step, and the caller's array is left alone."""
     start = np.array([3.0])
-    solver = ABPP(build(Y, [fnr() <= 0.1]), initial_multipliers=start)
+    solver = ABPPSolver(build(Y, [fnr() <= 0.1]), initial_multipliers=start)
     solver(NONE)
     assert solver.multipliers == pytest.approx([3.0 - 2 * 0.1])
     assert start.tolist() == [3.0]
-    with_integers = ABPP(build(Y, [fnr() <= 0.1]), initial_multipliers=[3])
+    with_integers = ABPPSolver(build(Y, [fnr() <= 0.1]), initial_multipliers=[3])
     with_integers(NONE)
     assert with_integers.multipliers == pytest.approx([2.8])
 
@@ -280,7 +280,7 @@ def test_a_warm_start():
 def test_multipliers_and_centre_move_every_r_calls():
     """R = 3: seven calls are three iterations, begun at calls 0, 3 and 6."""
     y, scores, weight, _ = draw(2)
-    solver = ABPP(build(y, [fnr() <= 0.01], weight), rounds_per_iteration=3)
+    solver = ABPPSolver(build(y, [fnr() <= 0.01], weight), rounds_per_iteration=3)
     seen = []
     for i in range(7):
         margin = scores - 0.2 * i
@@ -299,7 +299,7 @@ def test_the_pull_to_the_centre(n_classes):
     """Within an iteration: w (F - anchor) / tau on top of f + <y, g>, and w / tau of curvature."""
     y, scores, weight, _ = draw(n_classes)
     lag = build(y, [class_error(1) <= 0.01], weight)
-    solver = ABPP(lag, tau=0.4, rounds_per_iteration=2)
+    solver = ABPPSolver(lag, tau=0.4, rounds_per_iteration=2)
     first = [x.copy() for x in solver(scores)]
     moved = scores + np.random.default_rng(1).normal(size=scores.shape)
     second = [x.copy() for x in solver(moved)]
@@ -314,7 +314,7 @@ def test_the_pull_to_the_centre(n_classes):
 def test_the_centre_is_a_copy_of_the_scores():
     """A booster that overwrites its scores in place does not move the centre."""
     y, scores, *_ = draw(2)
-    solver = ABPP(build(y, [fnr() <= 0.01]), rounds_per_iteration=2)
+    solver = ABPPSolver(build(y, [fnr() <= 0.01]), rounds_per_iteration=2)
     buffer = scores.copy()
     solver(buffer)
     buffer += 1.0
@@ -330,7 +330,7 @@ def test_one_round_per_iteration_has_no_pull():
     """The centre is the point itself: the gradient is that of f + <y, g>."""
     y, scores, weight, _ = draw(3)
     lag = build(y, [class_error(1) <= 0.01], weight)
-    solver = ABPP(lag)
+    solver = ABPPSolver(lag)
     solver(scores)
     grad = solver(scores + 1.0)[0].copy()
     assert np.array_equal(grad, lag.at(scores + 1.0).gradient(solver.multipliers)[0])
@@ -340,7 +340,7 @@ def test_one_round_per_iteration_has_no_pull():
 def test_the_proximal_term_of_idle_multipliers(keep):
     """Kept by default; dropped, with `lazy`, exactly while no multiplier works."""
     lag = build(Y, [fnr() <= 0.1])
-    solver = ABPP(lag, lazy=not keep)
+    solver = ABPPSolver(lag, lazy=not keep)
     hess = solver(NONE)[1].copy()
     free = lag.at(NONE).gradient(np.zeros(1))[1].copy()
     assert not solver.multipliers.any()
@@ -357,7 +357,7 @@ def test_steps_of_boosters_do_not_overshoot_where_a_rule_is_at_work(lazy):
     lag = build(Y, [fnr() <= 0.1])
     margin = 5.0 * HALF
     for initial in (0.0, 5.0):
-        solver = ABPP(
+        solver = ABPPSolver(
             lag, tau=1e12, lazy=lazy, initial_multipliers=np.full(1, initial),
             rounds_per_iteration=3, progress=1.0 - 0.6**3,
         )  # fmt: skip
@@ -377,7 +377,7 @@ def test_steps_of_boosters_do_not_overshoot_where_a_rule_is_at_work(lazy):
 def test_shrinkage_counts_as_proximal(progress, schedule):
     """What a booster's learning rate holds already is not held twice, until the path is long."""
     lag = build(Y, [fnr() <= 0.1])
-    solver = ABPP(lag, lazy=True, progress=progress, schedule=schedule)
+    solver = ABPPSolver(lag, lazy=True, progress=progress, schedule=schedule)
     slope = np.exp(1) / (1 + np.exp(1)) ** 2  # of the probability, at a margin of one
     early = max(0.25 - slope * (1 / progress - 1), 0.0)
     begins, is_whole = (5, 10) if schedule is None else (10, 30)
@@ -387,7 +387,7 @@ def test_shrinkage_counts_as_proximal(progress, schedule):
         late = 0.25 * min(max((k * progress - begins) / (is_whole - begins), 0.0), 1.0)
         np.testing.assert_allclose(hess, free + max(early, late), rtol=1e-15)
     assert late == 0.25
-    exact = ABPP(lag, progress=progress)  # an exact learner has no such rate
+    exact = ABPPSolver(lag, progress=progress)  # an exact learner has no such rate
     exact(HALF)
     assert exact.proximal_weight == 0.25
 
@@ -401,13 +401,15 @@ def test_the_proximal_term_of_several_classes_falls_with_the_square_of_the_slope
     slope = np.sqrt(((p * (1.0 - p)) ** 2).sum(axis=1).mean())
     share = min(1.0, 1.5 * slope / (np.sqrt(3.0) * 2.0 / 9.0)) ** 2
     assert (share == 1.0) == (scale <= 1.0)
-    solver = ABPP(build(y, [error_rate() <= 0.1]), lazy=True)  # of all rows, at a rate of one
+    solver = ABPPSolver(
+        build(y, [error_rate() <= 0.1]), lazy=True
+    )  # of all rows, at a rate of one
     solver(margin)
     np.testing.assert_allclose(solver.proximal_weight, 0.5 * share, rtol=1e-12)
 
 
 def test_the_proximal_term_of_two_classes_stays():
-    solver = ABPP(build(Y, [error_rate() <= 0.1]), lazy=True)
+    solver = ABPPSolver(build(Y, [error_rate() <= 0.1]), lazy=True)
     solver(9.0 * HALF)
     assert np.array_equal(solver.proximal_weight, [0.25, 0.25])
 
@@ -419,7 +421,7 @@ GAP = [gap(error_rate(), by="g", min_group_size=1) <= 0.1, fnr() <= 0.1]
 def with_groups(lazy=True, **options):
     groups = np.tile([0, 1], 4)
     cells, compiled = compile_constraints(GAP, Rows(Y, np.array([0, 1]), None, {"g": groups}))
-    return ABPP(Lagrangian(Y, cells, compiled), lazy=lazy, **options)
+    return ABPPSolver(Lagrangian(Y, cells, compiled), lazy=lazy, **options)
 
 
 def path_of(solver):
@@ -462,8 +464,10 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     margins = [*[HALF] * 4, NONE, QUARTER, NONE, NONE, HALF]
     #           1/2 - 1/8: first seen, 3 times the same, crossed 3 times, inside, crossed
     bound, p = 0.125, 0.4
-    solver = ABPP(build(Y, [fnr() <= bound]), lazy=True, progress=p)
-    still = ABPP(build(Y, [fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.lipschitz)
+    solver = ABPPSolver(build(Y, [fnr() <= bound]), lazy=True, progress=p)
+    still = ABPPSolver(
+        build(Y, [fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.lipschitz
+    )
     grown, strides = 1.0, []
     for margin in margins:
         solver(margin)
@@ -480,7 +484,7 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     first = still.multipliers - before
     still(HALF)
     np.testing.assert_allclose(still.multipliers - before - first, 1.4 * first)
-    exact = ABPP(build(Y, [fnr() <= bound]), progress=p)
+    exact = ABPPSolver(build(Y, [fnr() <= bound]), progress=p)
     for _ in range(5):
         exact(HALF)
     assert exact._stride[0] == 1.0
@@ -505,7 +509,7 @@ def test_opposite_rows_of_a_booster_keep_only_their_difference(monkeypatch):
     assert (kept[:, :2].max(axis=0) > 0.0).all()
     exact, _ = swinging(lazy=False)
     assert exact[:, :2].min(axis=1).max() > 0.0  # the proof is of multipliers as they are
-    monkeypatch.setattr(ABPP, "_cancel", lambda self, multipliers: None)
+    monkeypatch.setattr(ABPPSolver, "_cancel", lambda self, multipliers: None)
     both, as_before = swinging()
     assert both[:, :2].min(axis=1).max() > 0.0
     # As long as no step has followed one that was taken from both.
@@ -527,7 +531,7 @@ def test_an_always_satisfied_constraint_leaves_every_gradient_alone(
     y, scores, weight, mask = draw(n_classes)
     idle = [class_error(1) <= 1, error_rate(on=mask) <= 1, log_loss() <= 50]
     options = {"lazy": True, "rounds_per_iteration": rounds_per_iteration}
-    solver = ABPP(build(y, idle, weight), **options)
+    solver = ABPPSolver(build(y, idle, weight), **options)
     constrained = run(solver, 12, scores)
     assert not any(r.multipliers.any() for r in solver.history)
     free = run(lambda m: build(y, weight=weight).at(m).gradient(np.zeros(0)), 12, scores)
@@ -540,8 +544,8 @@ def test_a_constraint_that_no_prediction_changes(lazy):
     y, scores, weight, mask = draw(2)
     constant = accuracy(on=mask) + error_rate(on=mask)
     active = [fnr() <= 0.02]
-    alone = ABPP(build(y, active, weight), lazy=lazy)
-    among = ABPP(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
+    alone = ABPPSolver(build(y, active, weight), lazy=lazy)
+    among = ABPPSolver(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
     assert among.lipschitz[1:].tolist() == [0.0, 0.0]
@@ -554,68 +558,28 @@ def test_an_always_satisfied_constraint_beside_an_active_one():
     """The other multiplier takes the same path at the same steps."""
     y, scores, weight, mask = draw(2)
     active, idle = [fnr() <= 0.02], [fpr() <= 1, error_rate(on=mask) <= 1]
-    alone = ABPP(build(y, active, weight))
+    alone = ABPPSolver(build(y, active, weight))
     steps = {"tau": alone.tau, "sigma": alone.sigma}
-    among = ABPP(build(y, active + idle, weight), **steps)
+    among = ABPPSolver(build(y, active + idle, weight), **steps)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
     path = np.array([r.multipliers for r in among.history])
     np.testing.assert_allclose(path[:, 0], [r.multipliers[0] for r in alone.history], rtol=1e-9)
     assert path[:, 0].any()
     assert not path[:, 1:].any()
-    disjoint = ABPP(build(y, [*active, fpr() <= 1], weight))
+    disjoint = ABPPSolver(build(y, [*active, fpr() <= 1], weight))
     assert disjoint.sigma == pytest.approx(alone.sigma, rel=1e-12)
 
 
 def test_no_constraint_at_all():
     """A plain proximal method."""
     y, scores, *_ = draw(2)
-    solver = ABPP(build(y))
+    solver = ABPPSolver(build(y))
     grad, hess = solver(scores)
     free = build(y).at(scores).gradient(np.zeros(0), None, 0.25)
     assert np.array_equal([grad, hess], free)
     assert solver.history[0].rates.shape == (0,)
-    assert ABPP(build(y), lazy=True).inverse_tau == 0.0
-
-
-# Levels
-
-
-def test_levels_are_estimated_once_from_current_losses():
-    """After four calls bounds become factor times loss; NaN keeps a bound; then they stay."""
-    y, scores, weight, _ = draw(3)
-    constraints = [log_loss(on=label(0)) <= 0.5, class_error(1) <= 0.1, log_loss() <= 0.7]
-    factors = np.array([0.05, np.nan, 0.2])
-    solver = ABPP(
-        build(y, constraints, weight), rounds_per_iteration=2, level_update=4,
-        level_factors=factors,
-    )  # fmt: skip
-    run(solver, 10, scores)
-    before, update, *after = solver.history[1:]
-    assert before.bounds.tolist() == [0.5, 0.1, 0.7]
-    assert update.rounds == 4
-    expected = [0.05 * update.rates[0], 0.1, 0.2 * update.rates[2]]
-    for record in (update, *after):
-        np.testing.assert_allclose(record.bounds, expected, rtol=1e-14)
-    np.testing.assert_allclose(solver.bounds, expected, rtol=1e-14)
-    assert solver.lagrangian.constraints.b.tolist() == [0.5, 0.1, 0.7]
-
-
-def test_new_levels_are_in_force_in_their_own_dual_step():
-    """The change of g that is extrapolated is that of the rates, not of the bounds."""
-    lag = build(Y, [fnr() <= 0.1])
-    solver = ABPP(lag, level_update=1, level_factors=np.array([0.8]))
-    solver(HALF)
-    solver(QUARTER)
-    assert solver.bounds == pytest.approx([0.2])
-    assert solver.multipliers == pytest.approx([0.8 + 2 * (0.05 - 0.25)])
-
-
-def test_without_factors_levels_stay():
-    solver = ABPP(build(Y, [fnr() <= 0.1]), level_update=1)
-    for margin in (HALF, QUARTER, NONE):
-        solver(margin)
-    assert solver.bounds.tolist() == [0.1]
+    assert ABPPSolver(build(y), lazy=True).inverse_tau == 0.0
 
 
 # History
@@ -626,7 +590,7 @@ def test_records_say_what_happened():
     y, scores, weight, _ = draw(3)
     lag = build(y, [class_error(0) <= 0.05, log_loss() <= 0.5], weight)
     called = []
-    solver = ABPP(lag, rounds_per_iteration=2, callback=called.append)
+    solver = ABPPSolver(lag, rounds_per_iteration=2, callback=called.append)
     points, multipliers = [], []
     for i in range(6):
         margin = scores * (1 + 0.1 * i)
@@ -657,7 +621,7 @@ def test_records_say_what_happened():
 def test_the_ergodic_average_of_a_growing_ensemble_is_a_scaled_ensemble():
     """Weights of rounds reproduce the average of iterates, with an unfinished last iteration."""
     y, scores, weight, _ = draw(2)
-    solver = ABPP(build(y, [fnr() <= 0.02], weight), mu=0.5, rounds_per_iteration=3)
+    solver = ABPPSolver(build(y, [fnr() <= 0.02], weight), mu=0.5, rounds_per_iteration=3)
     margin, learners, iterates = scores.copy(), [], []
     for i in range(8):
         grad, hess = solver(margin)
@@ -676,7 +640,7 @@ def test_the_ergodic_average_of_a_growing_ensemble_is_a_scaled_ensemble():
 def test_an_outer_iteration_may_be_begun_by_hand(n_classes):
     """Exact learners start iterations themselves and get the path of the calls."""
     y, scores, weight, _ = draw(n_classes)
-    called, begun = (ABPP(build(y, [class_error(1) <= 0.02], weight)) for _ in range(2))
+    called, begun = (ABPPSolver(build(y, [class_error(1) <= 0.02], weight)) for _ in range(2))
     for i in range(4):
         margin = scores + 0.1 * i
         answer = [x.copy() for x in called(margin)]
@@ -693,7 +657,7 @@ def test_single_precision_takes_the_path_of_double_precision():
     constraints = [class_error(0) <= 0.05, log_loss(on=label(1)) <= 0.3]
     paths = []
     for dtype in (np.float32, np.float64):
-        solver = ABPP(build(y, constraints, weight, dtype=dtype), rounds_per_iteration=2)
+        solver = ABPPSolver(build(y, constraints, weight, dtype=dtype), rounds_per_iteration=2)
         answers = run(solver, 8, scores.astype(np.float32).astype(dtype))
         assert answers[0][0].dtype == dtype
         paths.append(np.array([r.multipliers for r in solver.history]))

@@ -12,7 +12,6 @@ import gbm_constrained as gc
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.log_loss_form import as_losses
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.order_statistics import expected_bounds
@@ -91,7 +90,7 @@ def test_thresholds_are_counted_together_as_one_by_one(weighted):
 
 
 def test_mean_losses_have_no_parts():
-    """No interval, p-value 1: also of error rates that were turned into mean losses."""
+    """No interval, p-value 1."""
     data = Data()
     rules = [
         gc.log_loss() <= 0.5,
@@ -108,9 +107,6 @@ def test_mean_losses_have_no_parts():
         assert np.isnan(ends[[0, 2, 3]]).all()
         assert np.isfinite(ends[1]).all()
     assert np.isnan(expected_bounds(compiled, counts)).tolist() == [True, False] + [True] * 3
-    turned, _ = as_losses(data.measured(gc.fnr() <= 0.9)[0], 2)
-    assert turned.parts == (None,)
-    assert row_p_values(turned, counts).tolist() == [1.0]
 
 
 def test_what_these_rows_do_not_have_is_not_certified():

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from gbm_constrained.training.fingerprint import digest
 from helpers import BOTH, CLASSIFIERS, quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from gbm_constrained import (
     Checkpoint,
     CheckpointWarning,
     InfeasibleConstraintsError,
+    as_log_loss,
     class_error,
     dataset,
     fnr,
@@ -34,7 +36,6 @@ from gbm_constrained import (
 )
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.training.checkpoint import CheckpointFile
-from gbm_constrained.training.fingerprint import digest
 
 ROUNDS = 6
 
@@ -244,7 +245,7 @@ def make(library, case, rows):
         options.update(constraints=[gap(log_loss(), by="group") <= 0.01])
         more.update(sensitive_features=pd.Series(rows["group"], name="group"))
     elif case == "log_loss":
-        options.update(error_form="log_loss")
+        options.update(constraints=as_log_loss([fnr() <= 0.1], n_classes=2))
     elif case == "categories":
         X = pd.DataFrame(X, columns=list("abcde"))
         X["f"] = pd.Categorical(rows["group"])

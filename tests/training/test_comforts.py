@@ -142,19 +142,6 @@ def test_what_a_state_says(binary):
         state.rounds = 3
 
 
-def test_bounds_of_losses_are_those_in_force(binary):
-    states = []
-    fit_at(
-        "lightgbm", binary, [fnr() <= 0.1], "train", constraint_callbacks=[states.append],
-        options={"error_form": "log_loss"},
-    )  # fmt: skip
-    assert states[0].bounds.tolist() == [pytest.approx(0.1 * np.log(2))]
-    # Half-way the bound becomes a tenth of the loss at that time.
-    half = next(s for s in states if s.rounds >= ROUNDS // 2 // R * R)
-    assert half.bounds.tolist() == [pytest.approx(0.1 * half.values.iloc[0])]
-    assert half.violations.tolist() == [pytest.approx(0.9 * half.values.iloc[0])]
-
-
 STOPS = [("train", "training", 4), ("crossfit", "measuring", 2), ("crossfit", "training", 4),
          ("holdout", "measuring", 0), ("watch", "training", 4)]  # fmt: skip
 

@@ -152,7 +152,7 @@ def test_fewer_rows_than_folds(library, conclusions):
     X = np.arange(12.0).reshape(6, 2)
     y = np.array([0, 1, 0, 1, 1, 0])
     make(library, [fnr() <= 0.5], n_folds=10, n_estimators=2).fit(X, y)
-    assert [fold.held.size for fold in conclusions[0].fit.scouts.folds] == [1] * 6
+    assert [fold.held.size for fold in conclusions[0].fit.measured.boosters.folds] == [1] * 6
 
 
 def test_cells_smaller_than_the_number_of_parts():
@@ -170,7 +170,8 @@ def test_no_seed_is_seed_zero(library, table, conclusions):
     for seed in seeds:
         make(library, RULES["binary"], random_state=seed, n_estimators=2).fit(X, y["binary"])
     held = [
-        [fold.held for fold in fit.scouts.folds] for fit in (found.fit for found in conclusions)
+        [fold.held for fold in fit.measured.boosters.folds]
+        for fit in (found.fit for found in conclusions)
     ]
     for other in held[1:3]:
         for one, two in zip(held[0], other, strict=True):
@@ -187,7 +188,7 @@ def test_groups_of_a_fit(library, measure_on, table, conclusions):
     groups = np.array([f"patient {i}" for i in np.arange(600) // 5])
     model = make(library, RULES["binary"], measure_on=measure_on, n_estimators=3)
     model.fit(X, y["binary"], groups=groups)
-    folds = conclusions[0].fit.scouts.folds
+    folds = conclusions[0].fit.measured.boosters.folds
     assert len(folds) == (4 if measure_on == "crossfit" else 1)
     for fold in folds:
         assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
@@ -265,7 +266,7 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, co
     if start is None:
         begin = intercept_of(library, parent, X, y, weight)
     expected = {}
-    for fold in fit.scouts.folds:
+    for fold in fit.measured.boosters.folds:
         part = {} if weight is None else {"sample_weight": weight[fold.training]}
         if library == "lightgbm":
             part["init_score"] = begin[fold.training]
@@ -282,11 +283,13 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, co
             pooled = expected.setdefault(rounds, np.full((y.size, *found.shape[1:]), np.nan))
             pooled[fold.held] = found
     for rounds, pooled in expected.items():
-        found = fit.scouts.held_margin(rounds)
+        found = fit.measured.boosters.held_margin(rounds)
         assert found.shape == pooled.shape
         scale = max(1.0, abs(pooled).max())
         np.testing.assert_allclose(found, pooled, rtol=0, atol=2 * scale * TOLERANCE[library])
-    np.testing.assert_array_equal(fit.scouts.held_margin(), fit.scouts.held_margin(ROUNDS))
+    np.testing.assert_array_equal(
+        fit.measured.boosters.held_margin(), fit.measured.boosters.held_margin(ROUNDS)
+    )
 
 
 @BOTH
@@ -297,7 +300,7 @@ def test_boosters_on_parts_have_the_same_bins(library, conclusions):
     options = {"max_bin": 8, "n_estimators": 12, "n_folds": 4}
     make(library, [error_rate() <= 1.0], measure_on="crossfit", **options).fit(X, y)
     cuts, alone = {}, {}
-    for i, member in enumerate(conclusions[0].fit.scouts.members):
+    for i, member in enumerate(conclusions[0].fit.measured.boosters.members):
         trees = member.booster.trees_to_dataframe()
         if library == "xgboost":
             feature, cut = trees["Feature"].replace("Leaf", None), trees["Split"]
@@ -317,10 +320,10 @@ def test_rounds_that_grow_no_tree(measure_on, table, conclusions):
     options = {"min_split_gain": 6.0, "n_estimators": 40, "learning_rate": 0.5}
     make("lightgbm", [fnr() <= 0.1], measure_on=measure_on, **options).fit(X, y)
     (fit,) = (found.fit for found in conclusions)
-    grown = [member.booster.current_iteration() for member in fit.scouts.members]
+    grown = [member.booster.current_iteration() for member in fit.measured.boosters.members]
     assert min(grown) < 38, "every round grew a tree, so that nothing is proved"
     for record in fit.measurement.solver.history[1:]:
-        margin = fit.scouts.held_margin(record.rounds)
+        margin = fit.measured.boosters.held_margin(record.rounds)
         missed = np.mean(margin[y[fit.measurement.rows] == 1] <= 0)
         assert record.functionals[0] == pytest.approx(missed, abs=1e-12)
 
@@ -378,7 +381,7 @@ def test_scores_that_are_kept_are_those_of_the_prefixes(
     X, y = table[0], table[1][kind]
     rules = [fnr() <= 0.1] if kind == "binary" else [class_error(0) <= 0.1]
     make(library, rules, n_estimators=20, **options).fit(X, y)
-    scouts = conclusions[-1].fit.scouts
+    scouts = conclusions[-1].fit.measured.boosters
     kept = dict(scouts._held)
     assert len(kept) >= 3
     scouts._held.clear()
@@ -398,7 +401,7 @@ def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
     frame = frame.iloc[rng.permutation(n)]
     score = frame[0] + 2 * (frame["kind"] == "a") + frame["flag"] + rng.normal(size=n)
     make("lightgbm", [fnr() <= 0.1], min_child_samples=5).fit(frame, score > 1.5)
-    scouts = conclusions[-1].fit.scouts
+    scouts = conclusions[-1].fit.measured.boosters
     for rounds in (4, 6):
         for member, fold in zip(scouts.members, scouts.folds, strict=True):
             scored = member.booster.predict(
@@ -423,7 +426,7 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
     model.fit(X, y, sample_weight=weight)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    folds = fit.scouts.folds
+    folds = fit.measured.boosters.folds
     rows = np.sort(np.concatenate([fold.held for fold in folds]))
     assert rows.size == (600 if measure_on == "crossfit" else 150)
     records = fit.measurement.solver.history
@@ -433,7 +436,7 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
     name = f"held_out[{RULES[kind][0]}]"
     for record in records[1:]:
         wrong = np.zeros(y.size, dtype=bool)
-        for fold, member in zip(folds, fit.scouts.members, strict=True):
+        for fold, member in zip(folds, fit.measured.boosters.members, strict=True):
             scores = scored(library, member, X[fold.held], record.rounds)
             decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
             wrong[fold.held] = decided != y[fold.held]
@@ -501,7 +504,7 @@ def test_optimism_is_what_boosters_lose_and_more_rows_leave(
     rules = [gap(error_rate(), by="g") <= 0.01]
     model = make(library, rules, measure_on=measure_on)
     model.fit(X, y, sensitive_features={"g": group})
-    scouts = conclusions[0].fit.scouts
+    scouts = conclusions[0].fit.measured.boosters
     rows = scouts.measurement.rows
     history = scouts.measurement.solver.history
     for k in range(1, len(history)):
@@ -599,7 +602,7 @@ def test_how_far_the_model_strays_is_told_by_its_training_rows(library, conclusi
     model = make(library, rules, probabilities="calibrated", **options).fit(X, y, **given)
     (conclusion,) = conclusions
     k = conclusion.choice.rounds // 2
-    lost = conclusion.fit.scouts.optimism(k)[0][0]
+    lost = conclusion.fit.measured.boosters.optimism(k)[0][0]
     strays = []
     for shift in np.linspace(-6.0, 6.0, 25):
         wrong = (margins_of(model, X) + shift > 0) != (y == 1)
@@ -627,7 +630,7 @@ def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, conc
         model.fit(X, y)
     else:
         model.fit(X, y, callbacks=[lgb.reset_parameter(learning_rate=rates)])
-    scouts = conclusions[0].fit.scouts
+    scouts = conclusions[0].fit.measured.boosters
     # XGBoost's scheduler sets the rate after a round, for the next one.
     assert abs(scouts.held_margin(4) - scouts.held_margin(2)).max() > 0.05
     np.testing.assert_allclose(scouts.held_margin(ROUNDS), scouts.held_margin(5), atol=1e-6)
@@ -664,10 +667,10 @@ def test_plenty_of_rows_grow_one_booster_more(library, table, conclusions, monke
     monkeypatch.setattr("gbm_constrained.training.fit.PLENTY", 100)
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1]).fit(X, y)
-    assert len(conclusions[0].fit.scouts.members) == 1
+    assert len(conclusions[0].fit.measured.boosters.members) == 1
     assert model.constraint_report_["rows"][0] == "holdout"
     make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.4).fit(X, y)
-    held = conclusions[1].fit.scouts.folds[0].held
+    held = conclusions[1].fit.measured.boosters.folds[0].held
     assert abs(held.size - 0.4 * 600) <= 1
     assert abs(y[held].sum() - 0.4 * y.sum()) <= 1
 
@@ -693,7 +696,7 @@ def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(
     options = dart(library) if case == "dart" else {}
     begin = earlier(library, X, y) if case == "continued" else {}
     model = make(library, [fnr() <= 0.1], **options).fit(X, y, **begin)
-    assert conclusions[-1].fit.scouts is None
+    assert conclusions[-1].fit.measured.boosters is None
     report = model.constraint_report_
     assert report[["held_out", "low", "high"]].isna().all(axis=None)
     assert (report["rows"] == "training rows").all()
@@ -728,7 +731,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, conclusions, monkeyp
     model = make(library, rules, measure_on="holdout", probabilities="calibrated")
     model.fit(X[250:], y[250:], eval_set=sets, **quiet(library))
     (fit,) = (found.fit for found in conclusions)
-    assert fit.scouts is None
+    assert fit.measured.boosters is None
     records = fit.measurement.solver.history
     assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
     assert any(r.multipliers.any() for r in records)
@@ -797,7 +800,7 @@ def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, c
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
-    (fold,) = conclusions[0].fit.scouts.folds
+    (fold,) = conclusions[0].fit.measured.boosters.folds
     assert fold.held.size == 120
     assert conclusions[0].fit.unseen.source == "holdout"
 
@@ -838,7 +841,7 @@ def test_training_rows_among_the_evaluation_sets_are_no_evidence(
     weight = {"sample_weight": np.ones(y.size)} if weighted else {}
     model = make(library, [fnr() <= 0.1], measure_on="holdout")
     model.fit(X, y, eval_set=[(X, y)], **weight, **quiet(library))
-    assert conclusions[0].fit.scouts is not None
+    assert conclusions[0].fit.measured.boosters is not None
     assert model.constraint_report_["rows"].tolist() == ["holdout"]
     s = np.arange(y.size) % 2
     other = X[:300] + 0.0, y[:300]
@@ -920,7 +923,7 @@ def test_the_share_held_out_is_that_of_whole_groups(share, size, table, conclusi
     make(
         "lightgbm", [fnr() <= 0.3], measure_on="holdout", holdout_fraction=share, n_estimators=2
     ).fit(X, y, groups=groups)
-    (fold,) = conclusions[0].fit.scouts.folds
+    (fold,) = conclusions[0].fit.measured.boosters.folds
     assert abs(fold.held.size / y.size - share) < 0.02
     assert abs(y[fold.held].mean() - y.mean()) < 0.05
     assert not np.intersect1d(groups[fold.training], groups[fold.held]).size

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained import (
     ConstrainedLogisticRegression,
     accuracy,
+    as_log_loss,
     churn,
     class_error,
     confusion,
@@ -34,6 +35,7 @@ from gbm_constrained import (
     wins,
 )
 from gbm_constrained.decision import prefix_choice
+from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.training import fit as estimator
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.plug_in import as_certified, choice_by
@@ -112,7 +114,7 @@ def test_rules_on_labels_and_decisions_alone(rule, is_of_labels):
         ([fnr(on={"g": 1}) <= 0.1], {}),
         ([fnr() <= 0.1], {"solver": "abpp"}),
         ([fnr() <= 0.1], {"solver": "cbpr"}),
-        ([fnr() <= 0.1], {"error_form": "log_loss"}),
+        (as_log_loss([fnr() <= 0.1], n_classes=2), {}),
         ([fnr() <= 0.1], {"iterate": "randomized"}),
         ([fnr() <= 0.1], {"iterate": "ergodic"}),
     ],
@@ -240,7 +242,7 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     weight = np.linspace(1.0, 2.0, y.size).astype(np.float32).astype(float)
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
-    scouts = conclusions[0].fit.scouts
+    scouts = conclusions[0].fit.measured.boosters
     fold, scout = scouts.folds[0], scouts.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
         start = scout.native["base_score"]
@@ -261,7 +263,7 @@ def test_the_threshold_is_the_best_of_all(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     make(library, [fpr() <= 0.03], solver="threshold", iterate="last").fit(X, y)
     conclusion = conclusions[0]
-    scores = conclusion.fit.scouts.held_margin(conclusion.choice.rounds).astype(float)
+    scores = conclusion.fit.measured.boosters.held_margin(conclusion.choice.rounds).astype(float)
     best = 1.0
     for cut in [np.inf, *np.unique(scores)]:
         decided = scores >= cut
@@ -315,7 +317,9 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     assert grown == [False]
     assert not model.multipliers_.any()
     conclusion = conclusions[0]
-    lost = conclusion.fit.lost_by(conclusion.fit.scouts, conclusion.fit.unseen, conclusion.choice)
+    lost = conclusion.fit.lost_by(
+        conclusion.fit.measured.boosters, conclusion.fit.unseen, conclusion.choice
+    )
     assert lost[0] > 0.3 * 0.3
 
 
@@ -388,14 +392,14 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     X, y = table[0], table[1]["binary"]
     make("lightgbm", [fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
     fit = conclusions[0].fit
-    scouts = fit.scouts
+    scouts = fit.measured.boosters
     choice = choice_by(scouts, fit.unseen, fit.options)
     found = as_certified(fit.unseen, fit.fresh, scouts, choice, fit.options).compiled.b
     n = (y[fit.certified] == 0).sum()
     if guarantee == "expected":
         assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
         return
-    negatives = y[fit.kept] == 0
+    negatives = y[fit.data.training] == 0
     decided = scouts.held_margin(choice.rounds) + choice.shift[0] > 0
     rate = decided[negatives].mean()
     spread = np.sqrt(rate * (1.0 - rate) / n)
@@ -446,7 +450,9 @@ def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
     X, y = table[0], table[1]["binary"]
     options = {"n_estimators": 80, "learning_rate": 0.3}
     models = [
-        make(library, [fpr() <= 0.04], initial_multipliers=start, **options).fit(X, y)
+        make(
+            library, [fpr() <= 0.04], solver=AutoSolver(initial_multipliers=start), **options
+        ).fit(X, y)
         for start in (None, [3.0])
     ]
     assert not any(model.multipliers_.any() for model in models)
@@ -481,9 +487,6 @@ def test_callbacks_are_told_of_both_sets(library, table, grown):
         ({"measure_on": "train"}, r"solver='threshold'.*measure_on='train'.*'auto', 'holdout' or"),
         ({"iterate": "ergodic"}, "iterate='ergodic' has no place there: use 'last' or 'best'"),
         ({"iterate": "randomized"}, "iterate='randomized' has no place"),
-        ({"error_form": "log_loss"}, "error_form='log_loss' has no place there: use 'rate'"),
-        ({"initial_multipliers": [1.0]}, "initial_multipliers=.* has no place there: use None"),
-        ({"initial_multipliers": np.ones(2)}, r"initial_multipliers=array\(.*: use None"),
     ],
 )
 def test_what_the_threshold_alone_refuses(library, options, message, table):

@@ -18,7 +18,6 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.model_text import END_OF_TREES
-from gbm_constrained.boosters.lightgbm.resuming import Resuming
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.training.fit import ConstrainedFit
@@ -42,10 +41,6 @@ class Observer:
     sets : sequence of (UnseenRows, array-like or None) or None
         The evaluation sets as LightGBM has them, with the scores of the user that each starts
         from, which ``predict`` does not add; None for training rows.
-    watches : bool
-        Whether the multipliers move by the last evaluation set.
-    resuming : Resuming
-        Of a checkpoint, if there is one.
     stopping : sequence of callable
         Early stopping, which says what is the best round where training ends before it is met.
     """
@@ -55,18 +50,14 @@ class Observer:
         fit: ConstrainedFit,
         intercept: Array | None,
         sets: Sequence[tuple[UnseenRows, Any] | None],
-        watches: bool,
-        resuming: Resuming,
         stopping: Sequence[Callable[[Any], None]],
     ) -> None:
         self.fit = fit
         self.stopping = stopping
-        self.resuming = resuming
         self.sets = sets
-        self.watches = watches
         self.intercept = intercept
         self.begin = 0
-        self.grown_in: list[int] = resuming.grown_in
+        self.grown_in: list[int] = []
         self.train_margin: Array | None = None
 
     def grown_after(self, rounds: int) -> int:
@@ -86,31 +77,22 @@ class Observer:
             env.model._Booster__set_objective_to_none = True
             if env.iteration > env.begin_iteration:
                 return
-            if self.watches:
-                self.fit.watch(self.fit.evaluation_sets[-1])
-            if self.resuming.rounds:
-                self.resuming.restore()
-            elif self.watches:
+            if any(map(self._is_moved_by, self.fit.evaluation_sets[-1:])):
                 self._measure(env.model, 0)
 
         def after(env: Any) -> None:
-            if self.resuming.passes(env.iteration):
-                return
             rounds = self.fit.solver.rounds
             if rounds == 1 and self.intercept is not None:
                 self._add_intercept(env.model)
             if env.model.current_iteration() > self.begin + len(self.grown_in):
                 self.grown_in.append(rounds - 1)
-            if self.fit.evaluation_sets and self.fit.measures_after(rounds):
+            if self.fit.evaluation_sets and self.fit.is_measured_after(rounds):
                 self._measure(env.model, rounds)
             if env.iteration + 1 == env.end_iteration and self.intercept is None:
                 env.model.eval_train(feval=self._keep)
-            self.resuming.save(env)
 
         def end(env: Any) -> None:
-            announcer, rounds = self.fit.announcer, env.iteration + 1 - env.begin_iteration
-            passes = self.resuming.passes(env.iteration)  # in no time
-            if announcer.is_over(rounds) if passes else announcer.is_training_over(rounds):
+            if self.fit.notifier.is_training_over(env.iteration + 1 - env.begin_iteration):
                 for stop in self.stopping:  # which has a round to go back to
                     stop(replace(env, end_iteration=env.iteration + 1))
                 raise EarlyStopException(env.iteration, env.evaluation_result_list)
@@ -122,7 +104,6 @@ class Observer:
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
         remaining = iter(self.sets)
-        watches = self.watches and self.fit.is_iteration_end(rounds)
 
         def measure(margin: Array, _: Any) -> list[Any]:
             found = next(remaining)
@@ -132,11 +113,15 @@ class Observer:
             if start is not None:
                 margin = margin - np.asarray(start, dtype=np.float64)
             held.measure(rounds, margin)
-            if watches and held is self.fit.unseen:
-                self.fit.observe(margin)
+            if self.fit.is_iteration_end(rounds) and self._is_moved_by(held):
+                self.fit.measured.observe(margin)
             return []
 
         booster.eval_valid(feval=measure)
+
+    def _is_moved_by(self, held: UnseenRows) -> bool:
+        """Whether an evaluation set moves the multipliers."""
+        return self.fit.measured.boosters is None and held is self.fit.measured.rows
 
     def _settle_dart(self, booster: lgb.Booster) -> None:
         """Bring DART into the state that its own objective would start from.

@@ -29,7 +29,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from gbm_constrained._dataframes import foreign_categories, take_rows
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.callbacks import Observer, RulesStopping, stops_early
-from gbm_constrained.boosters.lightgbm.folds import scout_maker
+from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
 from gbm_constrained.boosters.lightgbm.metrics import (
     EPSILON,
     METRICS,
@@ -48,37 +48,39 @@ from gbm_constrained.boosters.lightgbm.model_text import (
     classifier_of,
     count_trees,
     restore_objective,
-    scale_trees,
     shift_intercept,
     take_note,
 )
-from gbm_constrained.boosters.lightgbm.resuming import Resuming, refuse_init_model
-from gbm_constrained.data.validation import check_scores
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.rule import decided, drawn, refuse_random_state
-from gbm_constrained.problem.kernels.base import Proxy
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback, check_booster_callbacks
-from gbm_constrained.training.checkpoint import Checkpoint, refuse_without_constraints
+from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.evaluation_sets import check_pairs, take_evaluation_sets
-from gbm_constrained.training.finalize import Conclusion, forget
+from gbm_constrained.training.finalize import finalize
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
-from gbm_constrained.training.measurement import MeasureOn
+from gbm_constrained.training.fitted_report import remove_report, report
+from gbm_constrained.training.fitted_report import warn as warn_of_constraints
+from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.options import (
-    SOLVER_PARAMETERS,
-    ErrorForm,
     Iterate,
+    MeasureOn,
     OnInfeasible,
     Probabilities,
     SolverName,
     SolverOptions,
-    check_integer,
     check_number,
     check_spelling,
+    drop_solver_parameters,
+    refuse_moved_parameters,
+    set_solver_options,
     with_constraints,
 )
 from gbm_constrained.training.parameter_docs import (
@@ -86,6 +88,7 @@ from gbm_constrained.training.parameter_docs import (
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
+from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
@@ -174,15 +177,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         importance_type: str = "split",
         constraints: Any = None,
         positive: Any = None,
-        proxy: Proxy = "auto",
-        rounds_per_iteration: int = 2,
-        tau: float | None = None,
-        sigma: float | None = None,
-        mu: float = 0.0,
         iterate: Iterate = "last",
-        error_form: ErrorForm = "rate",
-        outlier_clip: float | None = None,
-        initial_multipliers: Any = None,
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
         holdout_fraction: float | None = None,
@@ -192,9 +187,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
-        solver: SolverName = "auto",
+        solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
+        refuse_moved_parameters(self, kwargs)
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
@@ -219,15 +215,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         )
         self.constraints = constraints
         self.positive = positive
-        self.proxy = proxy
-        self.rounds_per_iteration = rounds_per_iteration
-        self.tau = tau
-        self.sigma = sigma
-        self.mu = mu
         self.iterate = iterate
-        self.error_form = error_form
-        self.outlier_clip = outlier_clip
-        self.initial_multipliers = initial_multipliers
         self.measure_on = measure_on
         self.n_folds = n_folds
         self.holdout_fraction = holdout_fraction
@@ -239,6 +227,10 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         self.early_stopping_on = early_stopping_on
         self.solver = solver
 
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
+
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
@@ -246,8 +238,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
     # evaluates some metrics on raw scores; the tests would notice.
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
-        for name in SOLVER_PARAMETERS:
-            params.pop(name, None)
+        drop_solver_parameters(params)
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params
@@ -359,58 +350,53 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             refuse_without_constraints(checkpoint)
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight, **given)
-            forget(self)
+            remove_report(self)
             return self
         self._check_supported(options, callbacks)
         limit = TimeLimit(time_limit)
         n_rounds = self._parameter("num_iterations", None)  # in Python, LightGBM takes no text
         check_integer("n_estimators", n_rounds, 1)
         saving.refuse_threshold(init_model, _note_of(init_model), "init_model")
-        if checkpoint is not None:
-            refuse_init_model(init_model)
         sample_weight = weight_of_rows(sample_weight, y)
         fit = ConstrainedFit(
             options,
-            X,
-            y,
-            sample_weight,
-            sensitive_features,
-            datasets,
-            learning_rate=check_number("learning_rate", self._parameter("learning_rate", 0.1)),
-            n_rounds=n_rounds,
-            library_factor=self._class_weight_factor,
-            objective_factor=self._label_factor,
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            LibrarySettings(
+                check_number("learning_rate", self._parameter("learning_rate", 0.1)),
+                n_rounds,
+                library_factor=self._class_weight_factor,
+                objective_factor=self._label_factor,
+                softmax_hessian=lambda k: k / (k - 1),
+                random_state=self.random_state,
+                kernel={"dtype": np.float64, "gradient_dtype": np.float32, "order": "F"},
+            ),
             progress=self._progress(callbacks),
             constraint_callbacks=constraint_callbacks,
             limit=limit,
-            groups=groups,
-            random_state=self.random_state,
-            softmax_hessian=lambda k: k / (k - 1),
-            dtype=np.float64,
-            gradient_dtype=np.float32,
-            order="F",
         )
-        self._check_classes(fit.classes.size)
-        stack = fit.stack
+        self._check_classes(fit.data.classes.size)
+        stack = fit.data.combined
         with warnings.catch_warnings():  # the parent gives them
             warnings.simplefilter("ignore")
             check_classification_targets(stack.y)
         stack.refuse_with(init_score=init_score)
-        fit.alignment.check({"X": X, "y": y, "init_score": init_score})
-        init_score = check_scores(init_score, fit.whole.sizes[0], fit.columns, "init_score", "F")
+        fit.data.alignment.check({"X": X, "y": y, "init_score": init_score})
+        init_score = check_scores(
+            init_score, fit.data.whole.sizes[0], fit.data.columns, "init_score", "F"
+        )
         pairs = check_pairs(_evaluation_pairs(eval_set, eval_X, eval_y), X, by_name=False)
         if eval_set is not None:
             given["eval_set"] = pairs  # what can be gone through once has been
         _check_evaluated(pairs, X, y)
         weights = _of_each(eval_sample_weight, len(pairs), "eval_sample_weight")
         starts = [
-            check_scores(start, len(y_i), fit.columns, f"eval_init_score[{i}]", "F")
+            check_scores(start, len(y_i), fit.data.columns, f"eval_init_score[{i}]", "F")
             for i, ((_, y_i), start) in enumerate(
                 zip(pairs, _of_each(eval_init_score, len(pairs), "eval_init_score"), strict=True)
             )
         ]
-        _check_class_weights(eval_class_weight, len(pairs), fit.classes)
-        native_metrics, functions = self._split_metrics(eval_metric, fit.classes.size)
+        _check_class_weights(eval_class_weight, len(pairs), fit.data.classes)
+        native_metrics, functions = self._split_metrics(eval_metric, fit.data.classes.size)
         if pairs:
             check_arguments(functions)
         dart = self._parameter("boosting", "gbdt") == "dart"
@@ -427,7 +413,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             evaluated=bool(pairs) and bool(native_metrics or functions),
             dart=dart,
         )
-        fit.alignment.warn()
+        fit.data.alignment.warn()
         more = {
             "X": X,
             "y": y,
@@ -437,23 +423,29 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             "sensitive_features_eval_set": sensitive_features_eval_set,
             "groups": groups,
         }
-        fit.save_to(Checkpoint.of(checkpoint), self, {**given, **more})
-        own_score = given["init_score"] = fit.take(init_score)
+        fit.save_to(checkpoint, self, {**given, **more})
+        own_score = given["init_score"] = fit.data.take(init_score)
         if init_model is not None:  # whose scores LightGBM puts in the place of these
             own_score = None
             starts = [None] * len(starts)
-        fit.has_offset = own_score is not None
-        intercept = np.zeros(fit.columns)
+        intercept = np.zeros(fit.data.columns)
         starts_anew = init_score is None and init_model is None
         from_average = starts_anew and self._parameter("boost_from_average", True)
         if from_average:
             intercept = _intercept(fit)
-        measure_on = fit.measured_on(not dart and init_model is None, bool(held_out))
-        if measure_on in ("crossfit", "holdout"):
+
+        def make_factory() -> FoldBoosterFactory:
             start = _constant(intercept, stack.codes.size) if own_score is None else own_score
             with self._driven_by(fit, {"metric": ["None"]}):
-                make = scout_maker(self, fit, start, feature_name, categorical_feature, callbacks)
-            fit.scout(make, measure_on)
+                return make_fold_booster_factory(
+                    self, fit, start, feature_name, categorical_feature, callbacks
+                )
+
+        fit.measure(
+            make_factory,
+            is_divisible=not dart and init_model is None,
+            has_offset=own_score is not None,
+        )
         if from_average:
             given["init_score"] = _constant(intercept, stack.codes.size)
             given["eval_init_score"] = [
@@ -481,8 +473,6 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             for i, is_own in enumerate(own)
             if not is_own
         ]
-        resuming = Resuming(fit)
-        given.update(resuming.starts(own))
         native_params: dict[str, Any] = {"metric": native_metrics or ["None"]}
         stopping = [c for c in callbacks or () if stops_early(c)]
         callbacks = [c for c in callbacks or () if not stops_early(c)]
@@ -492,34 +482,33 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             native_params["early_stopping_round"] = 0
         if on != "metric":
             stopping = [RulesStopping(fit, by_metric, on) for by_metric in stopping]
-        watches = measure_on == "watch"
-        observer = Observer(fit, early if dart else None, sets, watches, resuming, stopping)
+        observer = Observer(fit, early if dart else None, sets, stopping)
         given["callbacks"] = [
-            *callbacks, *resuming.callbacks(), *observer.callbacks(), *stopping,
+            *callbacks, *observer.callbacks(), *stopping,
         ]  # fmt: skip
         with saving.unchanged_on_error(self):
             with self._driven_by(fit, native_params):
                 super().fit(stack.X, stack.y, stack.sample_weight, **given)
-            forget(self)
-            self._make_native(fit, late, observer.grown_in, resuming)
+            remove_report(self)
+            self._make_native(fit, late)
             best = self._Booster.best_iteration
             rounds = fit.solver.rounds
             if best > 0:
                 rounds = best - observer.begin
                 self._Booster.best_iteration = self._best_iteration = observer.grown_after(rounds)
             margin = observer.train_margin
-            if rounds != fit.solver.rounds or options.iterate == "ergodic":
+            if rounds != fit.solver.rounds:
                 margin = None
             held = {rows: pairs[i][0] for i, rows in measured.items()}
             trained = _Trained(self, fit, observer, held)
-            conclusion = Conclusion(fit)
-            prefixes = conclusion.conclude(self, trained, rounds, margin)
-            if prefixes is not None:
+            model = finalize(fit, trained, rounds, margin)
+            if (prefixes := model.prefixes) is not None:
                 self.prefixes_ = prefixes.assign(
                     rounds=prefixes["rounds"].map(observer.grown_after)
                 )
-        fit.announcer.warn()
-        conclusion.complain()
+            feasibility = report(self, fit, model)
+        fit.notifier.warn()
+        warn_of_constraints(fit, model, feasibility)
         return self
 
     def _progress(self, callbacks: Any) -> Progress | None:
@@ -622,7 +611,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
             source=source,
         )
         with saving.unchanged_on_error(self):
-            forget(self)
+            remove_report(self)
             saving.forget_rules(self)
             own = {
                 "_objective": objective,
@@ -880,22 +869,15 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         try:
             yield
         finally:
-            fit.hide_progress()
+            fit.run.hide_progress()
             self.objective, self._objective, self._other_params = own, found, others
             del self._fit_params
 
-    def _make_native(
-        self, fit: ConstrainedFit, intercept: Array, grown_in: list[int], resuming: Resuming
-    ) -> None:
+    def _make_native(self, fit: ConstrainedFit, intercept: Array) -> None:
         """Replace the booster by the one that LightGBM would have written."""
         trained = self._Booster
         text = trained.model_to_string(num_iteration=-1)
-        text, params = resuming.as_given(text, trained.params)
-        if fit.options.iterate == "ergodic":
-            scale = np.repeat(fit.solver.ergodic_scale()[grown_in], fit.columns)
-            before = trained.num_trees() - scale.size
-            text = scale_trees(text, [*np.ones(before), *scale])
-        k = fit.classes.size
+        k = fit.data.classes.size
         objective = "binary sigmoid:1" if k == 2 else f"multiclass num_class:{k}"
         native = lgb.Booster(
             model_str=restore_objective(add_intercept(text, list(intercept)), objective)
@@ -903,7 +885,7 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         native.best_iteration = trained.best_iteration
         native.best_score = trained.best_score
         name = objective.partition(" ")[0]
-        native.params = {**params, "objective": name}
+        native.params = {**trained.params, "objective": name}
         self._Booster, self._objective = native, self._asked_objective or name
 
 
@@ -926,7 +908,7 @@ def _as_read(name: str, value: Any, default: Any) -> Any:
 
 
 class _Trained:
-    """The booster of a finished fit; see :class:`gbm_constrained.training.finalize.Trained`.
+    """The booster of a finished fit.
 
     Parameters
     ----------
@@ -950,11 +932,11 @@ class _Trained:
         self.parent, self.fit, self.observer, self.held = parent, fit, observer, held
 
     def margin(self, rounds: int) -> Array:
-        return self._margin(self.fit.stack.X, rounds)
+        return self._margin(self.fit.data.combined.X, rounds)
 
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.held:  # those of certificates
-            self.held[rows] = take_rows(self.fit.whole.X, self.fit.certified)
+            self.held[rows] = take_rows(self.fit.data.whole.X, self.fit.data.certification)
         return self._margin(self.held[rows], rounds)
 
     def _margin(self, X: Any, rounds: int) -> Array:
@@ -966,10 +948,10 @@ class _Trained:
             raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
         return np.asarray(raw)
 
-    def cut(self, rounds: int) -> None:
+    def truncate(self, rounds: int) -> None:
         self.parent._truncate(self.observer.grown_after(rounds), rounds)
 
-    def shift(self, shift: Array) -> None:
+    def add_to_margin(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)
 
 
@@ -1048,7 +1030,7 @@ def _check_class_weights(given: Any, n_sets: int, classes: Array) -> None:
 
 def _intercept(fit: ConstrainedFit) -> Array:
     """``boost_from_average`` of LightGBM: log-odds, or the log share of each class."""
-    share = np.bincount(fit.y, fit.library_weight, fit.classes.size)
+    share = np.bincount(fit.data.y, fit.problem.weights.library, fit.data.classes.size)
     share = share / share.sum()
     if share.size == 2:
         p = min(max(share[1], EPSILON), 1.0 - EPSILON)

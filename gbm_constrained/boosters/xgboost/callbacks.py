@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.xgboost.resuming import Resuming
+from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -21,35 +22,27 @@ class Observer(xgb.callback.TrainingCallback):
     are taken before.
     """
 
-    def __init__(self, fit: ConstrainedFit, matrices: list[Any], resuming: Resuming) -> None:
+    def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
         super().__init__()
         self.fit = fit
-        self.resuming = resuming
         self.matrices = matrices
-        self.watches = False
         self.grown_before = 0  # rounds of the model that is continued
         self.grown_after = 0  # rounds of the model that the last margins are of
         self.train_margin: Array | None = None
 
     def before_training(self, model: Any) -> Any:
-        """Begin with the model that is continued, or with a saved state."""
+        """Begin with the model that is continued."""
         self.grown_before = model.num_boosted_rounds()
-        if self.watches:
-            self.fit.watch(self.fit.evaluation_sets[-1])
-        if self.resuming.rounds:
-            self.resuming.restore()
-        elif self.watches:
-            self.fit.observe(model.predict(self.matrices[-1], output_margin=True))
+        if self._is_moved_by(self.fit.evaluation_sets[-1:]):
+            self.fit.measured.observe(model.predict(self.matrices[-1], output_margin=True))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Whether training is over, as a callback of the user or the time limit says."""
         # Not after the last one, where the callbacks that follow would not see it.
-        if self.resuming.passes(epoch):
-            return False
-        if self.fit.announcer.is_training_over(epoch):
+        if self.fit.notifier.is_training_over(epoch):
             return True
-        if self.fit.is_unweighed:
+        if not self.fit.measured.has_multipliers:
             self.fit.solver.look(lambda: self._training_margin(model))
         return False
 
@@ -64,19 +57,20 @@ class Observer(xgb.callback.TrainingCallback):
         return np.asarray(model.predict(self.matrices[0], output_margin=True))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Measure, and save what a checkpoint needs."""
-        if self.resuming.passes(epoch):
-            return False
+        """Measure the evaluation sets."""
         rounds = self.fit.solver.rounds
-        if self.fit.measures_after(rounds):
-            watches = self.watches and self.fit.is_iteration_end(rounds)
+        if self.fit.is_measured_after(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
                 margin = model.predict(matrix, output_margin=True)
                 held.measure(rounds, margin)
-                if watches and held is self.fit.unseen:
-                    self.fit.observe(margin)
-        self.resuming.save(model, epoch)
+                if self.fit.is_iteration_end(rounds) and self._is_moved_by([held]):
+                    self.fit.measured.observe(margin)
         return False
+
+    def _is_moved_by(self, held: Sequence[UnseenRows]) -> bool:
+        """Whether an evaluation set moves the multipliers."""
+        measured = self.fit.measured
+        return measured.boosters is None and any(rows is measured.rows for rows in held)
 
 
 class RulesStopping(xgb.callback.TrainingCallback):

@@ -31,11 +31,12 @@ from gbm_constrained._messages import level_of_the_user
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
-from gbm_constrained.boosters.xgboost.folds import held_matrix, scout_maker
-from gbm_constrained.boosters.xgboost.model import first_rounds, scale_trees, shift_intercept
-from gbm_constrained.boosters.xgboost.resuming import Resuming, may_sample, refuse_checkpoint
+from gbm_constrained.boosters.xgboost.folds import held_matrix, make_fold_booster_factory
+from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import (
     check_features,
+    check_integer,
     check_scores,
     check_weight,
     untouched_random_state,
@@ -43,28 +44,31 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.decision.evaluation_set import UnseenRows
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.rule import decided, drawn, refuse_random_state
-from gbm_constrained.problem.kernels.base import Proxy
+from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback, check_booster_callbacks
-from gbm_constrained.training.checkpoint import Checkpoint, refuse_without_constraints
+from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.evaluation_sets import check_pairs, take_evaluation_sets
-from gbm_constrained.training.finalize import Conclusion, forget
+from gbm_constrained.training.finalize import FinalModel, finalize
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
-from gbm_constrained.training.measurement import MeasureOn
+from gbm_constrained.training.fitted_report import remove_report, report
+from gbm_constrained.training.fitted_report import warn as warn_of_constraints
 from gbm_constrained.training.options import (
-    SOLVER_PARAMETERS,
-    ErrorForm,
     Iterate,
+    MeasureOn,
     OnInfeasible,
     Probabilities,
     SolverName,
     SolverOptions,
-    check_integer,
     check_number,
     check_spelling,
+    drop_solver_parameters,
+    refuse_moved_parameters,
+    set_solver_options,
     with_constraints,
 )
 from gbm_constrained.training.parameter_docs import (
@@ -72,6 +76,7 @@ from gbm_constrained.training.parameter_docs import (
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
+from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
@@ -124,15 +129,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         *,
         constraints: Any = None,
         positive: Any = None,
-        proxy: Proxy = "auto",
-        rounds_per_iteration: int = 2,
-        tau: float | None = None,
-        sigma: float | None = None,
-        mu: float = 0.0,
         iterate: Iterate = "last",
-        error_form: ErrorForm = "rate",
-        outlier_clip: float | None = None,
-        initial_multipliers: Any = None,
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
         holdout_fraction: float | None = None,
@@ -142,22 +139,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
-        solver: SolverName = "auto",
+        solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
     ) -> None:
+        refuse_moved_parameters(self, kwargs)
         super().__init__(objective=objective, **kwargs)
         self.constraints = constraints
         self.positive = positive
-        self.proxy = proxy
-        self.rounds_per_iteration = rounds_per_iteration
-        self.tau = tau
-        self.sigma = sigma
-        self.mu = mu
         self.iterate = iterate
-        self.error_form = error_form
-        self.outlier_clip = outlier_clip
-        self.initial_multipliers = initial_multipliers
         self.measure_on = measure_on
         self.n_folds = n_folds
         self.holdout_fraction = holdout_fraction
@@ -169,14 +159,17 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         self.early_stopping_on = early_stopping_on
         self.solver = solver
 
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
+
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Parameters of the native learner, without those of the solver."""
         params = super().get_xgb_params()
-        for name in SOLVER_PARAMETERS:
-            params.pop(name, None)
+        drop_solver_parameters(params)
         params.update(self.__dict__.get("_fit_params", {}))
         return dict(params)
 
@@ -275,57 +268,52 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         _warn_of_cut_names(X)
         check_integer("n_estimators", self.get_num_boosting_rounds(), 1)
         saving.refuse_threshold(xgb_model, _note_of(xgb_model), "xgb_model")
-        if checkpoint is not None:
-            refuse_checkpoint(self.booster, xgb_model)
         with untouched_random_state(self):
             given_params = self.get_xgb_params()
         learning_rate = given_params.get("eta", self.learning_rate)
         fit = ConstrainedFit(
             options,
-            X,
-            y,
-            sample_weight,
-            sensitive_features,
-            datasets,
-            learning_rate=check_number(
-                "learning_rate", DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            LibrarySettings(
+                check_number(
+                    "learning_rate",
+                    DEFAULT_LEARNING_RATE if learning_rate is None else learning_rate,
+                ),
+                self.get_num_boosting_rounds(),
+                objective_factor=self._label_factor,
+                softmax_hessian=lambda k: 2.0,
+                random_state=self.random_state,
+                kernel={"dtype": np.float32, "hessian_floor": 1e-16},
             ),
-            n_rounds=self.get_num_boosting_rounds(),
-            objective_factor=self._label_factor,
             progress=self._progress(verbose, eval_set),
             constraint_callbacks=constraint_callbacks,
             limit=limit,
-            dtype=np.float32,
-            groups=groups,
-            random_state=self.random_state,
-            softmax_hessian=lambda k: 2.0,
-            hessian_floor=1e-16,
         )
-        self._check_classes(fit.classes)
-        stack = fit.stack
+        self._check_classes(fit.data.classes)
+        stack = fit.data.combined
         stack.refuse_with(base_margin=base_margin)
-        fit.alignment.check({"X": X, "y": y, "base_margin": base_margin})
+        fit.data.alignment.check({"X": X, "y": y, "base_margin": base_margin})
         base_margin = check_scores(
-            base_margin, fit.whole.sizes[0], fit.columns, "base_margin", "C"
+            base_margin, fit.data.whole.sizes[0], fit.data.columns, "base_margin", "C"
         )
-        params, objective = {}, _native_objective(fit.classes.size)
+        params, objective = {}, _native_objective(fit.data.classes.size)
         if self.base_score is None and xgb_model is None:
             native_params = {"nthread": self.n_jobs, **objective}
-            if fit.classes.size == 2 and self.scale_pos_weight is not None:
+            if fit.data.classes.size == 2 and self.scale_pos_weight is not None:
                 native_params["scale_pos_weight"] = self.scale_pos_weight
-            params["base_score"] = _intercept(fit.y, fit.weight, native_params)
-        if checkpoint is not None and may_sample(given_params, self.callbacks or ()):
-            params["seed_per_iteration"] = True
-        own_margin = fit.take(base_margin)
+            params["base_score"] = _intercept(fit.data.y, fit.data.sample_weight, native_params)
+        own_margin = fit.data.take(base_margin)
         pairs = check_pairs(eval_set, X, by_name=True)
         weights = _of_each(sample_weight_eval_set, eval_set, "sample_weight_eval_set")
         self._check_metric(
-            fit.classes.size, bool(pairs), weighted=any(weight is not None for weight in weights)
+            fit.data.classes.size,
+            bool(pairs),
+            weighted=any(weight is not None for weight in weights),
         )
         starts = _of_each(base_margin_eval_set, eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(pairs):
             check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
-            check_scores(starts[i], len(y_i), fit.columns, f"base_margin_eval_set[{i}]", "C")
+            check_scores(starts[i], len(y_i), fit.data.columns, f"base_margin_eval_set[{i}]", "C")
         held_out = take_evaluation_sets(
             fit,
             pairs,
@@ -340,10 +328,10 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
             dart=self.booster == "dart",
         )
         if pairs:
-            self._check_judged(fit.classes.size, len(pairs))
-        fit.alignment.warn()
+            self._check_judged(fit.data.classes.size, len(pairs))
+        fit.data.alignment.warn()
         fit.save_to(
-            Checkpoint.of(checkpoint),
+            checkpoint,
             self,
             {
                 "X": X,
@@ -360,35 +348,40 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
                 "groups": groups,
             },
         )
-        possible = self.booster != "dart" and xgb_model is None
-        measure_on = fit.measured_on(possible, has_evaluation_set=bool(held_out))
-        if measure_on in ("crossfit", "holdout"):
-            if feature_weights is None:
-                feature_weights = self.feature_weights
-            make = scout_maker(self, fit, {**params, **objective}, own_margin, feature_weights)
-            with xgb.config_context(verbosity=0):
-                fit.scout(make, measure_on)
+        if feature_weights is None:
+            feature_weights = self.feature_weights
+        with xgb.config_context(verbosity=0):
+            fit.measure(
+                functools.partial(
+                    make_fold_booster_factory,
+                    self,
+                    fit,
+                    {**params, **objective},
+                    own_margin,
+                    feature_weights,
+                ),
+                is_divisible=self.booster != "dart" and xgb_model is None,
+            )
         sets = [(*pair, i in held_out) for i, pair in enumerate(pairs)]
         driven = self._driven_by(fit, params, sets, continues=xgb_model is not None)
         with saving.unchanged_on_error(self), driven as observer:
-            observer.watches = measure_on == "watch"
             native(
                 stack.X,
                 stack.y,
                 sample_weight=stack.sample_weight,
                 base_margin=own_margin,
-                xgb_model=observer.resuming.forest(xgb_model),
+                xgb_model=xgb_model,
             )
             self._forget()
-            conclusion = self._conclude(fit, observer, base_margin)
+            model, feasibility = self._conclude(fit, observer, base_margin)
             with_margin = base_margin is not None or any(start is not None for start in starts)
             if with_margin:
                 report = self.constraint_report_
                 report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
         if with_margin:
             _warn_of_base_margin()
-        fit.announcer.warn()
-        conclusion.complain()
+        fit.notifier.warn()
+        warn_of_constraints(fit, model, feasibility)
         return self
 
     def _progress(self, verbose: Any, eval_set: Any) -> Progress | None:
@@ -400,7 +393,7 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
 
     def _forget(self) -> None:
         """Forget an earlier fit, and what the file of a model that was continued knows of it."""
-        forget(self)
+        remove_report(self)
         self.get_booster().set_attr(**{saving.NAME: None})
 
     def save_model(self, fname: Any) -> None:
@@ -646,14 +639,12 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         self._sets = iter(sets)
         self._continues = continues
         self._fit_params = params
-        native = _native_objective(fit.classes.size)["objective"]
+        native = _native_objective(fit.data.classes.size)["objective"]
         self.objective = native
-        if not fit.is_unweighed:
+        if fit.measured.has_multipliers:
             self.objective = objective
             self.eval_metric = _on_probabilities(self.eval_metric)
-        renews = "seed_per_iteration" in params
-        resuming = Resuming(fit, self._matrices, renews)
-        observer = Observer(fit, self._matrices, resuming)
+        observer = Observer(fit, self._matrices)
         callbacks, stopping = self.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
             stopping = self._stoppers()
@@ -662,11 +653,11 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
                 stopping.append(xgb.callback.EarlyStopping(rounds=self.early_stopping_rounds))
             self.early_stopping_rounds = None
         rules = [RulesStopping(fit, c, on) for c in stopping]
-        self.callbacks = [*resuming.callbacks(), *callbacks, observer, *rules]
+        self.callbacks = [*callbacks, observer, *rules]
         try:
             yield observer
         finally:
-            fit.hide_progress()
+            fit.run.hide_progress()
             for name, value in own.items():
                 setattr(self, name, value)
             del self._matrices, self._sets, self._continues, self._fit_params
@@ -698,7 +689,9 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    def _conclude(self, fit: ConstrainedFit, observer: Observer, base_margin: Any) -> Conclusion:
+    def _conclude(
+        self, fit: ConstrainedFit, observer: Observer, base_margin: Any
+    ) -> tuple[FinalModel, Feasibility]:
         matrices = observer.matrices
         if not matrices:
             raise RuntimeError(
@@ -716,18 +709,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
             booster = self._Booster = first_rounds(booster, end)
-        if fit.options.iterate == "ergodic":
-            scale_trees(booster, fit.solver.ergodic_scale(), grown_before)
         margin = observer.train_margin
-        if end != observer.grown_after or fit.options.iterate == "ergodic":
+        if end != observer.grown_after:
             margin = None
         score_after = functools.partial(self._score_after, fit)
         trained = _Trained(self, fit, matrices, grown_before, base_margin, score_after)
-        conclusion = Conclusion(fit)
-        prefixes = conclusion.conclude(self, trained, end - grown_before, margin)
-        if prefixes is not None:
+        model = finalize(fit, trained, end - grown_before, margin)
+        if (prefixes := model.prefixes) is not None:
             self.prefixes_ = prefixes.assign(rounds=prefixes["rounds"] + grown_before)
-        return conclusion
+        return model, report(self, fit, model)
 
     def _score_after(self, fit: ConstrainedFit, rounds: int) -> float | None:
         """Give what early stopping judged the model by after some rounds, while it is driven."""
@@ -842,7 +832,7 @@ def _check_complete(fname: Any) -> None:
 
 
 class _Trained:
-    """The booster of a finished fit; see :class:`gbm_constrained.training.finalize.Trained`.
+    """The booster of a finished fit.
 
     Parameters
     ----------
@@ -881,7 +871,7 @@ class _Trained:
     def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
         if rows not in self.matrices:  # those of certificates
             self.matrices[rows] = held_matrix(
-                self.parent, self.fit.whole.X, self.fit.certified, self.base_margin
+                self.parent, self.fit.data.whole.X, self.fit.data.certification, self.base_margin
             )
         return self._predict(self.matrices[rows], rounds)
 
@@ -889,7 +879,7 @@ class _Trained:
         span = (0, self.grown_before + rounds)
         return np.asarray(self.booster.predict(matrix, output_margin=True, iteration_range=span))
 
-    def cut(self, rounds: int) -> None:
+    def truncate(self, rounds: int) -> None:
         end = self.grown_before + rounds
         stopped = self.booster.attr("best_iteration") is not None
         self.booster = self.parent._Booster = first_rounds(self.booster, end)
@@ -898,7 +888,7 @@ class _Trained:
             best_score = None if score is None else str(score)
             self.booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
 
-    def shift(self, shift: Array) -> None:
+    def add_to_margin(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
 
 

@@ -9,18 +9,12 @@ import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
-from gbm_constrained.boosters.xgboost.resuming import (
-    check_margins,
-    forest_of,
-    renew_samples,
-    state_of,
-)
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.measurement import MakeScout
+from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 
 
 class _Features:
@@ -86,15 +80,15 @@ def held_matrix(parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any) 
     )
 
 
-def scout_maker(
+def make_fold_booster_factory(
     parent: xgb.XGBClassifier,
     fit: ConstrainedFit,
     params: dict[str, Any],
     base_margin: Any,
     feature_weights: Any,
-) -> MakeScout:
-    """Make scouts for a fit; all of them have the bins of the first, which no label has seen."""
-    stack = fit.stack
+) -> FoldBoosterFactory:
+    """Make the factory of a fit; all boosters have the bins of the first, which need no labels."""
+    stack = fit.data.combined
     label, weight = stack.codes.clip(0), stack.sample_weight
     if weight is not None:
         weight = np.asarray(weight)
@@ -105,7 +99,7 @@ def scout_maker(
     native["verbosity"] = 0  # the returned model warns of all that these would
     features, bins = _Features(parent, stack.X, base_margin), None
 
-    def make(fold: Fold, solver: ABPP | None) -> _Scout:
+    def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
         nonlocal bins
         rows = fold.training
         training = features.training(
@@ -117,12 +111,12 @@ def scout_maker(
         )
         bins = training if bins is None else bins
         held = features.held(fold.held)
-        return _Scout(parent, native, training, held, solver)
+        return _FoldBooster(parent, native, training, held, solver)
 
     return make
 
 
-class _Scout:
+class _FoldBooster:
     """A booster on some of the rows, grown as the parent's own ``fit`` would."""
 
     def __init__(
@@ -131,7 +125,7 @@ class _Scout:
         native: dict[str, Any],
         training: Any,
         held: Any,
-        solver: ABPP | None,
+        solver: Solver | None,
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
         self.native, self.names = native, training.feature_names
@@ -139,7 +133,6 @@ class _Scout:
         # All other callbacks are about the model that is returned.
         schedulers = xgb.callback.LearningRateScheduler
         self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
-        self.renews = "seed_per_iteration" in native
 
     def _make_booster(self, forest: xgb.Booster | None = None) -> xgb.Booster:
         """Make the booster, or one that goes on from saved trees.
@@ -156,8 +149,6 @@ class _Scout:
         return booster
 
     def grow(self, rounds: int) -> None:
-        if self.renews:
-            renew_samples(self.booster, rounds)
         if self.solver is None:
             self.booster.update(self.matrix, rounds)
         else:
@@ -187,14 +178,8 @@ class _Scout:
             )
         )
 
-    def _margins(self) -> list[Array]:
-        return [self._predict(matrix) for matrix in (self.matrix, self.held)]
-
     def state(self) -> State:
-        return state_of(self.booster, self._margins())
+        return {"model": bytes(self.booster.save_raw("ubj"))}
 
-    def restore(self, state: State, rounds: int) -> None:
-        self.booster = self._make_booster(forest_of(state))
-        for earlier in range(rounds):
-            self._schedule(earlier)
-        check_margins(state, self._margins())
+    def restore(self, state: State) -> None:
+        self.booster = self._make_booster(xgb.Booster(model_file=bytearray(state["model"])))

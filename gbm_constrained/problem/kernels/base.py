@@ -69,8 +69,8 @@ import numpy as np
 
 from gbm_constrained._typing import Array
 
-Proxy: TypeAlias = Literal["auto", "logistic", "sigmoid"]
-PROXIES: tuple[Proxy, ...] = ("auto", "logistic", "sigmoid")
+ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid"]
+PROXIES: tuple[ProxyName, ...] = ("auto", "logistic", "sigmoid")
 # Largest negative curvature of a unit cost's sigmoid proxy, in a binary margin and in softmax
 # scores: of p, 1 / (6 sqrt 3), and the range 1 times the largest variance 1/2; of q a quarter.
 SIGMOID_CONCAVITY = (0.625 / (6.0 * 3.0**0.5), 0.3125)

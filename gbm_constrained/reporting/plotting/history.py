@@ -107,9 +107,6 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         The ``history_`` of a constrained estimator.
     step : str, default="boosting rounds"
         What the horizontal axis counts.
-    losses : bool, default=False
-        Whether errors were bounded as mean losses (``error_form="log_loss"``): values and bounds
-        are then in nats.
 
     Attributes
     ----------
@@ -129,10 +126,6 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     --------
     MultipliersDisplay : The multipliers over the same rounds.
     """
-
-    def __init__(self, history: pd.DataFrame, step: str = ROUNDS, *, losses: bool = False) -> None:
-        super().__init__(history, step)
-        self.losses = losses
 
     @classmethod
     def from_estimator(
@@ -156,8 +149,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         ImportError
             If matplotlib is not installed.
         """
-        losses = getattr(estimator, "error_form", "rate") == "log_loss"
-        return cls(*_arguments(estimator), losses=losses).plot(ax, **options)
+        return cls(*_arguments(estimator)).plot(ax, **options)
 
     def plot(
         self,
@@ -232,13 +224,12 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
 
     def _value_label(self, violation: bool) -> str:
         """Name and unit of the vertical axis."""
-        unit = " (nats)" if self.losses else unit_of(self.constraints)
+        unit = unit_of(self.constraints)
         if violation:
             return "violation" + unit
         if len(self.constraints) > 1:
-            return ("mean losses" if self.losses else "constrained values") + unit
-        name = literal(split_rule(self.constraints[0])[0])
-        return name + (", as a mean loss" if self.losses else "") + unit
+            return "constrained values" + unit
+        return literal(split_rule(self.constraints[0])[0]) + unit
 
     def _scale(self, ax: Any) -> None:
         """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""

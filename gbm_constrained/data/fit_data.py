@@ -1,0 +1,375 @@
+"""Everything that is given to ``fit`` about rows, checked and encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_consistent_length
+
+from gbm_constrained._dataframes import is_same, take_rows
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.alignment import RowAlignment, row_labels_of
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.combined_rows import Stack, encode
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.splits import parts_by_cell, parts_by_group
+from gbm_constrained.data.validation import (
+    as_groups,
+    check_features,
+    check_labels,
+    check_weight,
+    own_random_state,
+)
+
+ClassFactor: TypeAlias = Callable[[Array, Array], Array]
+MAX_GROUPED_PARTS = 20  # Parts of whole groups that a share of the rows is put together of.
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """Arguments of ``fit`` that describe rows.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Features.
+    y : array-like of shape (n_samples,)
+        Labels.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows.
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        Columns that constraints may group by.
+    datasets : dict from name to X or (X, y), default=None
+        Further rows that constraints may be taken over.
+    groups : array-like of shape (n_samples,), default=None
+        Groups of rows that stay together where rows are split.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    sensitive_features: Any = None
+    datasets: Any = None
+    groups: Any = None
+
+    def aligned(self) -> dict[str, Any]:
+        """Arguments with one value for each training row, by name."""
+        names = ("X", "y", "sample_weight", "sensitive_features", "groups")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class ClassFactors:
+    """Factors of the classes in the objective, which constraints do not have.
+
+    Parameters
+    ----------
+    library, objective : ndarray of shape (n_classes,)
+        Factors that the library multiplies into the weights of its data set, and those that it
+        applies in its own objective.
+    """
+
+    library: Float
+    objective: Float
+
+    @classmethod
+    def of(
+        cls,
+        classes: Array,
+        y: Codes,
+        library: ClassFactor | None = None,
+        objective: ClassFactor | None = None,
+    ) -> ClassFactors:
+        """Evaluate the factors for the given classes and labels.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not positive and finite.
+        """
+        return cls(_factors(library, classes, y), _factors(objective, classes, y))
+
+    @property
+    def both(self) -> Float:
+        """Factor of each class in the objective, of shape (n_classes,)."""
+        return self.library * self.objective
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Every weight vector of a fit; None stands for ones.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples,) or None
+        Sample weights of the training rows.
+    library : ndarray of shape (n_samples,) or None
+        Sample weights times the library's class factors, rounded to single precision as the
+        library holds them.
+    objective : ndarray of shape (n_rows,) or None
+        Weights of all rows in the objective and in the distance between scores. Rows of further
+        data sets weigh as much as the average training row.
+    """
+
+    samples: Float | None
+    library: Float | None
+    objective: Float | None
+
+    @classmethod
+    def of(cls, data: FitData, factors: ClassFactors) -> Weights:
+        """Combine sample weights and class factors."""
+        y = data.y
+        library = _product(data.sample_weight, _of_rows(factors.library, y))
+        if library is not None:
+            library = library.astype(np.float32).astype(float)
+        objective = _product(library, _of_rows(factors.objective, y))
+        return cls(data.sample_weight, library, data.combined.with_mean(objective))
+
+    def with_log_odds(self, y: Codes, log_odds: float) -> Float | None:
+        """Weights in an objective whose second class gains the given log-odds.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows,), intp
+            Class indices of all rows.
+        log_odds : float
+            Added to the log-odds of the second of two classes.
+        """
+        if not log_odds:
+            return self.objective
+        weight = np.ones(y.size) if self.objective is None else self.objective
+        leaning = weight * np.exp(np.where(y == 1, 0.5, -0.5) * log_odds)
+        return np.asarray(leaning * (weight.sum() / leaning.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """Rows of a fit, encoded once; all subsets of rows are made here.
+
+    Parameters
+    ----------
+    arguments : FitArguments
+        What the user gave.
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    combined : Stack
+        Training rows and those of further data sets, as the library is given them.
+    whole : Stack
+        The same with the rows that are set aside for certificates.
+    rows, whole_rows : Rows
+        Attributes of the rows of `combined`, and of `whole`.
+    sample_weight : ndarray of shape (n_samples,) or None
+        Sample weights of the training rows of `combined`.
+    groups : ndarray of shape (n_rows,) or None
+        Groups of rows that stay together where rows are split.
+    random_state : RandomState
+        Source of randomness of the splits.
+    alignment : RowAlignment
+        Comparison of the row labels of everything that was given.
+    training, certification : ndarray of int or None
+        Positions in `whole` of the rows that are trained on, and of those set aside.
+    """
+
+    arguments: FitArguments
+    classes: NDArray[np.generic]
+    combined: Stack
+    whole: Stack
+    rows: Rows
+    whole_rows: Rows
+    sample_weight: Float | None
+    groups: NDArray[Any] | None
+    random_state: np.random.RandomState
+    alignment: RowAlignment
+    training: Codes | None = None
+    certification: Codes | None = None
+
+    @classmethod
+    def of(
+        cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
+    ) -> FitData:
+        """Check and encode the rows.
+
+        Parameters
+        ----------
+        arguments : FitArguments
+            What the user gave.
+        constraints : sequence of Constraint
+            The constraints, which may hold values for each row.
+        random_state : int, RandomState or None, default=None
+            Source of randomness of the splits; None is the same as 0.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If features, labels, weights or groups do not fit together.
+        """
+        X, y = arguments.X, arguments.y
+        check_features(X)
+        check_consistent_length(X, y)
+        classes, labels = check_labels(y)
+        weight = check_weight(arguments.sample_weight, labels.size)
+        source = own_random_state(random_state)
+        combined = Stack.of(X, y, arguments.sample_weight, labels, classes, arguments.datasets)
+        rows = Rows(
+            combined.codes,
+            classes,
+            combined.with_ones(weight),
+            columns_of(arguments.sensitive_features, labels.size),
+            combined.features,
+            combined.names,
+            combined.sizes,
+        )
+        alignment = RowAlignment()
+        alignment.check({**arguments.aligned(), **row_labels_of(constraints)})
+        _check_data_sets(alignment, arguments.datasets)
+        groups = arguments.groups
+        groups = None if groups is None else as_groups(groups, labels.size, len(rows))
+        return cls(
+            arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment
+        )
+
+    @property
+    def y(self) -> Codes:
+        """Class indices of the training rows, of shape (n_samples,)."""
+        return self.combined.codes[: self.combined.sizes[0]]
+
+    @property
+    def columns(self) -> int:
+        """Scores of a row: one for two classes, one for each class otherwise."""
+        return 1 if self.classes.size == 2 else self.classes.size
+
+    def without_certification_rows(self, cells: Cells, share: float) -> FitData:
+        """Set rows aside that nothing but a certificate may look at.
+
+        Parameters
+        ----------
+        cells : Cells
+            Partition of all rows, of which each cell gives its share.
+        share : float
+            Share of the rows to set aside.
+        """
+        certification, training = self.split(np.arange(len(self.rows)), cells, share)
+        combined = self.combined.take(training)
+        n = combined.sizes[0]
+        weight = self.sample_weight
+        return replace(
+            self,
+            combined=combined,
+            rows=self.rows.take(training),
+            sample_weight=None if weight is None else weight[training[:n]],
+            training=training,
+            certification=certification,
+        )
+
+    def take(self, values: Any) -> Any:
+        """Take the rows that are trained on from values of all rows."""
+        if values is None or self.training is None:
+            return values
+        return take_rows(values, self.training)
+
+    def split(
+        self, rows: Codes, cells: Cells, share: float, n_parts: int | None = None
+    ) -> list[Codes]:
+        """Split rows by cell, keeping groups together.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            The rows to split.
+        cells : Cells
+            The partition of all rows.
+        share : float
+            Share of the first part; the rest is the second one.
+        n_parts : int, default=None
+            Number of parts, each with this share.
+        """
+        if self.groups is None:
+            shares = [share] * n_parts if n_parts else [share, 1.0 - share]
+            return parts_by_cell(rows, cells, shares, self.random_state)
+        n_samples = self.combined.sizes[0]
+        n_groups = np.unique(self.groups[:n_samples]).size
+        parts = parts_by_group(
+            rows,
+            cells,
+            n_parts or _count_parts(share, n_groups),
+            self.groups,
+            n_samples,
+            self.random_state,
+        )
+        if n_parts:
+            return parts
+        reached = np.cumsum([part.size for part in parts[:-1]])
+        joined = int(np.abs(reached - share * rows.size).argmin()) + 1
+        return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
+
+    def evaluation_rows(
+        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    ) -> Rows:
+        """Encode rows that are not trained on.
+
+        Raises
+        ------
+        ValueError
+            If labels, weights or sensitive features do not fit.
+        """
+        codes = encode(y, self.classes, name)
+        return Rows(
+            codes,
+            self.classes,
+            check_weight(weight, codes.size, f"sample weight of {name}"),
+            columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
+            [X],
+            like=self.rows,
+        )
+
+    def holds(self, pair: tuple[Any, Any]) -> bool:
+        """Whether a pair (X, y) is that of the training rows."""
+        return all(map(is_same, pair, (self.arguments.X, self.arguments.y)))
+
+
+def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None) -> None:
+    """Compare the row labels of features and labels of each further data set."""
+    for name, given in (datasets or {}).items():
+        if isinstance(given, tuple):
+            parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
+            alignment.check(dict(zip(parts, given, strict=True)))
+
+
+def _product(a: Float | None, b: Float | None) -> Float | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a * b
+
+
+def _of_rows(factors: Float, y: Codes) -> Float | None:
+    """Factor of each row, or None if all are one."""
+    return None if (factors == 1.0).all() else factors[y]
+
+
+def _factors(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
+    """Evaluate the factor of each class, of shape (n_classes,)."""
+    if factor is None:
+        return np.ones(classes.size)
+    values = np.asarray(factor(classes, y), dtype=np.float64)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(
+            f"class_weight (or scale_pos_weight) gives the classes {classes.tolist()} the factors "
+            f"{values.tolist()}: under constraints they must be positive. Use sample_weight=0 to "
+            f"leave rows out."
+        )
+    return values
+
+
+def _count_parts(share: float, n_groups: int) -> int:
+    """Count the parts of whole groups of which some have nearly a share of the rows."""
+    most, smaller = min(MAX_GROUPED_PARTS, n_groups), min(share, 1.0 - share)
+    if smaller * most < 1.0:
+        return max(round(1.0 / smaller), 2)
+    return Fraction(share).limit_denominator(most).denominator

@@ -1,0 +1,186 @@
+"""Fitted attributes that report on the constraints."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained.decision.evaluation_set import UNKNOWN
+from gbm_constrained.decision.outcome import told_elsewhere
+from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
+from gbm_constrained.evaluation.report_tables import (
+    groups_frame,
+    history_frame,
+    rules_frame,
+    small_groups_frame,
+)
+from gbm_constrained.evaluation.verdicts import (
+    TRAINING_ROWS,
+    Verdict,
+    rows_of_constraint,
+    rows_of_smallest_group,
+)
+from gbm_constrained.exceptions import InfeasibleConstraintsWarning
+from gbm_constrained.training.finalize import (
+    MAX_MIXTURE_VIOLATION,
+    FinalModel,
+    reporting_rows,
+)
+from gbm_constrained.training.fit import ConstrainedFit
+
+FITTED_ATTRIBUTES = (
+    "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
+    "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
+    "_threshold",
+)  # fmt: skip
+
+
+def remove_report(estimator: Any) -> None:
+    """Remove from an estimator what an earlier constrained fit left on it."""
+    for name in FITTED_ATTRIBUTES:
+        estimator.__dict__.pop(name, None)
+
+
+def report(
+    estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The classifier that is given the attributes.
+    fit : ConstrainedFit
+        The fit.
+    model : FinalModel
+        The model that is returned.
+    rounds : int, default=None
+        Boosting rounds that were trained; those of the solver by default.
+
+    Returns
+    -------
+    Feasibility
+        The verdicts, which are also ``feasibility_``.
+    """
+    assert model.record is not None
+    assert model.functionals is not None
+    layout, outcome = model.layout, model.outcome
+    rounds = fit.solver.rounds if rounds is None else rounds
+    feasibility = _assess_as_reported(fit, model, rounds)
+    outcome = None if outcome is None else layout.lay_out(outcome)
+    functionals = layout.spread(model.functionals)
+    verdicts = [rule.verdict for rule in feasibility.rules]
+    multipliers, compiled = model.record.multipliers, fit.problem.compiled
+    estimator.shift_ = model.shift
+    if model.shift.any() and fit.options.probabilities == "calibrated":
+        estimator._threshold = model.shift
+    estimator.constraint_report_ = rules_frame(
+        layout.compiled, functionals, multipliers, outcome, verdicts
+    )
+    estimator.group_report_ = groups_frame(layout.compiled, functionals, outcome)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    estimator.history_ = _make_history(fit, model)
+    estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
+    estimator.feasibility_ = feasibility
+    estimator.stopping_message_ = fit.notifier.message
+    found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+    return feasibility
+
+
+def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
+    """Warn or raise where constraints are violated, costly or in doubt.
+
+    Raises
+    ------
+    InfeasibleConstraintsError
+        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
+    """
+    violations = model.mixture_violations
+    if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
+        worst = int(violations.argmax())
+        warnings.warn(
+            f"No mixture of this model's prefixes meets all rules: the one returned violates "
+            f"{fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the bounds, or "
+            f"use iterate='last', which moves the threshold as well.",
+            InfeasibleConstraintsWarning,
+            stacklevel=level_of_the_user(),
+        )
+    feasibility.complain(raises=fit.options.on_infeasible == "raise")
+
+
+def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> Feasibility:
+    """Assess each constraint by the rows that are reported.
+
+    These are the rows that the model was assessed by, an evaluation set of the user, or the
+    training rows if no others were measured.
+    """
+    found, compiled = model.feasibility, fit.problem.compiled
+    if found is None:
+        assert model.record is not None
+        n_rows, error = len(fit.problem.cells.rows), model.record.error
+        unknown = (None, np.nan, np.nan)
+        few = model.too_few_rows
+        found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
+    rules = tuple(_assess_rule(fit, model, found, j) for j in range(len(compiled.constraints)))
+    return replace(
+        found, rules=rules, rounds_trained=rounds, rounds_asked=fit.run.library.n_rounds
+    )
+
+
+def _assess_rule(
+    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int
+) -> RuleReached:
+    """Assess one constraint by the rows that are reported."""
+    compiled, cells, outcome = fit.problem.compiled, fit.problem.cells, model.outcome
+    assert model.functionals is not None
+    constraint, source = compiled.constraints[j], TRAINING_ROWS
+    value = float(compiled.values(model.functionals)[j])
+    interval = np.full(2, np.nan)
+    if model.training_intervals is not None:
+        interval = model.training_intervals[j]
+    if outcome is not None and (
+        model.feasibility is not None or not np.isnan(model.layout.values(outcome)[j])
+    ):
+        source, interval = outcome.sources[j], outcome.intervals[j]
+        if found.rules and source == found.source:
+            return found.rules[j]
+        value = float(model.layout.values(outcome)[j])
+        rows = next(rows for rows in reporting_rows(fit) if rows.source == source)
+        cells, compiled = rows.cells, rows.compiled
+    few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
+    verdict = Verdict.of(
+        constraint,
+        value,
+        interval,
+        rows_of_constraint(cells, compiled, j),
+        source,
+        doubt=few[0] if few else "",
+        conflict=found.conflict,
+    )
+    low, high = map(float, interval)
+    if found.rules:
+        return replace(found.rules[j], value=value, low=low, high=high, verdict=verdict)
+    n_rows = rows_of_smallest_group(cells, compiled, j, None)
+    return RuleReached(constraint, value, low, high, n_rows, verdict)
+
+
+def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model."""
+    final, layout = model.record, model.layout
+    assert final is not None
+    records = [r for r in fit.solver.history if r.rounds < final.rounds]
+    records.append(final)
+    sources = reporting_rows(fit)
+    values = [np.array([held.values(r.rounds) for r in records]) for held in sources]
+    held_out = None
+    if values:
+        last = [layout.spread(held.functionals_after(final.rounds)) for held in sources]
+        is_elsewhere = told_elsewhere(layout.compiled, last[0], last[-1])
+        held_out = np.where(is_elsewhere, values[-1], values[0])
+    return history_frame(records, fit.solver.lagrangian.constraints, held_out)

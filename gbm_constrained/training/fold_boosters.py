@@ -1,0 +1,195 @@
+"""Boosters of the folds, grown in step under shared multipliers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.splits import Fold
+from gbm_constrained.decision.refit_transfer import FoldScores
+from gbm_constrained.solvers.base import Solver
+from gbm_constrained.training.checkpoint import State
+from gbm_constrained.training.dual_controller import DualController
+
+
+class FoldBooster(Protocol):
+    """A booster that is grown on part of the rows and measured on the others.
+
+    Parameters
+    ----------
+    solver : Solver or None
+        Solver that gives the gradients. Its history has the rates on the rows that the booster is
+        grown on, if something asks for them. None stands for the library's own objective.
+    """
+
+    solver: Solver | None
+
+    def grow(self, rounds: int) -> None:
+        """Grow the boosting round that follows the given number of rounds."""
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of the held-out rows after the given number of rounds, by default all."""
+
+    def own_margin(self, rounds: int) -> Array:
+        """Scores of the rows that the booster is grown on, after the given number of rounds."""
+
+    def state(self) -> State:
+        """Trees and scores of a booster that is fully grown."""
+
+    def restore(self, state: State) -> None:
+        """Take over the trees and scores of an equal booster."""
+
+
+FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
+
+
+@dataclass
+class FoldBoosters:
+    """Boosters grown in step that share the multipliers of a :class:`DualController`.
+
+    Parameters
+    ----------
+    controller : DualController
+        Controller of the rows that the boosters hold out, all together.
+    folds : sequence of Fold
+        Rows of each booster.
+    members : sequence of FoldBooster
+        The boosters.
+    kept_rounds : collection of int, default=()
+        Rounds of the prefixes that a choice may look at, whose held-out scores are kept.
+    log_odds : float, default=0
+        Log-odds that the weights of the objective add to the second of two classes.
+
+    Attributes
+    ----------
+    positions : list of ndarray of int
+        Positions of each booster's held-out rows among those of the controller.
+    rounds : int
+        Number of rounds that have been grown.
+    """
+
+    controller: DualController
+    folds: Sequence[Fold]
+    members: Sequence[FoldBooster]
+    kept_rounds: Collection[int] = ()
+    log_odds: float = 0.0
+    positions: list[Codes] = field(init=False)
+    rounds: int = field(default=0, init=False)
+    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
+    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the positions of the held-out rows, once."""
+        rows = self.controller.rows
+        assert rows is not None
+        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
+
+    def grow(
+        self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
+    ) -> None:
+        """Grow all boosters in step, until an iteration at which training is over."""
+        while self.rounds < n_rounds:
+            if self.rounds % rounds_per_iteration == 0:
+                if is_over(self.rounds):
+                    break
+                margin = self.held_margin()
+                self.controller.observe(margin)
+                if self.rounds in self.kept_rounds:  # to score them again takes much longer
+                    self._held[self.rounds] = margin
+            for member in self.members:
+                member.grow(self.rounds)
+            self.rounds += 1
+
+    def optimism(self, iteration: int) -> tuple[Float, Float]:
+        """Estimate by how much rates of a model of all rows are higher on new rows.
+
+        Efron, "Estimating the error rate of a prediction rule" (1983), adds such a difference to
+        the training error. The difference falls with one over the number of rows (Akaike, 1974),
+        so that the boosters' share of all rows is what remains of their own difference.
+
+        Parameters
+        ----------
+        iteration : int
+            Outer iteration; the last one stands for all that follow.
+
+        Returns
+        -------
+        optimism, bounds : ndarray of shape (m,)
+            Difference for each row of constraints, and the bounds that were aimed at.
+        """
+        history = self.controller.solver.history
+        k = min(iteration, len(history) - 1)
+        seen = np.mean([solver.history[k].rates for solver in self._solvers], axis=0)
+        return self.remaining_optimism * (history[k].rates - seen), history[k].bounds
+
+    @property
+    def remaining_optimism(self) -> float:
+        """Share of the boosters' optimism that a model of all rows has."""
+        shares = [f.training.size / (f.training.size + f.held.size) for f in self.folds]
+        return float(np.mean(shares))
+
+    @property
+    def has_multipliers(self) -> bool:
+        """Whether these boosters are grown under multipliers that move."""
+        return self.controller.solver.schedule is None
+
+    def state(self) -> State:
+        """State of boosters that are fully grown."""
+        return {
+            "rounds": self.rounds,
+            "controller": self.controller.solver.state(),
+            "members": [member.state() for member in self.members],
+            "solvers": [solver.state() for solver in self._solvers],
+            "held": {str(rounds): margin for rounds, margin in self._held.items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Take over the state of equal boosters."""
+        self.rounds = state["rounds"]
+        self.controller.restore(state["controller"])
+        for member, of_member in zip(self.members, state["members"], strict=True):
+            member.restore(of_member)
+        for solver, of_solver in zip(self._solvers, state["solvers"], strict=True):
+            solver.restore(of_solver)
+        self._held = {int(rounds): margin for rounds, margin in state["held"].items()}
+
+    @property
+    def _solvers(self) -> list[Solver]:
+        """Solvers of the boosters; none if these have the library's own objective."""
+        return [member.solver for member in self.members if member.solver is not None]
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of all held-out rows, each by the booster that has not seen the row."""
+        if rounds is not None and rounds in self._held:
+            return self._held[rounds]
+        parts = [member.held_margin(rounds) for member in self.members]
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
+        for positions, part in zip(self.positions, parts, strict=True):
+            pooled[positions] = part
+        if rounds is not None:  # choices look at the same prefixes
+            self._held[rounds] = pooled
+        return pooled
+
+    def scores(self, rounds: int) -> FoldScores:
+        """Scores after some rounds, out of fold and of each booster's training rows."""
+        assert self.controller.rows is not None
+        own = [fold.training for fold in self.folds]
+        return FoldScores(
+            (self.controller.rows, self.held_margin(rounds)),
+            list(zip(own, self.own_margins(rounds), strict=True)),
+            self.remaining_optimism,
+        )
+
+    def own_margins(self, rounds: int) -> list[Array]:
+        """Scores of the rows that each booster is grown on, after some rounds.
+
+        The last ones are kept, since a choice is looked at several times.
+        """
+        if self._own is None or self._own[0] != rounds:
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        return self._own[1]

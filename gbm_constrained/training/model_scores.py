@@ -1,0 +1,65 @@
+"""Scores of a trained model and of the fold boosters, by prefix."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gbm_constrained._typing import Array, Float
+from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.training.measurement import Measured
+
+
+class TrainedModel(Protocol):
+    """A booster that the library has trained.
+
+    Rounds are those of this fit, without the rounds of a model that was continued.
+    """
+
+    def margin(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+
+    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+        """Scores of an evaluation set or of certification rows after some rounds."""
+
+    def truncate(self, rounds: int) -> None:
+        """Keep the first rounds."""
+
+    def add_to_margin(self, shift: Float) -> None:
+        """Add a shift to all scores."""
+
+
+class ModelScores:
+    """Scores that decisions are chosen by.
+
+    Rows that fold boosters hold out are scored by the booster that has not seen them, all others
+    by the trained model.
+
+    Parameters
+    ----------
+    trained : TrainedModel
+        The booster.
+    measured : Measured
+        What was measured before the booster was trained.
+    known : dict from int to ndarray, default=empty
+        Scores of the training rows that are known already, by rounds.
+    """
+
+    def __init__(
+        self, trained: TrainedModel, measured: Measured, known: dict[int, Array] | None = None
+    ) -> None:
+        self.trained, self.measured = trained, measured
+        self._training = dict(known or {})
+        self._certification: dict[int, Array] = {}
+
+    def training(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+        if rounds not in self._training:
+            self._training[rounds] = self.trained.margin(rounds)
+        return self._training[rounds]
+
+    def held_out(self, rows: UnseenRows, rounds: int) -> Array:
+        """Scores of rows that are not trained on, after some rounds."""
+        boosters = self.measured.boosters
+        if rows is self.measured.rows and boosters is not None:
+            return boosters.held_margin(rounds)
+        return self.trained.held_margin(rows, rounds)

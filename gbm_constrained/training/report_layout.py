@@ -1,0 +1,57 @@
+"""Order of constraints and groups in the reports of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
+
+
+class ReportLayout:
+    """The constraints with the groups of the last evaluation set, which reports speak of.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints on the training rows.
+    evaluation_sets : sequence of UnseenRows
+        Rows that the user gave to look at.
+
+    Attributes
+    ----------
+    compiled : CompiledConstraints
+        The constraints with all groups.
+    """
+
+    def __init__(
+        self, compiled: CompiledConstraints, evaluation_sets: Sequence[UnseenRows]
+    ) -> None:
+        self._training = compiled
+        self._last = evaluation_sets[-1].compiled if evaluation_sets else None
+        self.compiled = compiled if self._last is None else compiled.with_groups_of(self._last)
+
+    def spread(self, rates: Float) -> Float:
+        """Bring rates into the order of the report; NaN for groups that their rows lack."""
+        if self._last is None or len(rates) != self._training.constant.size:
+            return rates
+        wide = np.full((self._last.constant.size, *rates.shape[1:]), np.nan)
+        wide[self._training.positions_in(self._last)] = rates
+        return wide
+
+    def lay_out(self, outcome: Outcome) -> Outcome:
+        """Bring the rates of an outcome into the order of the report."""
+        return replace(
+            outcome,
+            functionals=self.spread(outcome.functionals),
+            of_functionals=self.spread(outcome.of_functionals),
+        )
+
+    def values(self, outcome: Outcome) -> Float:
+        """Values of what the constraints bound, of shape (n_constraints,)."""
+        return self.compiled.values(self.spread(outcome.functionals))

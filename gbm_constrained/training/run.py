@@ -1,0 +1,80 @@
+"""What every stage of one fit works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.prefix_choice import aims
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.solvers.base import Solver
+from gbm_constrained.training.callbacks import Announcer, Phase
+from gbm_constrained.training.checkpoint import CheckpointFile
+from gbm_constrained.training.dual_controller import BoundsAt
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import FitProblem, LibrarySettings
+from gbm_constrained.training.progress import Progress
+
+
+@dataclass(frozen=True, eq=False)
+class FitRun:
+    """Options, programme and observers of one fit, as its stages share them.
+
+    Parameters
+    ----------
+    options : SolverOptions
+        The constructor's parameters.
+    problem : FitProblem
+        The constraints bound to the rows.
+    library : LibrarySettings
+        What the library says of its fit.
+    notifier : Announcer
+        Notifies callbacks, and ends training when one of them or the time limit asks for it.
+    certification : UnseenRows or None
+        Rows that are set aside for a guarantee.
+    checkpoint : CheckpointFile or None
+        The file that finished stages are saved to.
+    progress : Progress or None
+        The progress that is shown.
+    """
+
+    options: SolverOptions
+    problem: FitProblem
+    library: LibrarySettings
+    notifier: Announcer
+    certification: UnseenRows | None = None
+    checkpoint: CheckpointFile | None = None
+    progress: Progress | None = None
+
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver as the options and the library ask, with other parameters if given."""
+        rounds = self.options.rounds_per_iteration
+        rate = min(self.library.learning_rate, 1.0)
+        given: dict[str, Any] = {
+            "progress": max(1.0 - (1.0 - rate) ** rounds, 1e-3),
+            "lazy": self.library.is_lazy,
+            "initial_multipliers": self.problem.initial_multipliers(self.options.method.start),
+        }
+        return self.options.begin_solver(lagrangian, **{**given, **others})
+
+    def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
+        """Notify the callbacks of a solver's iterations."""
+        solver.callback = self.notifier.teller(phase, rows, solver.lagrangian.constraints)
+
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Make the bounds that multipliers move towards, as a function of the rates."""
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        return lambda functionals: aims(compiled, cells, functionals)
+
+    def without_multipliers(self) -> dict[str, Any]:
+        """Arguments of a solver whose boosters are the library's own."""
+        path = [np.zeros(len(self.problem.compiled))]
+        return {"schedule": path, "initial_multipliers": None}
+
+    def hide_progress(self) -> None:
+        """Take a progress bar away; the next iteration shows it again."""
+        if self.progress is not None:
+            self.progress.close()
