@@ -1,4 +1,4 @@
-"""Constraints of fairlearn, read."""
+"""Constraints of fairlearn."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A rate is a weighted mean, over a set of rows, of something that depends on a ro
 class: an error, a selection, a change of the deployed model's decision; or its mean cross-entropy
 in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
 other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
-no data. What the rows are is settled when the data are known, by
+no data. The rows are found when the data are known, by
 :func:`gbm_constrained.problem.compiler.compile_constraints`.
 
 >>> from gbm_constrained.constraints.rates import fnr, fpr, gap, precision, selection_rate

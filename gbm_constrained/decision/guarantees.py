@@ -262,7 +262,7 @@ def _sequence(
     # By how many standard errors of the fresh rows each rule holds, at the worst of them.
     spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
     with np.errstate(divide="ignore", invalid="ignore"):
-        safety = np.min((-curve.violations / spread)[:, compiled.is_told], axis=1, initial=np.inf)
+        safety = np.min((-curve.violations / spread)[:, compiled.is_known], axis=1, initial=np.inf)
     safety = np.round(safety, 9)  # running sums of the same numbers
     # Where these rows tell no difference, as between thresholds at which none of them breaks a
     # rule, those come first that are further from where they do, and then those of fewer errors.

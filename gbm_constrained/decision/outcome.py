@@ -13,7 +13,10 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, UnseenRows
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
-from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
+from gbm_constrained.statistics.between_folds import (
+    estimate_between_fold_deviation,
+    prediction_intervals,
+)
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import LossIntervals
@@ -95,12 +98,14 @@ class Outcome:
             loss = rows.lagrangian.at(scores.telling).losses()
             of_losses = LossIntervals(rows.cells, compiled, decisions, loss)
             sampled = Sampled(*of_losses.complete(functionals, *sampled))
-        differ = disagreement(compiled, rows.cells, folds, alike, decisions)
+        differ = estimate_between_fold_deviation(compiled, rows.cells, folds, alike, decisions)
         values, n = compiled.values(functionals), len(folds)
         return cls(
             functionals,
-            of_one_booster(sampled.rules, values, differ.rules, n, compiled.ranges),
-            of_one_booster(sampled.rates, functionals, differ.rates, n, compiled.ranges_of_rates),
+            prediction_intervals(sampled.rules, values, differ.rules, n, compiled.ranges),
+            prediction_intervals(
+                sampled.rates, functionals, differ.rates, n, compiled.ranges_of_rates
+            ),
             _sources(rows),
             sampled,
             rows.accuracy(counts),

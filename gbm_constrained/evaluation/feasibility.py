@@ -11,8 +11,8 @@ gravest of them is the status of the fit. Three findings enter the verdicts:
   be met if one of the others is dropped.
 - **too few rows**: a rate is taken over too few rows to judge its rule
   (:func:`~.verdicts.find_too_few_rows`).
-- **other evidence**: the boosters of the folds disagree on a rule (:mod:`.disagreement`), what one
-  of them does is then less certain by far than the sample is. Or the model returned breaks a rule
+- **other evidence**: the boosters of the folds disagree on a rule (:mod:`.between_folds`). What
+  one of them does is then less certain by far than the sample is. Or the model returned breaks a rule
   beyond chance on its own training rows: a rate of errors is at its lowest there, and a share of
   predictions asks for no label. Or a guarantee was asked for and is not given.
 

@@ -18,7 +18,7 @@ from gbm_constrained.problem.groups import Group
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class WeightedFraction:
     """One fraction in a rate: ``coefficient * weight with event / weight inside``.
 
     Given which rows are inside, the event is a Bernoulli variable of each row, which exact
@@ -66,12 +66,12 @@ class Functional:
     predicted : ndarray of shape (n_cells of the view, n_classes)
         Coefficients of the predicted fractions.
     imitation : ndarray of shape (n_cells of the view, n_classes)
-        Part of these coefficients that comes from decisions of other models.
+        WeightedFraction of these coefficients that comes from decisions of other models.
     loss : ndarray of shape (n_cells of the view,)
         Coefficients of the mean losses.
     constant : float
         Constant part; NaN where the rate is undefined.
-    terms : tuple of Part or MeanLoss, or None
+    terms : tuple of WeightedFraction or MeanLoss, or None
         Fractions and mean losses that the rate adds up, None where the rate is undefined.
     """
 
@@ -80,7 +80,7 @@ class Functional:
     imitation: Float
     loss: Float
     constant: float
-    terms: tuple[Part | MeanLoss, ...] | None
+    terms: tuple[WeightedFraction | MeanLoss, ...] | None
 
 
 class FunctionalCompiler:
@@ -121,7 +121,7 @@ class FunctionalCompiler:
         predicted = np.zeros((weight.size, cells.classes.size))
         imitation = np.zeros_like(predicted)
         loss = np.zeros(weight.size)
-        terms: list[Part | MeanLoss] = []
+        terms: list[WeightedFraction | MeanLoss] = []
         for a, term in rate.terms:
             inside = self.base_set(term, view, group)
             share = np.where(inside, weight, 0.0)
@@ -140,7 +140,7 @@ class FunctionalCompiler:
             event = term.event.cost(cells.levels_of(view)) & where[:, None]
             cost = share[:, None] * event
             predicted += cost
-            terms.append(Part(a, at + view.cells.start, event[at]))
+            terms.append(WeightedFraction(a, at + view.cells.start, event[at]))
             if term.event.reference_model is not None:
                 imitation += cost
         return Functional(view, predicted, imitation, loss, rate.constant, tuple(terms))

@@ -25,7 +25,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped
-from gbm_constrained.problem.functionals import Part
+from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
@@ -57,7 +57,7 @@ def _effective(
 
 
 def _interval_of_sum(
-    parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
+    parts: Sequence[WeightedFraction] | None, constant: float, counts: CellCounts, level: float
 ) -> NDArray[np.float64]:
     """Find the interval of a sum of fractions of rows, over the same rows or not.
 
@@ -212,7 +212,7 @@ class _Values(NamedTuple):
     """Functionals of a constraint, and what their intervals depend on."""
 
     functionals: Float
-    parts: Sequence[tuple[Part, ...] | None]
+    parts: Sequence[tuple[WeightedFraction, ...] | None]
     constant: Float
     counts: CellCounts
     level: float
@@ -268,7 +268,7 @@ def _gap_interval(values: _Values) -> Float | None:
     parts, counts, level = values.parts, values.counts, values.level
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
-    other = [Part(-p.coefficient, p.cells, p.event) for p in parts[1]]
+    other = [WeightedFraction(-p.coefficient, p.cells, p.event) for p in parts[1]]
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
         return None  # the group is everyone
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
@@ -326,7 +326,7 @@ def _fieller_interval(values: _Values, constraint: Constraint) -> Float:
         def compared(t: float) -> float:
             factors = 1.0 - abs(t), -t
             both = [
-                Part(factor * part.coefficient, part.cells, part.event)
+                WeightedFraction(factor * part.coefficient, part.cells, part.event)
                 for factor, of_one in zip(factors, values.parts, strict=True)
                 for part in of_one or ()
                 if factor

@@ -1,4 +1,4 @@
-"""p-values: how far counted decisions speak against the violation of a rule in the population.
+"""p-values of the null hypothesis that a constraint is violated in the population.
 
 Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
 that were used for nothing else, neither to train nor to choose among models or thresholds, unless
@@ -11,7 +11,7 @@ other blocks over different base sets, overlapping or not, are combined by a uni
 function names its source.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
-hypothesis is true. To find ``p <= delta`` certifies that the rule holds, with confidence
+hypothesis is true. A p-value of delta at most certifies that the constraint holds, with confidence
 ``1 - delta``.
 
 Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
@@ -94,7 +94,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
 
 
 def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
-    """P-value of "the mean score exceeds a bound" with equal weights."""
+    """Compute the p-value of "the mean score exceeds a bound" with equal weights."""
     n = block.sum(counts.count)
     if block.high <= bound + ROUNDING:  # it cannot
         return np.where(n > 0, 0.0, 1.0)
@@ -126,10 +126,10 @@ def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
 def p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
-    """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
+    """Compute the p-value of "the sum of two mean scores exceeds a bound".
 
-    A mean score is its low value plus its width times the probability of its high value. It is 1
-    but `where` it is asked for.
+    The scores are binomials over disjoint base sets. A mean score is its low value plus its width
+    times the probability of its high value. The p-value is 1 outside of `where`.
     """
     first, second = blocks
     (events_1, n_1), (events_2, n_2) = (
@@ -147,10 +147,10 @@ def p_of_two_binomials(
 
 
 def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
-    """P-value of "the sum of mean scores exceeds a bound" with equal weights in each base set.
+    """Compute the p-value of "the sum of mean scores exceeds a bound" by a union bound.
 
-    If each mean is below its own upper limit, which fails with probability delta / K at most, and
-    the limits add up to the bound at most, then so do the means.
+    Weights are equal in each base set. Each mean exceeds its own upper limit with probability
+    delta / K at most. If the limits add up to the bound at most, then so do the means.
     """
     sizes = [block.sum(counts.count) for block in blocks]
     reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
@@ -185,7 +185,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
 
 
 def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
-    """P-value of "the sum of weighted mean scores exceeds a bound", by Hoeffding's inequality.
+    """Compute the p-value of "the sum of weighted mean scores exceeds a bound" (Hoeffding).
 
     Given weights and base sets, a row with weight w adds an independent variable to the estimate.
     Its range is w times that of the score over the base sets that the row is in, each divided by
@@ -258,21 +258,21 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
 
 
 def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
-    """P-value of one row of constraints; see :func:`row_p_values`.
+    """Compute the p-value of one row of constraints; see :func:`row_p_values`.
 
     Parameters
     ----------
     blocks : sequence of Block or None
-        Whose mean scores the row adds up; None of mean losses.
+        Blocks whose mean scores the row adds up; None for mean losses.
     bound : float
-        Its right-hand side.
+        Right-hand side of the row.
     counts : CellCounts
         Decisions on rows that were used for nothing else.
 
     Returns
     -------
     ndarray
-        Of the counts' leading axes.
+        p-values, in the shape of the counts' leading axes.
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])

@@ -121,7 +121,7 @@ def as_certified(
         reached = functionals_of(compiled, unseen.counts(unseen.decisions(margin)))
         spread = standard_errors(certification.compiled, certification.cells, reached)
         b = compiled.b - norm.isf(options.delta) * spread
-    tighter = np.where(compiled.is_told, np.minimum(b, compiled.b), compiled.b)
+    tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
     return UnseenRows(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 
