@@ -54,8 +54,9 @@ from gbm_constrained.constraints.selectors import (
     MissingValue,
 )
 from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
-from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
+from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.solvers.abpp import ABPP
@@ -77,7 +78,7 @@ CLASSES: dict[str, type] = {
         ClassifiedBy, ClassPosition, Column, Constraint, Correct, CrossEntropy, DataSet, Differs,
         Each, Gap, Label, Mask, Misclassified, MissingValue, Overall, Predicted, Quotient, Rate,
         Ratio, ReferenceModel, Term,
-        Cost, Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
+        Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
         ABPP, AutoSolver, CBPR,
     )
 }  # fmt: skip

@@ -16,7 +16,7 @@ from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Rat
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import labels_and_decisions
-from gbm_constrained.evaluation.audit import positive_of
+from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.reporting.audit import audit
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
