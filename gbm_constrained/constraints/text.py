@@ -247,8 +247,8 @@ def _write_term(term: Term) -> str:
     name = term.name.partition("(")[0]
     if name not in RATES:
         raise _NotTextError(f"{name} is a part of a quotient, which has no text by itself")
-    to = "over" if name == "wins" else "to"
-    given = {to: _write_model(model) for model in term.reference_models}
+    models = [_write_model(model) for model in term.reference_models]
+    given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
     labels = _write_labels(name, term)
     return _write_call(name, *labels, **given, normalize=normalize, on=_write_selectors(term.on))

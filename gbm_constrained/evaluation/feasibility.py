@@ -8,8 +8,8 @@ findings enter the verdicts:
   thresholds, or with the class biases that a search finds) violates some constraint *beyond
   doubt*: on the held-out rows, a test at 95% rejects that the constraint holds
   (:func:`~gbm_constrained.statistics.violations.find_violated_rows`). Named are the fewest
-  constraints that no decision brings to within sampling error together. Each of them can be met if one of the
-  others is dropped.
+  constraints that no decision brings to within sampling error together. Each of them can be met
+  if one of the others is dropped.
 - **too few rows**: a rate is taken over too few rows to assess its constraint
   (:mod:`gbm_constrained.evaluation.sample_size`).
 - **other evidence**: the boosters of the folds differ on a constraint
