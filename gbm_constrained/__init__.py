@@ -3,7 +3,8 @@
 from gbm_constrained._version import __version__ as __version__
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
-from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.log_loss_form import as_log_loss
 from gbm_constrained.constraints.rates import (

@@ -18,14 +18,13 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.evaluation.audit import (
     AuditRows,
     AuditTables,
     measure_classifier,
-    rows_held_by,
 )
 from gbm_constrained.training.callbacks import ConstraintState
 from gbm_constrained.training.options import start_from
@@ -189,7 +188,7 @@ def _check_test_rows(
         )
     check_weight(test.sample_weight, as_labels(test.y, "y_test").size, "sample_weight_test")
     for constraint in constraints:
-        if rows_held_by(constraint):
+        if constraint.n_rows_held:
             raise ValueError(
                 f"{constraint} holds a mask or decisions of the training rows, and has no value "
                 f"on X_test: name a column or a model instead, or leave X_test out."

@@ -21,7 +21,8 @@ from gbm_constrained.constraints.rates import (
     tpr,
 )
 from gbm_constrained.constraints.selectors import dataset
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 

@@ -49,13 +49,13 @@ from gbm_constrained.cli.model_files import (
     save_classifier,
     with_categories,
 )
-from gbm_constrained.constraints.events import Differs
-from gbm_constrained.constraints.expressions import Constraint, Rate
-from gbm_constrained.constraints.grouped import Gap, Grouped, Overall
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.positive_class import find_positive_class
-from gbm_constrained.constraints.selectors import Column, DataSet, Judged
+from gbm_constrained.constraints.selectors import Column
 from gbm_constrained.constraints.text import format_constraint, parse_constraints
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_integer, check_weight
 from gbm_constrained.decision.guarantees import GUARANTEES
 from gbm_constrained.problem.compiler import compile_constraints
@@ -130,7 +130,7 @@ def _spelling(
     codes: dict[Any, int],
 ) -> dict[str, str]:
     """Tell how what a fit knows by codes was written: rules, their rates, groups by decisions."""
-    pairs: list[tuple[Constraint | Rate | Column, Constraint | Rate | Column]] = []
+    pairs: list[tuple[Any, Any]] = []
     for coded, rule in zip(asked, rules, strict=True):
         pairs += [(coded, rule), *zip(coded.rates, rule.rates, strict=True)]
     for name in decisions:
@@ -628,19 +628,10 @@ def _with_groups(rule: Constraint, options: argparse.Namespace) -> Constraint:
     return replace(rule, expression=expression)
 
 
-def _columns_named(rules: Iterable[Constraint]) -> tuple[list[Any], list[Any]]:
+def _columns_named(rules: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
     """Columns that rules look at, and those of them that hold decisions."""
-    named: list[Any] = []
-    decisions: list[Any] = []
-    for rule in rules:
-        if isinstance(rule.expression, Grouped):
-            named += rule.expression.by or ()
-        for term in rule.terms:
-            for part in (*term.on, *term.where, term.event):
-                if isinstance(part, Column):
-                    named.append(part.name)
-                if isinstance(part, (Judged, Differs)):
-                    decisions.append(part.deployed.column)
+    named = [name for rule in rules for name in rule.columns]
+    decisions = [model.column for rule in rules for model in rule.reference_models]
     return list(dict.fromkeys([*named, *decisions])), list(dict.fromkeys(decisions))
 
 
@@ -648,16 +639,11 @@ def _named_by_texts(rules: Iterable[Constraint]) -> set[Any]:
     """Columns of which rules name a value by its text, as in on={zip: "02134"}."""
     named: dict[Any, list[Any]] = {}
     for rule in rules:
-        expression = rule.expression
-        if isinstance(expression, Gap) and not isinstance(expression.reference, Overall | None):
-            reference = expression.reference
-            values = reference if isinstance(reference, tuple) else (reference,)
-            for name, value in zip(expression.by or (), values, strict=False):
-                named.setdefault(name, []).append(value)
-        for term in rule.terms:
-            for part in (*term.on, *term.where):
-                if isinstance(part, Column):
-                    named.setdefault(part.name, []).append(part.value)
+        reference = rule.expression.reference_group or ()
+        for name, value in zip(rule.expression.columns, reference, strict=False):
+            named.setdefault(name, []).append(value)
+        for column in (column for term in rule.terms for column in term.columns):
+            named.setdefault(column.name, []).append(column.value)
     return {name for name, values in named.items() if any(isinstance(v, str) for v in values)}
 
 
@@ -684,7 +670,7 @@ def _check_rules(
                 f"--constraint {_text_of(rule)}: name the columns of the groups, by=..., or "
                 f"give --sensitive."
             )
-        if any(isinstance(part, DataSet) for term in rule.terms for part in term.on):
+        if rule.data_sets:
             raise ValueError(
                 f"--constraint {_text_of(rule)} speaks of a further data set, which only Python "
                 f"can give."
@@ -719,10 +705,9 @@ def _check_rules(
 def _check_not_selected_by(decisions: Sequence[Any], rules: Iterable[Constraint]) -> None:
     """Refuse rules that name a decision of another model, where only its code is known."""
     for rule in rules:
-        expression = rule.expression
-        named = {part.name for term in rule.terms for part in term.on if isinstance(part, Column)}
-        if isinstance(expression, Gap) and not isinstance(expression.reference, Overall | None):
-            named |= {*(expression.by or ())}
+        named = {column.name for term in rule.terms for column in term.columns}
+        if rule.expression.reference_group is not None:
+            named |= {*rule.expression.columns}
         for name in named.intersection(decisions):
             raise ValueError(
                 f"--constraint {_text_of(rule)}: column {name!r} holds another model's decisions, "

@@ -1,4 +1,4 @@
-"""The constraints that a user hands over, checked."""
+"""Checks of the constraints that a user gives."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
-    """Constraints as a tuple: from None, one constraint, or a sequence of them."""
+    """Collect constraints in a tuple: from None, one constraint, or a sequence of them."""
     if constraints is None:
         return ()
     if isinstance(constraints, Constraint) or is_fairlearn(constraints):
@@ -43,13 +43,13 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
 
 
 def _remedy(item: Any) -> str:
-    """Say how what was meant as a rule is written."""
+    """Write the remedy for a value that was meant as a constraint."""
     if inspect.isfunction(item):
         return (
             f" {item.__name__} is a function that makes a rate: write {item.__name__}() <= 0.05."
         )
     if isinstance(item, str):
-        return " parse_constraint reads a rule that is written as text."
+        return " parse_constraint reads a constraint that is written as text."
     if isinstance(item, bool):
-        return " Rules are made by <= and >=; == says whether two rates are the same."
+        return " Constraints are made by <= and >=; == says whether two rates are the same."
     return ""

@@ -2,27 +2,116 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
-from gbm_constrained.constraints.selectors import ClassPosition, Deployed, Label, Selector
+import numpy as np
+
+from gbm_constrained._typing import Bool
+from gbm_constrained.constraints.reference_models import ReferenceModel
+from gbm_constrained.constraints.selectors import (
+    ClassPosition,
+    Column,
+    DataSet,
+    Key,
+    Label,
+    Levels,
+    Mask,
+    Selector,
+    as_selectors,
+)
+
+
+class Event(ABC):
+    """What a rate counts of a row: an event that its decision makes, or its cross-entropy."""
+
+    needs_labels: ClassVar[bool] = False
+    is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
+    target: Label | ClassPosition | None = None  # Class that predictions are compared with.
+    reference_model: ReferenceModel | None = None  # Other model that they are compared with.
+
+    @abstractmethod
+    def cost(self, levels: Levels) -> Bool:
+        """Find the decisions at which the event happens.
+
+        Parameters
+        ----------
+        levels : Levels
+            Levels of each cell.
+
+        Returns
+        -------
+        ndarray of shape (n_cells, n_classes), bool
+            Whether the event happens to rows of a cell that are predicted as a class.
+        """
+
+    def with_target(self, target: Label | ClassPosition) -> Event:
+        """Replace the class that a prediction is compared with, where there is one."""
+        return self
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """A row is predicted as a class, or as any but one: a label, or the binary position."""
+class Misclassified(Event):
+    """A row is predicted as another class than its label."""
 
-    target: Label | ClassPosition
+    needs_labels: ClassVar[bool] = True
+
+    def cost(self, levels: Levels) -> Bool:
+        """Find the decisions that are wrong."""
+        return ~Correct().cost(levels)
 
 
 @dataclass(frozen=True)
-class Differs:
+class Correct(Event):
+    """A row is predicted as its label."""
+
+    needs_labels: ClassVar[bool] = True
+
+    def cost(self, levels: Levels) -> Bool:
+        """Find the decisions that are correct."""
+        return np.asarray(levels.of_cells["label"][:, None] == np.arange(levels.classes.size))
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Event):
+    """The cross-entropy of a row, in nats, whose mean is the rate."""
+
+    needs_labels: ClassVar[bool] = True
+    is_loss: ClassVar[bool] = True
+
+    def cost(self, levels: Levels) -> Bool:
+        """Return a table without events: a loss depends on probabilities, not on decisions."""
+        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
+
+
+@dataclass(frozen=True)
+class Predicted(Event):
+    """A row is predicted as a class, or as any but one."""
+
+    target: Label | ClassPosition = field()
+
+    def with_target(self, target: Label | ClassPosition) -> Predicted:
+        """Replace the class that a prediction is compared with."""
+        return Predicted(target)
+
+    def cost(self, levels: Levels) -> Bool:
+        """Find the decisions for the class, the same in each cell."""
+        is_class = self.target.is_class(levels.classes)
+        return np.broadcast_to(is_class, (levels.of_cells["label"].size, is_class.size))
+
+
+@dataclass(frozen=True)
+class Differs(Event):
     """A row is predicted otherwise than another model decides."""
 
-    deployed: Deployed
+    reference_model: ReferenceModel = field()
 
-
-Event: TypeAlias = Predicted | Differs | Literal["error", "correct", "log_loss"]
+    def cost(self, levels: Levels) -> Bool:
+        """Find the decisions that differ from those of the other model."""
+        decisions = levels.of_cells[self.reference_model]
+        return np.asarray(decisions[:, None] != np.arange(levels.classes.size))
 
 
 @dataclass(frozen=True)
@@ -32,15 +121,15 @@ class Term:
     Parameters
     ----------
     name : str
-        How it prints, without `on`.
-    event : event
+        Name that prints, without `on`.
+    event : Event
         What is counted, or the cross-entropy.
-    rows : tuple of selectors
-        The rows that the rate itself is taken over, as ``y = 0`` of a false positive rate.
-    on : tuple of selectors
+    rows : tuple of Selector
+        Rows that the rate itself is taken over, as ``y = 0`` of a false positive rate.
+    on : tuple of Selector
         The user's restriction.
-    where : tuple of selectors
-        Among those rows, the ones on which the event counts.
+    where : tuple of Selector
+        Rows among those on which the event counts.
     """
 
     name: str
@@ -50,9 +139,110 @@ class Term:
     where: tuple[Selector, ...] = ()
 
     @property
+    def base(self) -> tuple[Selector, ...]:
+        """Selectors of the rows that the mean is taken over."""
+        return (*self.rows, *self.on)
+
+    @property
     def selectors(self) -> tuple[Selector, ...]:
-        """All that says which rows count."""
-        return (*self.rows, *self.on, *self.where)
+        """Selectors of the rows that the mean is taken over, and on which the event counts."""
+        return (*self.base, *self.where)
+
+    @property
+    def reference_models(self) -> tuple[ReferenceModel, ...]:
+        """Other models whose decisions the term looks at."""
+        models = [selector.reference_model for selector in self.selectors]
+        return tuple(m for m in (*models, self.event.reference_model) if m is not None)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Keys of the attributes that the term looks at, beside the labels of all rows."""
+        found: list[Key] = [selector.key for selector in self.selectors]
+        return (
+            *found,
+            *(() if self.event.reference_model is None else (self.event.reference_model,)),
+        )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Selectors of the user's restriction that are values of columns."""
+        return tuple(part for part in self.selectors if isinstance(part, Column))
+
+    @property
+    def masks(self) -> tuple[Mask, ...]:
+        """Selectors that are masks of rows."""
+        return tuple(part for part in self.selectors if isinstance(part, Mask))
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """Names of the further data sets that the term is taken over."""
+        return tuple(part.name for part in self.on if isinstance(part, DataSet))
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.on))}]" if self.on else self.name
+
+
+@dataclass(frozen=True, repr=False)
+class LinearCombination:
+    """A linear combination of weighted means over rows.
+
+    Parameters
+    ----------
+    terms : tuple of (coefficient, Term)
+        Weighted means and their coefficients.
+    constant : float, default=0
+        Number that is added to them.
+    """
+
+    terms: tuple[tuple[float, Term], ...]
+    constant: float = 0.0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the rate is made of nothing but mean cross-entropies."""
+        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """What its terms are multiplied by."""
+        return tuple(a for a, _ in self.terms)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give it."""
+        ends = [
+            (0.0, math.copysign(math.inf, a) if term.event.is_loss else a)
+            for a, term in self.terms
+        ]
+        return (
+            self.constant + sum(min(end) for end in ends),
+            self.constant + sum(max(end) for end in ends),
+        )
+
+    def restricted(self, *selectors: Any) -> Self:
+        """Return the same rate on fewer rows.
+
+        Parameters
+        ----------
+        *selectors : label(...), dataset(...), dict, bool array, ...
+            What the rows must be besides; as ``on=`` reads it.
+
+        Returns
+        -------
+        LinearCombination
+        """
+        more = [selector for part in selectors for selector in as_selectors(part)]
+        return replace(
+            self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
+        )
+
+    def __str__(self) -> str:
+        text = ""
+        for a, term in self.terms:
+            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            text += f"{sign}{size}{term}"
+        if self.constant or not text:
+            sign = " - " if self.constant < 0 else " + "
+            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
+        return text

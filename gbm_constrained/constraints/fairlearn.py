@@ -1,10 +1,10 @@
-"""Constraints of fairlearn, read."""
+"""Constraints of fairlearn."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._messages import is_finite
-from gbm_constrained.constraints.expressions import (
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import (
+    ROUNDING,
     Constraint,
     Expression,
-    Rate,
+    GroupT,
+    LinearRow,
     Sense,
     is_number,
     refuse_uncalled,
     shorten_number,
 )
-from gbm_constrained.constraints.selectors import Missing
+from gbm_constrained.constraints.events import LinearCombination
+from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.selectors import Columns, Missing
 
 __all__ = ["overall"]
 
@@ -57,7 +63,7 @@ class Grouped(Expression):
     compares_groups: ClassVar[bool] = True
 
     rate: Rate
-    by: tuple[Hashable, ...] | None
+    by: Columns | None
     missing: Missing = "group"
     min_group_size: int = 30
     small_groups: SmallGroups = "keep"
@@ -91,9 +97,25 @@ class Grouped(Expression):
         return (self.rate,)
 
     @property
+    def columns(self) -> Columns:
+        """Names of the columns whose groups are compared, without all sensitive features."""
+        return self.by or ()
+
+    @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value that predictions can give the comparison."""
         return self.rate.range
+
+    @property
+    def min_groups(self) -> int:
+        """Smallest number of groups that can be compared."""
+        return 1
+
+    def functionals(
+        self, groups: Sequence[GroupT]
+    ) -> list[tuple[LinearCombination, GroupT | None]]:
+        """List the rate of each group."""
+        return [(self.rate, group) for group in groups]
 
     @property
     def options(self) -> str:
@@ -116,6 +138,8 @@ class Grouped(Expression):
 class Each(Grouped):
     """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
 
+    bounds_each_rate: ClassVar[bool] = True
+
     @property
     def least_bound(self) -> float:
         """Smallest bound that is accepted, as for the rate itself."""
@@ -126,12 +150,34 @@ class Each(Grouped):
         """Bounds that are accepted, in words."""
         return self.rate.bounds_accepted
 
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the groups."""
+        return n_functionals
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each group."""
+        sign = 1.0 if sense == "<=" else -1.0
+        return [
+            LinearRow(f"{name} {sense} {bound:g}", {k: sign}, sign * bound)
+            for name, k in zip(names, at, strict=True)
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the rate of the worst group."""
+        if np.isnan(functionals).all():
+            return np.nan
+        return float(np.nanmax(functionals) if sense == "<=" else np.nanmin(functionals))
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Gap(Grouped):
     """The largest difference of a rate between groups, or between any group and a reference."""
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    compares_pairs: ClassVar[bool] = True
+    is_difference: ClassVar[bool] = True
 
     reference: Hashable | tuple[Hashable, ...] | Overall | None = None
 
@@ -142,7 +188,12 @@ class Gap(Grouped):
         return 0.0, high - low
 
     @property
-    def compares_with_overall(self) -> bool:
+    def has_reference(self) -> bool:  # type: ignore[override]
+        """Whether the last functional is what others are compared with."""
+        return self.reference is not None
+
+    @property
+    def compares_with_overall(self) -> bool:  # type: ignore[override]
         """Whether each group is compared with all rows together."""
         return isinstance(self.reference, Overall)
 
@@ -152,6 +203,57 @@ class Gap(Grouped):
         if self.reference is None or self.compares_with_overall:
             return None
         return self.reference if isinstance(self.reference, tuple) else (self.reference,)
+
+    @property
+    def min_groups(self) -> int:
+        """Smallest number of groups that can be compared."""
+        return 1 if self.compares_with_overall else 2
+
+    def functionals(
+        self, groups: Sequence[GroupT]
+    ) -> list[tuple[LinearCombination, GroupT | None]]:
+        """List the rate of each group, and that of all rows where it is the reference."""
+        functionals = super().functionals(groups)
+        return [*functionals, (self.rate, None)] if self.compares_with_overall else functionals
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the pairs of groups."""
+        return n_functionals * (n_functionals - 1) // 2
+
+    def pairs(self, n_functionals: int) -> list[tuple[int, int]]:
+        """List the ordered pairs of functionals that are compared."""
+        if not self.has_reference:
+            return list(permutations(range(n_functionals), 2))
+        last = n_functionals - 1
+        return [pair for i in range(last) for pair in ((i, last), (last, i))]
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each ordered pair."""
+        is_sum = len(self.rate.terms) > 1 or self.rate.constant
+        subtracted = [f"({name})" if is_sum else name for name in names]
+        return [
+            LinearRow(
+                f"{names[i]} - {subtracted[j]} <= {bound:g}", {at[i]: 1.0, at[j]: -1.0}, bound
+            )
+            for i, j in self.pairs(len(at))
+        ]
+
+    def is_defined(self, functionals: Float) -> bool:
+        """Whether two functionals that are compared are known."""
+        is_known = ~np.isnan(functionals)
+        if self.has_reference:
+            return bool(is_known[-1] and is_known[:-1].any())
+        return bool(np.count_nonzero(is_known) >= 2)
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest difference."""
+        if not self.is_defined(functionals):
+            return np.nan
+        if self.has_reference:
+            return float(np.nanmax(np.abs(functionals[:-1] - functionals[-1])))
+        return float(np.nanmax(functionals) - np.nanmin(functionals))
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
@@ -171,6 +273,7 @@ class Ratio(Gap):
     """
 
     senses: ClassVar[tuple[Sense, ...]] = (">=",)
+    is_difference: ClassVar[bool] = False
 
     slack: float = 0.0
 
@@ -199,6 +302,32 @@ class Ratio(Gap):
     def options(self) -> str:
         """What differs from the defaults, as it prints."""
         return super().options + (f", slack={self.slack:g}" if self.slack else "")
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each ordered pair, multiplied by the divisor."""
+        slack = f" - {self.slack:g}" if self.slack else ""
+        return [
+            LinearRow(
+                f"{names[i]} >= {bound:g} * ({names[j]}){slack}",
+                {at[i]: -1.0, at[j]: bound},
+                self.slack,
+            )
+            for i, j in self.pairs(len(at))
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest k with ``rate >= k * other rate - slack`` for all pairs."""
+        if not self.is_defined(functionals):
+            return np.nan
+        others = functionals[:-1] if self.has_reference else functionals
+        low, high = np.nanmin(others), np.nanmax(others)
+        pairs = [(low, high)]
+        if self.has_reference:
+            pairs = [(low, functionals[-1]), (functionals[-1], high)]
+        ratios = [(one + self.slack) / other if other > ROUNDING else 1.0 for one, other in pairs]
+        return float(min(1.0, *ratios))
 
     def __le__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")

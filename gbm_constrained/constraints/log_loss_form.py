@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.events import Predicted, Term
-from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.events import CrossEntropy, Misclassified, Term
+from gbm_constrained.constraints.expressions import Rate
 
 __all__ = ["as_log_loss"]
 
@@ -62,7 +63,7 @@ def _as_log_loss(constraint: Constraint, n_classes: int) -> Constraint:
     if isinstance(rate, Rate) and constraint.sense == "<=" and len(rate.terms) == 1:
         ((multiple, term),) = rate.terms
         if multiple > 0.0 and _is_error(term, n_classes):
-            loss = Term("log_loss", "log_loss", on=(*term.rows, *term.on))
+            loss = Term("log_loss", CrossEntropy(), on=(*term.rows, *term.on))
             bound = (constraint.bound - rate.constant) * math.log(n_classes)
             return replace(constraint, expression=Rate(((multiple, loss),)), bound=bound)
     raise ValueError(
@@ -73,6 +74,5 @@ def _as_log_loss(constraint: Constraint, n_classes: int) -> Constraint:
 
 def _is_error(term: Term, n_classes: int) -> bool:
     """Whether a term counts misclassified rows and nothing else."""
-    if isinstance(term.event, Predicted):  # a false positive rate of two classes
-        return n_classes == 2 and term.name.partition("(")[0] == "fpr" and not term.where
-    return term.event == "error" and not term.where
+    is_fpr_of_two = n_classes == 2 and term.name.partition("(")[0] == "fpr"
+    return not term.where and (term.event == Misclassified() or is_fpr_of_two)

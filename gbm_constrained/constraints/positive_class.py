@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any
 
 from numpy.typing import NDArray
 
-from gbm_constrained.constraints.events import Predicted, Term
-from gbm_constrained.constraints.expressions import Constraint, Expression, Quotient, Rate
+from gbm_constrained.constraints.base import Constraint, Expression
+from gbm_constrained.constraints.events import Term
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.constraints.rates import name_with_label
+from gbm_constrained.constraints.rate_parts import name_with_label
 from gbm_constrained.constraints.selectors import (
     ClassPosition,
     Label,
@@ -19,7 +21,7 @@ from gbm_constrained.constraints.selectors import (
     plain,
 )
 
-# Rates whose name tells the class that they are about; the parts of quotients do not print.
+# Rates whose names hold the class that they are of; the parts of quotients do not print.
 _RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
 _QUOTIENTS_OF_A_CLASS = ("f1", "precision")
 
@@ -107,22 +109,29 @@ def resolve_positive_class(
     return tuple(name_positive_class(constraint, label) for constraint in constraints)
 
 
+@singledispatch
 def _with_label(expression: Expression, label: Hashable) -> Expression:
     """Name the positive class in an expression."""
-    if isinstance(expression, Quotient):
-        numerator = _rate_with_label(expression.numerator, label)
-        denominator = _rate_with_label(expression.denominator, label)
-        name, bracket, rows = expression.name.partition("[")
-        if name not in _QUOTIENTS_OF_A_CLASS:
-            quotient: Expression = numerator / denominator
-            return quotient
-        return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
-    if isinstance(expression, Grouped):
-        return replace(expression, rate=_rate_with_label(expression.rate, label))
-    assert isinstance(expression, Rate)
-    return _rate_with_label(expression, label)
+    raise NotImplementedError
 
 
+@_with_label.register
+def _(quotient: Quotient, label: Hashable) -> Expression:
+    numerator = _rate_with_label(quotient.numerator, label)
+    denominator = _rate_with_label(quotient.denominator, label)
+    name, bracket, rows = quotient.name.partition("[")
+    if name not in _QUOTIENTS_OF_A_CLASS:
+        named: Expression = numerator / denominator
+        return named
+    return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
+
+
+@_with_label.register
+def _(grouped: Grouped, label: Hashable) -> Expression:
+    return replace(grouped, rate=_rate_with_label(grouped.rate, label))
+
+
+@_with_label.register
 def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
     """Name the positive class in the terms of a rate, and add up those that become equal."""
     found = Rate((), rate.constant)
@@ -132,11 +141,12 @@ def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
 
 
 def _term_with_label(term: Term, label: Hashable) -> Term:
+    """Name the positive class in a term, and in its name where that is of a class."""
+
     def named(part: Any) -> Any:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
 
-    event = term.event
-    event = Predicted(named(event.target)) if isinstance(event, Predicted) else event
+    event = term.event.with_target(named(term.event.target))
     rows, on, where = (tuple(map(named, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name

@@ -1,4 +1,4 @@
-"""Common rules by their names, fairlearn's among them.
+"""Common constraints by their names, fairlearn's among them.
 
 **Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
 :func:`gbm_constrained.constraints.rates.gap` is the largest difference *between groups*:
@@ -23,7 +23,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
     churn,
@@ -190,7 +191,7 @@ _RATE_DOC = """
         What is compared, with its own ``on=``; the selection rate by default."""
 _ON_DOC = """
     on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`."""
+        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`."""
 _NO_RATE_DOC = "``rate`` is none whose groups can be compared,\n        "
 _NO_ROWS_DOC = "``on`` names no rows, "
 _UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="", no_rate=_NO_RATE_DOC)
@@ -222,7 +223,7 @@ def BoundedGroupLoss(  # noqa: N802
     by : str or list of str, default=None
         Columns that make the groups; all sensitive features together by default.
     on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -253,7 +254,7 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     TypeError
         If ``levels`` is no dict, or a level no number.
     ValueError
-        If it is empty, so that the model would obey no rule, or a level is outside [0, 1].
+        If it is empty, so that the model would have no constraint, or a level is outside [0, 1].
     """
     if not isinstance(levels, Mapping):
         raise TypeError(
@@ -279,7 +280,7 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     bound : float
         Largest allowed fraction.
     on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -303,7 +304,7 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
     by : str or list of str, default=None
         Columns that make the groups; all sensitive features together by default.
     on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -325,7 +326,7 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
     bound : float, default=0.8
         Smallest allowed ratio.
     on : default=None
-        Rows that the rule is about; see :mod:`gbm_constrained.constraints.rates`.
+        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------

@@ -4,7 +4,7 @@ A rate is a weighted mean, over a set of rows, of something that depends on a ro
 class: an error, a selection, a change of the deployed model's decision; or its mean cross-entropy
 in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
 other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
-no data. What the rows are is settled when the data are known, by
+no data. The rows are found when the data are known, by
 :func:`gbm_constrained.problem.compiler.compile_constraints`.
 
 >>> from gbm_constrained.constraints.rates import fnr, fpr, gap, precision, selection_rate
@@ -20,22 +20,32 @@ precision >= 0.9
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
-from gbm_constrained.constraints.events import Differs, Event, Predicted, Term
-from gbm_constrained.constraints.expressions import RATE_NAMES, Quotient, Rate
+from gbm_constrained.constraints.events import (
+    Correct,
+    CrossEntropy,
+    Differs,
+    Misclassified,
+    Predicted,
+)
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.rate_parts import (
+    classes_of,
+    document_rate,
+    joint_rates,
+    make_rate,
+    name_with_label,
+    name_with_rows,
+    read_columns,
+    read_reference,
+)
+from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
-    ClassPosition,
-    Deployed,
-    Judged,
+    ClassifiedBy,
     Label,
-    Selector,
-    as_level,
-    as_selectors,
-    check_hashable,
     plain,
 )
 
@@ -61,66 +71,8 @@ __all__ = [
     "wins",
 ]
 
-_POSITIVE, _NEGATIVE = ClassPosition(1), ClassPosition(0)
-# Parts of several docstrings, in the place of their names in braces.
-_SHARED_DOCS = {
-    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
-    The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
-    selects by columns of the sensitive features or of X, ``{"sex": None}`` the rows without a
-    value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
-    value on an evaluation set.""",
-    "label": """label : hashable, default=None
-    The class taken as positive, against all others. By default that of the classifier's
-    parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
-    "deployed": """classifier, str or array-like of shape (n_samples,)
-    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
-    of a column of its decisions, in the sensitive features or X; or its decisions on the
-    training rows, which do not survive cross-validation.""",
-    "groups": """by : str or list of str, default=None
-    Columns of the sensitive features, or of X when it is a DataFrame; several make
-    intersections. All sensitive features by default.
-missing : {"group", "raise"}, default="group"
-    Whether rows without a value are a group of their own, or an error.
-min_group_size : int, default=30
-    Groups in which the rate is taken over fewer rows are small: they are named in a warning.
-    Rows of weight zero do not count.
-small_groups : {"keep", "merge", "drop"}, default="keep"
-    Whether small groups are kept all the same, merged into one group, or left out.""",
-}
 
-
-def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    RATE_NAMES.add(function.__name__)
-    # From Python 3.13 on docstrings come without the indentation of the code.
-    doc = inspect.cleandoc(function.__doc__ or "")
-    for name, shared in _SHARED_DOCS.items():
-        doc = doc.replace(f"{{{name}}}", shared)
-    function.__doc__ = doc
-    return function
-
-
-def _rate(
-    name: str,
-    event: Event,
-    on: Any,
-    rows: tuple[Selector, ...] = (),
-    where: tuple[Selector, ...] = (),
-) -> Rate:
-    return Rate(((1.0, Term(name, event, rows, as_selectors(on), where)),))
-
-
-def _classes(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
-    """Negative and positive rows."""
-    if label is None:
-        return _NEGATIVE, _POSITIVE
-    return Label(plain(label), excluded=True), Label(plain(label))
-
-
-def name_with_label(name: str, label: Hashable | None) -> str:
-    return name if label is None else f"{name}({plain(label)!r})"
-
-
-@_documented
+@document_rate
 def error_rate(*, on: Any = None) -> Rate:
     """Weighted fraction of misclassified rows, ``P(prediction != y)``.
 
@@ -128,10 +80,10 @@ def error_rate(*, on: Any = None) -> Rate:
     ----------
     {on}
     """
-    return _rate("error_rate", "error", on)
+    return make_rate("error_rate", Misclassified(), on)
 
 
-@_documented
+@document_rate
 def accuracy(*, on: Any = None) -> Rate:
     """Weighted fraction of rows that are classified correctly, ``P(prediction = y)``.
 
@@ -139,10 +91,10 @@ def accuracy(*, on: Any = None) -> Rate:
     ----------
     {on}
     """
-    return _rate("accuracy", "correct", on)
+    return make_rate("accuracy", Correct(), on)
 
 
-@_documented
+@document_rate
 def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Weighted fraction of rows predicted positive (coverage), ``P(prediction = 1)``.
 
@@ -153,10 +105,10 @@ def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    return _rate(name_with_label("selection_rate", label), Predicted(_classes(label)[1]), on)
+    return make_rate(name_with_label("selection_rate", label), Predicted(classes_of(label)[1]), on)
 
 
-@_documented
+@document_rate
 def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``.
 
@@ -165,11 +117,11 @@ def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    _, positive = _classes(label)
-    return _rate(name_with_label("tpr", label), Predicted(positive), on, (positive,))
+    _, positive = classes_of(label)
+    return make_rate(name_with_label("tpr", label), Predicted(positive), on, (positive,))
 
 
-@_documented
+@document_rate
 def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``.
 
@@ -178,11 +130,11 @@ def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    _, positive = _classes(label)
-    return _rate(name_with_label("recall", label), Predicted(positive), on, (positive,))
+    _, positive = classes_of(label)
+    return make_rate(name_with_label("recall", label), Predicted(positive), on, (positive,))
 
 
-@_documented
+@document_rate
 def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``.
 
@@ -191,10 +143,10 @@ def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    return _rate(name_with_label("fnr", label), "error", on, (_classes(label)[1],))
+    return make_rate(name_with_label("fnr", label), Misclassified(), on, (classes_of(label)[1],))
 
 
-@_documented
+@document_rate
 def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``.
 
@@ -203,11 +155,11 @@ def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    negative, positive = _classes(label)
-    return _rate(name_with_label("fpr", label), Predicted(positive), on, (negative,))
+    negative, positive = classes_of(label)
+    return make_rate(name_with_label("fpr", label), Predicted(positive), on, (negative,))
 
 
-@_documented
+@document_rate
 def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``.
 
@@ -216,11 +168,11 @@ def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
     {label}
     {on}
     """
-    negative, _ = _classes(label)
-    return _rate(name_with_label("tnr", label), Predicted(negative), on, (negative,))
+    negative, _ = classes_of(label)
+    return make_rate(name_with_label("tnr", label), Predicted(negative), on, (negative,))
 
 
-@_documented
+@document_rate
 def class_error(k: Hashable, *, on: Any = None) -> Rate:
     """Weighted fraction of the rows of class `k` that are misclassified.
 
@@ -233,10 +185,10 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
         The class label, as it stands in ``y``.
     {on}
     """
-    return _rate(name_with_label("class_error", k), "error", on, (Label(plain(k)),))
+    return make_rate(name_with_label("class_error", k), Misclassified(), on, (Label(plain(k)),))
 
 
-@_documented
+@document_rate
 def confusion(
     i: Hashable, j: Hashable, *, normalize: Literal["true", "pred", "all"] = "true", on: Any = None
 ) -> Any:
@@ -254,31 +206,17 @@ def confusion(
     i, j = plain(i), plain(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
-        return _rate(name, Predicted(Label(j)), on, (Label(i),))
+        return make_rate(name, Predicted(Label(j)), on, (Label(i),))
     if normalize not in ("pred", "all"):
         raise ValueError(f"normalize must be 'true', 'pred' or 'all', got {normalize!r}.")
-    joint = _rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i),))
+    joint = make_rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i),))
     if normalize == "all":
         return joint
-    others = _rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i, excluded=True),))
-    return Quotient(_printed(f"{name}/pred", on), joint, joint + others)
+    others = make_rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i, excluded=True),))
+    return Quotient(name_with_rows(f"{name}/pred", on), joint, joint + others)
 
 
-def _printed(name: str, on: Any) -> str:
-    return str(Term(name, "error", on=as_selectors(on)))
-
-
-def _joint(label: Hashable | None, on: Any) -> tuple[Rate, Rate, Rate]:
-    """Fractions of all rows that are true positive, false positive, false negative."""
-    negative, positive = _classes(label)
-    return (
-        _rate("true_positives", Predicted(positive), on, where=(positive,)),
-        _rate("false_positives", Predicted(positive), on, where=(negative,)),
-        _rate("false_negatives", "error", on, where=(positive,)),
-    )
-
-
-@_documented
+@document_rate
 def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
     """Make the precision, ``P(y = 1 | prediction = 1)``.
 
@@ -287,12 +225,12 @@ def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
     {label}
     {on}
     """
-    true_positives, false_positives, _ = _joint(label, on)
-    name = _printed(name_with_label("precision", label), on)
+    true_positives, false_positives, _ = joint_rates(label, on)
+    name = name_with_rows(name_with_label("precision", label), on)
     return Quotient(name, true_positives, true_positives + false_positives)
 
 
-@_documented
+@document_rate
 def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
     """Make the F1 score, ``2 TP / (2 TP + FP + FN)``.
 
@@ -301,13 +239,13 @@ def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
     {label}
     {on}
     """
-    true_positives, false_positives, false_negatives = _joint(label, on)
+    true_positives, false_positives, false_negatives = joint_rates(label, on)
     doubled = 2.0 * true_positives
-    name = _printed(name_with_label("f1", label), on)
+    name = name_with_rows(name_with_label("f1", label), on)
     return Quotient(name, doubled, doubled + false_positives + false_negatives)
 
 
-@_documented
+@document_rate
 def log_loss(*, on: Any = None) -> Rate:
     """Weighted mean cross-entropy, in nats: the constraint of the source paper.
 
@@ -323,10 +261,10 @@ def log_loss(*, on: Any = None) -> Rate:
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
     """
-    return _rate("log_loss", "log_loss", on)
+    return make_rate("log_loss", CrossEntropy(), on)
 
 
-@_documented
+@document_rate
 def churn(*, to: Any, on: Any = None) -> Rate:
     """Weighted fraction of rows whose decision differs from that of a deployed model.
 
@@ -337,10 +275,10 @@ def churn(*, to: Any, on: Any = None) -> Rate:
     to : {deployed}
     {on}
     """
-    return _rate("churn", Differs(Deployed.of("to", to)), on)
+    return make_rate("churn", Differs(ReferenceModel.of("to", to)), on)
 
 
-@_documented
+@document_rate
 def wins(*, over: Any, on: Any = None) -> Rate:
     """Weighted fraction of rows that are right here and wrong by another model.
 
@@ -352,10 +290,15 @@ def wins(*, over: Any, on: Any = None) -> Rate:
     over : {deployed}
     {on}
     """
-    return _rate("wins", "correct", on, where=(Judged(Deployed.of("over", over), right=False),))
+    return make_rate(
+        "wins",
+        Correct(),
+        on,
+        where=(ClassifiedBy(ReferenceModel.of("over", over), is_correct=False),),
+    )
 
 
-@_documented
+@document_rate
 def losses(*, to: Any, on: Any = None) -> Rate:
     """Weighted fraction of rows that are wrong here and right by another model.
 
@@ -364,32 +307,15 @@ def losses(*, to: Any, on: Any = None) -> Rate:
     to : {deployed}
     {on}
     """
-    return _rate("losses", "error", on, where=(Judged(Deployed.of("to", to), right=True),))
+    return make_rate(
+        "losses",
+        Misclassified(),
+        on,
+        where=(ClassifiedBy(ReferenceModel.of("to", to), is_correct=True),),
+    )
 
 
-def _reference(reference: Any) -> Any:
-    if isinstance(reference, (list, tuple)):
-        found: Any = tuple(map(as_level, reference))
-    else:
-        found = None if reference is None else as_level(reference)
-    check_hashable(found, "reference= must be a group's value, or a tuple of values")
-    return found
-
-
-def _columns(by: Any) -> tuple[Hashable, ...] | None:
-    if by is None:
-        return None
-    if isinstance(by, (list, tuple)):
-        if not by:
-            raise ValueError("by= is empty: name at least one column, or leave it out.")
-        columns = tuple(map(plain, by))
-    else:
-        columns = (plain(by),)
-    check_hashable(columns, "by= must be the name of a column, or a list of names")
-    return columns
-
-
-@_documented
+@document_rate
 def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -> Each:
     """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
 
@@ -399,10 +325,10 @@ def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -
         The rate of each group.
     {groups}
     """
-    return Each(rate=rate, by=_columns(by), **options)
+    return Each(rate=rate, by=read_columns(by), **options)
 
 
-@_documented
+@document_rate
 def gap(
     rate: Rate,
     *,
@@ -425,10 +351,10 @@ def gap(
         then the largest absolute difference.
     {groups}
     """
-    return Gap(rate=rate, by=_columns(by), reference=_reference(reference), **options)
+    return Gap(rate=rate, by=read_columns(by), reference=read_reference(reference), **options)
 
 
-@_documented
+@document_rate
 def ratio(
     rate: Rate,
     *,
@@ -452,5 +378,5 @@ def ratio(
         Added to the right-hand side.
     {groups}
     """
-    reference = _reference(reference)
-    return Ratio(rate=rate, by=_columns(by), reference=reference, slack=slack, **options)
+    reference = read_reference(reference)
+    return Ratio(rate=rate, by=read_columns(by), reference=reference, slack=slack, **options)

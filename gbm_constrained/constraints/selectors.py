@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from gbm_constrained._dataframes import as_array, as_column, index_of
+from gbm_constrained._dataframes import as_array, index_of
+from gbm_constrained._messages import some_of
+from gbm_constrained._typing import Bool, Codes
+from gbm_constrained.constraints.reference_models import ReferenceModel
 
 __all__ = ["dataset", "label"]
 
 Missing: TypeAlias = Literal["group", "raise"]
+Columns: TypeAlias = tuple[Hashable, ...]
 
 
 def plain(value: Any) -> Any:
-    """Values of numpy as Python's own: they print, compare and hash alike."""
-    # Times of nanoseconds would come out of numpy as numbers; those of pandas equal Python's own.
+    """Convert a value of numpy to Python's own, which prints, compares and hashes alike."""
+    # numpy converts times of nanoseconds to numbers; those of pandas equal Python's own.
     if isinstance(value, np.datetime64):
         return pd.Timestamp(value)
     if isinstance(value, np.timedelta64):
@@ -32,7 +35,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class MissingValue:
-    """What stands in the place of a missing value (None, NaN, NaT, NA); no value equals it."""
+    """A missing value (None, NaN, NaT, NA) among the levels of groups; no value equals it."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -42,11 +45,12 @@ MISSING = MissingValue()
 
 
 def as_level(value: Any) -> Any:
-    """Give a value of a column as it is known among the levels of groups."""
+    """Convert a value of a column to a level of groups."""
     return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else plain(value)
 
 
 def check_hashable(value: Any, message: str) -> None:
+    """Refuse a value that has no hash, with a message."""
     try:
         hash(value)
     except TypeError:
@@ -54,8 +58,79 @@ def check_hashable(value: Any, message: str) -> None:
 
 
 @dataclass(frozen=True)
-class Label:
-    """The rows whose label is `value`, or all others."""
+class Levels:
+    """Levels of the attributes of rows in each cell of a partition.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Class labels, sorted.
+    of_cells : mapping from key to ndarray of shape (n_cells,), intp
+        Position of each cell's level in an attribute.
+    known : callable
+        Returns all levels of an attribute, given its key.
+    """
+
+    classes: NDArray[np.generic]
+    of_cells: Mapping[Key, Codes]
+    known: Callable[[Key], tuple[Any, ...]]
+
+
+class Selector(ABC):
+    """Condition on rows that looks at one attribute of theirs."""
+
+    needs_labels: ClassVar[bool] = False
+    reference_model: ReferenceModel | None = None  # Other model whose decisions are looked at.
+
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """Key of the attribute that the selector looks at."""
+
+    @abstractmethod
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells whose rows the selector holds.
+
+        Parameters
+        ----------
+        levels : Levels
+            Levels of each cell.
+
+        Returns
+        -------
+        ndarray of shape (n_cells,), bool
+
+        Raises
+        ------
+        ValueError
+            If the selector names a class, a value or a data set that is not there.
+        """
+
+
+class ClassSelector(Selector):
+    """Rows of a class, or predictions of a class."""
+
+    needs_labels: ClassVar[bool] = True
+
+    @property
+    def key(self) -> Literal["label"]:
+        """Key of the labels."""
+        return "label"
+
+    @abstractmethod
+    def is_class(self, classes: NDArray[np.generic]) -> Bool:
+        """Find which of the classes are selected; shape (n_classes,)."""
+
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells whose label is selected."""
+        # The level after the last class is that of rows without a label.
+        is_class = np.append(self.is_class(levels.classes), False)
+        return np.asarray(is_class[levels.of_cells["label"]])
+
+
+@dataclass(frozen=True)
+class Label(ClassSelector):
+    """Rows whose label is `value`, or all others."""
 
     value: Hashable
     excluded: bool = False
@@ -63,23 +138,44 @@ class Label:
     def __post_init__(self) -> None:
         check_hashable(self.value, "A label is one value of y: write a rate for each of several")
 
+    def is_class(self, classes: NDArray[np.generic]) -> Bool:
+        """Find which of the classes are selected; shape (n_classes,)."""
+        named = np.array([known == self.value for known in map(plain, classes)], dtype=bool)
+        if not named.any():
+            raise ValueError(
+                f"it names class {self.value!r}, which is not in y: its classes are "
+                f"{classes.tolist()}."
+            )
+        return np.asarray(~named if self.excluded else named)
+
     def __str__(self) -> str:
         return f"y{'!=' if self.excluded else '='}{self.value!r}"
 
 
 @dataclass(frozen=True)
-class ClassPosition:
-    """The rows of the negative (0) or positive (1) class of a binary problem."""
+class ClassPosition(ClassSelector):
+    """Rows of the negative (0) or positive (1) class of a binary problem."""
 
     index: Literal[0, 1]
+
+    def is_class(self, classes: NDArray[np.generic]) -> Bool:
+        """Find which of the classes are selected; shape (n_classes,)."""
+        if classes.size != 2:
+            raise ValueError(
+                f"it is a rate of binary classifiers, but y has {classes.size} classes: "
+                f"name one of them as label= of the rate, as in tpr(label=k), or as "
+                f"positive= of all rates, or use class_error(k). Only binary classification "
+                f"is supported otherwise."
+            )
+        return np.asarray(np.arange(2) == self.index)
 
     def __str__(self) -> str:
         return ("negative", "positive")[self.index]
 
 
 @dataclass(frozen=True)
-class Column:
-    """The rows with `value` in a column of the sensitive features, or of X."""
+class Column(Selector):
+    """Rows with `value` in a column of the sensitive features, or of X."""
 
     name: Hashable
     value: Hashable
@@ -88,13 +184,30 @@ class Column:
         message = f"on= takes one value of column {self.name!r}, or a mask of rows with several"
         check_hashable(self.value, message)
 
+    @property
+    def key(self) -> Columns:
+        """Key of the groups that the column makes."""
+        return (self.name,)
+
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells whose rows have the value."""
+        known = levels.known(self.key)
+        if (self.value,) not in known:
+            missing = f" on={{{self.name!r}: None}} selects the rows without a value."
+            raise ValueError(
+                f"{self} selects no row: the values of {self.name!r} are "
+                f"[{some_of([repr(level[0]) for level in known])}]."
+                f"{missing * ((MISSING,) in known)}"
+            )
+        return np.asarray(levels.of_cells[self.key] == known.index((self.value,)))
+
     def __str__(self) -> str:
         return f"{self.name}={self.value}"
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """The rows of a data set that was given to ``fit`` by name."""
+class DataSet(Selector):
+    """Rows of a data set that was given to ``fit`` by name."""
 
     name: str
 
@@ -105,13 +218,28 @@ class DataSet:
                 f"a string; got {self.name!r}."
             )
 
+    @property
+    def key(self) -> Literal["source"]:
+        """Key of the data sets that rows are of."""
+        return "source"
+
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells whose rows are of the data set."""
+        known = levels.known(self.key)
+        if self.name not in known[1:]:
+            raise ValueError(
+                f"data set {self.name!r} was not given: pass it as fit(..., datasets="
+                f"{{{self.name!r}: ...}}); those given are {list(known[1:])}."
+            )
+        return np.asarray(levels.of_cells[self.key] == known.index(self.name))
+
     def __str__(self) -> str:
         return self.name
 
 
 @dataclass(frozen=True)
-class Mask:
-    """A fixed subset of the training rows, packed into bits so that it can be hashed.
+class Mask(Selector):
+    """Fixed subset of the training rows, packed into bits so that it can be hashed.
 
     Parameters
     ----------
@@ -136,6 +264,7 @@ class Mask:
 
     @classmethod
     def from_array(cls, mask: ArrayLike) -> Mask:
+        """Pack a boolean array of shape (n_samples,)."""
         rows = as_array(mask)
         if rows.dtype != np.bool_ or rows.ndim != 1:
             given = f"an array of dtype {rows.dtype} and shape {rows.shape}"
@@ -147,12 +276,22 @@ class Mask:
         return cls(np.packbits(rows).tobytes(), rows.size, index_of(mask))
 
     def to_array(self) -> NDArray[np.bool_]:
+        """Unpack the mask to a boolean array of shape (n_samples,)."""
         bits = np.frombuffer(self.packed, dtype=np.uint8)
         return np.unpackbits(bits, count=self.n_samples).view(np.bool_)
 
+    @property
+    def key(self) -> Mask:
+        """Key of the membership in the mask: the mask itself."""
+        return self
+
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells whose rows are in the mask."""
+        return np.asarray(levels.of_cells[self] == 1)
+
     @cached_property
     def size(self) -> int:
-        """Rows of the subset."""
+        """Number of rows in the subset."""
         bits = int.from_bytes(self.packed, "big")
         return (bits >> -self.n_samples % 8).bit_count()
 
@@ -163,118 +302,33 @@ class Mask:
         return f"Mask({self})"
 
 
-@dataclass(frozen=True, eq=False)
-class Deployed:
-    """Decisions of another model: a fitted classifier, a column, or one decision per row.
+@dataclass(frozen=True)
+class ClassifiedBy(Selector):
+    """Rows that another model classifies correctly, or those that it misclassifies."""
 
-    Equal if these are: of two models, if their pickles are, so that a rule that was sent to
-    another process equals the rule that stayed. Copies share the model, which is only ever asked;
-    fit it anew as another object, with a rule of its own.
+    needs_labels: ClassVar[bool] = True
 
-    Parameters
-    ----------
-    model : classifier, default=None
-        Asked for its decisions when the data are known.
-    column : hashable, default=None
-        Name of a column of the sensitive features, or of X, that holds decisions.
-    decisions : tuple, default=None
-        A decision for each training row.
-    forgotten : str, default=None
-        What a classifier was called that the file of this constraint does not hold. The
-        constraint still prints, and cannot be fitted.
-    index : Index, default=None
-        Row labels of the Series that the decisions were given as.
-    """
-
-    model: Any = None
-    column: Hashable = None
-    decisions: tuple[Hashable, ...] | None = None
-    forgotten: str | None = None
-    index: Any = None
-
-    @classmethod
-    def of(cls, parameter: str, model: Any) -> Deployed:
-        if isinstance(model, type):
-            raise TypeError(
-                f"{parameter}= must be a fitted classifier, and {model.__name__} is a class: make "
-                f"one of it, and fit it."
-            )
-        if hasattr(model, "predict"):
-            return cls(model=model)
-        if isinstance(model, str):
-            return cls(column=model)
-        decisions = as_column(model)
-        if decisions.ndim != 1:
-            raise TypeError(
-                f"{parameter}= must be a fitted classifier, the name of a column of decisions, or "
-                f"one decision for each training row; got {model!r}."
-            )
-        missing = np.flatnonzero(pd.isna(decisions))
-        if missing.size:
-            raise ValueError(
-                f"{parameter}= has {missing.size} missing decisions (NaN or None), the first in "
-                f"row {missing[0]}: the other model must decide on every training row. Drop these "
-                f"rows, or fill the decisions in."
-            )
-        values = pd.Series(decisions).tolist()  # dates stay dates
-        return cls(decisions=tuple(values), index=index_of(model))
+    reference_model: ReferenceModel = field()
+    is_correct: bool = field()
 
     @property
-    def _but_the_model(self) -> tuple[Any, ...]:
-        return type(self.model), self.column, self.decisions, self.forgotten
+    def key(self) -> ReferenceModel:
+        """Key of the other model's decisions: the model itself."""
+        return self.reference_model
 
-    @cached_property
-    def _contents(self) -> bytes | None:
-        """Digest of the model, or None where it has no pickle."""
-        try:
-            # Which equal strings are one object shows in a pickle, and no more in that of a copy.
-            copied = pickle.loads(pickle.dumps(self.model))
-            return hashlib.sha256(pickle.dumps(copied)).digest()
-        except Exception:  # of whichever library the model is
-            return None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Deployed):
-            return NotImplemented
-        if self._but_the_model != other._but_the_model:
-            return False
-        if self.model is other.model:
-            return True
-        return self._contents is not None and self._contents == other._contents
-
-    def __hash__(self) -> int:
-        return hash(self._but_the_model)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Deployed:
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+    def holds(self, levels: Levels) -> Bool:
+        """Find the cells of labelled rows that the other model decides correctly, or wrongly."""
+        labels, decisions = levels.of_cells["label"], levels.of_cells[self.reference_model]
+        is_known = (decisions < levels.classes.size) & (labels < levels.classes.size)
+        return np.asarray(is_known & ((decisions == labels) == self.is_correct))
 
     def __str__(self) -> str:
-        if self.column is not None:
-            return repr(self.column)
-        if self.forgotten is not None:
-            return self.forgotten
-        return type(self.model).__name__ if self.decisions is None else "decisions"
-
-    def __repr__(self) -> str:
-        return f"Deployed({self})"
+        return f"{'right' if self.is_correct else 'wrong'} by {self.reference_model}"
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The rows that another model gets right, or wrong."""
-
-    deployed: Deployed
-    right: bool
-
-    def __str__(self) -> str:
-        return f"{'right' if self.right else 'wrong'} by {self.deployed}"
-
-
-Selector: TypeAlias = Label | ClassPosition | Column | DataSet | Mask | Judged
-ABOUT_LABELS = (Label, ClassPosition, Judged)  # Selectors that ask for the labels of rows.
+# Key of an attribute of rows: "label", "source" (which data set), columns that make groups, the
+# membership in a mask, or the decisions of another model.
+Key: TypeAlias = Literal["label", "source"] | Columns | Mask | ReferenceModel
 
 
 def label(value: Hashable) -> Label:
@@ -300,11 +354,12 @@ def dataset(name: str) -> DataSet:
 
 
 def as_selectors(on: Any) -> tuple[Selector, ...]:
+    """Read what ``on=`` was given as selectors that rows must satisfy together."""
     if on is None:
         return ()
     if isinstance(on, tuple) and not all(isinstance(part, (bool, np.bool_)) for part in on):
         return tuple(selector for part in on for selector in as_selectors(part))
-    if isinstance(on, (Label, ClassPosition, Column, DataSet, Mask, Judged)):
+    if isinstance(on, Selector):
         return (on,)
     if isinstance(on, Mapping):
         return tuple(Column(plain(name), as_level(value)) for name, value in on.items())

@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.constraints.events import Differs, Term
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.events import Term
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
+from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     MISSING,
     Column,
     DataSet,
-    Deployed,
-    Judged,
     Label,
     Selector,
 )
@@ -247,10 +247,8 @@ def _write_term(term: Term) -> str:
     name = term.name.partition("(")[0]
     if name not in RATES:
         raise _NotTextError(f"{name} is a part of a quotient, which has no text by itself")
-    models = [
-        part.deployed for part in (term.event, *term.where) if isinstance(part, Differs | Judged)
-    ]
-    given = {"over" if name == "wins" else "to": _write_model(model) for model in models}
+    models = [_write_model(model) for model in term.reference_models]
+    given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
     labels = _write_labels(name, term)
     return _write_call(name, *labels, **given, normalize=normalize, on=_write_selectors(term.on))
@@ -263,7 +261,7 @@ def _write_labels(name: str, term: Term) -> list[str]:
     return [_write_value(part.value) for part in parts if isinstance(part, Label)]
 
 
-def _write_model(deployed: Deployed) -> str:
+def _write_model(deployed: ReferenceModel) -> str:
     if isinstance(deployed.column, str):
         return _write_value(deployed.column)
     held = "decisions of single rows" if deployed.decisions is not None else str(deployed)

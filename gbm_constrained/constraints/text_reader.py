@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gbm_constrained.constraints import presets, rates
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.positive_class import name_positive_class
 from gbm_constrained.constraints.selectors import dataset, label

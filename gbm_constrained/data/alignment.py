@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import index_of
 from gbm_constrained._messages import level_of_the_user
-from gbm_constrained.constraints.events import Differs
-from gbm_constrained.constraints.expressions import Constraint
-from gbm_constrained.constraints.selectors import Judged, Mask, plain
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.selectors import plain
 
 
 class RowAlignment:
@@ -118,15 +117,12 @@ def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
         Tables without columns, by what messages call them.
     """
     found: dict[str, pd.DataFrame] = {}
-    for rule in constraints:
-        for term in rule.terms:
-            masks = [s for s in term.selectors if isinstance(s, Mask)]
-            models = [s.deployed for s in term.selectors if isinstance(s, Judged)]
-            models += [term.event.deployed] if isinstance(term.event, Differs) else []
-            for what, holders in (("the mask", masks), ("the decisions", models)):
-                for index in (holder.index for holder in holders):
-                    if index is not None:
-                        found[f"{what} of {rule}"] = pd.DataFrame(index=index)
+    for constraint in constraints:
+        masks = [mask for term in constraint.terms for mask in term.masks]
+        for what, holders in (("the mask", masks), ("the decisions", constraint.reference_models)):
+            for index in (holder.index for holder in holders):
+                if index is not None:
+                    found[f"{what} of {constraint}"] = pd.DataFrame(index=index)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rows to cells, and statistics of cells.
+"""Partitions of rows into cells, and statistics of cells.
 
 A cell is a set of rows that share every attribute a constraint looks at: the label, each grouping
 column, the membership in a mask or a named data set, another model's decision. Every rate is a
@@ -10,10 +10,10 @@ linear map of two tables of cell statistics,
 and the gradient of a Lagrangian is a cell's coefficient times a row's kernel, whatever the number
 of constraints.
 
-One partition by all attributes has as many cells as they have combinations: a dozen of random
-masks would cut the rows to pieces. Constraints are therefore spread over several partitions, the
-*views*, each by few attributes; a constraint lives in one of them, and the coefficient of a row is
-the sum of those of its cells. Usually one view is enough.
+One partition by all attributes has as many cells as the attributes have combinations. Constraints
+are therefore spread over several partitions, the *views*, each by few attributes. A constraint
+lives in one view, and the coefficient of a row is the sum of those of its cells. Usually one view
+is enough.
 """
 
 from __future__ import annotations
@@ -28,20 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import some_of
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.constraints.selectors import (
-    MISSING,
-    ClassPosition,
-    Column,
-    DataSet,
-    Judged,
-    Label,
-    Selector,
-    plain,
-)
+from gbm_constrained.constraints.selectors import Key, Levels, Selector
 from gbm_constrained.data.communicator import ReduceSum, local_sum
-from gbm_constrained.data.rows import Key, Rows, key_of
+from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12
 VIEW_CELLS = 2048  # Cells beyond which a further attribute opens a view of its own.
@@ -50,17 +40,17 @@ MOST_CELLS = 1 << 20
 
 @dataclass(frozen=True)
 class CellStatistics:
-    """What constraints are linear in.
+    """Statistics of cells that constraints are linear in.
 
     Parameters
     ----------
     predicted : ndarray of shape (n_cells, n_classes)
         Weighted fraction of each cell's rows predicted as each class; rows sum to one.
     loss : ndarray of shape (n_cells,)
-        Weighted mean cross-entropy of each cell, in nats; of all rows, in every cell, where no
-        constraint is about losses.
+        Weighted mean cross-entropy of each cell, in nats. Where no constraint bounds losses, every
+        cell has the mean of all rows.
     clipped_loss : ndarray of shape (n_cells,)
-        The same with each row's loss clipped at a cap; `loss` itself when there is none.
+        Mean of the losses clipped at a cap; `loss` itself without a cap.
     """
 
     predicted: Float
@@ -70,7 +60,7 @@ class CellStatistics:
 
 @dataclass(frozen=True)
 class View:
-    """One partition of all rows.
+    """Partition of all rows.
 
     Parameters
     ----------
@@ -103,7 +93,7 @@ class View:
 
     def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
         """Write the entries of a table of the view's cells for a block of rows."""
-        # No code is out of range; of numpy's ways not to check, this one is the fastest.
+        # No code is out of range, and mode="wrap" is numpy's fastest way without a check.
         found = part.take(self.small_codes[rows], axis=0, out=out, mode="wrap")
         return np.asarray(found)
 
@@ -124,9 +114,9 @@ class Cells:
     rows : Rows
         The rows.
     needs : sequence of collections of attribute keys, default=()
-        What each constraint looks at.
+        Attributes that each constraint looks at.
     reduce_sum : callable, default=identity
-        Sums a table over machines.
+        Function that sums a table over machines.
     idle : collection of int, default=()
         Elements of `needs` whose constraints are only reported. They add views of their own, so
         that all others have the partitions that they would have without them.
@@ -134,13 +124,13 @@ class Cells:
     Attributes
     ----------
     views : tuple of View
-        The partitions, one at least.
+        The partitions, at least one.
     n_binding : int
-        How many of these, the first ones, constraints that are not idle live in; one at least.
+        Number of views, the first ones, that constraints which are not idle live in; at least one.
     needs : sequence of collections of attribute keys
-        What each constraint looks at.
+        Attributes that each constraint looks at.
     base : list of attribute keys
-        What every view is by.
+        Attributes of every view.
     view_of : tuple of int
         The view of each element of `needs`.
     labels : ndarray of shape (n_cells,), intp
@@ -148,16 +138,16 @@ class Cells:
     weight : ndarray of shape (n_cells,)
         Total weight of each cell.
     whole_weight : ndarray of shape (n_cells,)
-        That of the rows which these were taken from: constraints are compiled against it.
+        Total weight of the rows that these were taken from. Constraints are compiled against it.
     count : ndarray of shape (n_cells,)
         Number of rows of each cell.
     weighted_count : ndarray of shape (n_cells,)
-        Number of those with a positive weight: a weight of zero leaves a row out.
+        Number of rows with a positive weight: a weight of zero leaves a row out.
     in_objective : ndarray of shape (n_cells,), bool
         Whether a cell holds training rows, rather than those of a further data set.
     class_weight : ndarray of shape (n_classes,)
-        How much an error on each class counts where decisions are chosen; ones, unless set to what
-        the objective gives to the classes. Rates know nothing of it.
+        Weight of an error on each class where decisions are chosen; ones, unless set to those of
+        the objective. Rates do not depend on it.
 
     Raises
     ------
@@ -181,11 +171,28 @@ class Cells:
         self._sizes = {
             key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys
         }
+        keys_of_views, view_of = self._spread_over_views(idle)
+        self.view_of = tuple(view_of[j] for j in range(len(needs)))
+        self.views = tuple(self._make_views(keys_of_views))
+        label_levels = np.concatenate([view.levels["label"] for view in self.views])
+        self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
+        self.in_objective = np.ones(self.labels.size, dtype=bool)
+        if rows.sources:
+            self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
+        self.count = reduce_sum(self.total())
+        self.weight = self.weighted_count = self.count
+        if rows.weight is not None:
+            self.weight = reduce_sum(self.total(rows.weight))
+            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
+        self.whole_weight = self.weight
+
+    def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:
+        """Choose the attributes of each view, and the view of each constraint."""
         keys_of_views: list[list[Key]] = []
         view_of: dict[int, int] = {}
         self.n_binding = 1
-        for j in sorted(range(len(needs) or 1), key=lambda j: j in idle):
-            need = needs[j] if needs else ()
+        for j in sorted(range(len(self.needs) or 1), key=lambda j: j in idle):
+            need = self.needs[j] if self.needs else ()
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
                 may_grow = j not in idle or v >= self.n_binding
@@ -205,29 +212,17 @@ class Cells:
             view_of[j] = v
             if j not in idle:
                 self.n_binding = len(keys_of_views)
-        self.view_of = tuple(view_of[j] for j in range(len(needs)))
-        self.views = tuple(self._make_views(keys_of_views))
-        label_levels = np.concatenate([view.levels["label"] for view in self.views])
-        self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
-        self.in_objective = np.ones(self.labels.size, dtype=bool)
-        if rows.sources:
-            self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.count = reduce_sum(self.total())
-        self.weight = self.weighted_count = self.count
-        if rows.weight is not None:
-            self.weight = reduce_sum(self.total(rows.weight))
-            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
-        self.whole_weight = self.weight
+        return keys_of_views, view_of
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """Cells of labelled rows of the objective, in the first view: others hold them again."""
+        """Cells of labelled rows of the objective, in the first view alone."""
         inside = self.in_objective & (self.labels >= 0)
         inside[self.views[0].cells.stop :] = False
         return inside
 
     def shape_of(self, keys: Sequence[Key]) -> tuple[int, ...]:
-        """Give the number of levels of each attribute."""
+        """Count the levels of each attribute."""
         return tuple(self._sizes[key] for key in keys)
 
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
@@ -253,7 +248,7 @@ class Cells:
         if by_first is not None:
             codes, done = by_first.small_codes, len(by_first.levels)
         for i in range(done, len(keys)):
-            # Of one type, as small as yet possible: they are many passes over the rows.
+            # The type is the smallest possible one: each step is a pass over the rows.
             codes = codes.astype(np.min_scalar_type(prod(shape[: i + 1])))
             codes *= codes.dtype.type(shape[i])
             codes += self.rows.attribute(keys[i]).codes.astype(codes.dtype)
@@ -261,11 +256,11 @@ class Cells:
         return View(codes, slice(start, start + prod(shape)), dict(zip(keys, levels, strict=True)))
 
     def take(self, index: NDArray[np.intp]) -> Cells:
-        """Cells of some of the rows, numbered as these are.
+        """Take some of the rows, in cells of the same numbers.
 
         Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
-        rows: a rate of the part is the mean over its cells, each with its share of the whole. Of
-        cells that are left empty nothing is known; see :meth:`CompiledConstraints.on`.
+        rows: a rate of the part is the mean over its cells, each with its share of the whole.
+        Cells that are left empty have no value; see :meth:`CompiledConstraints.on`.
         """
         part = copy.copy(self)
         part.views = tuple(
@@ -308,7 +303,7 @@ class Cells:
         return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
-        """Cells of a view that all selectors hold, one boolean for each of the view.
+        """Find the cells of a view that all selectors hold.
 
         Raises
         ------
@@ -316,62 +311,11 @@ class Cells:
             If a selector names a class, a value or a data set that is not there.
         """
         inside = np.ones(len(view), dtype=bool)
+        levels = self.levels_of(view)
         for selector in selectors:
-            inside &= self._holds(view, selector)
+            inside &= selector.holds(levels)
         return inside
 
-    def _holds(self, view: View, selector: Selector) -> NDArray[np.bool_]:
-        key = key_of(selector)
-        levels = view.levels[key]
-        if isinstance(selector, (Label, ClassPosition)):
-            match = levels == self.class_index(selector)
-            if isinstance(selector, Label) and selector.excluded:
-                match = ~match & (levels < self.classes.size)
-            return np.asarray(match)
-        known = self.rows.attribute(key).levels
-        if isinstance(selector, Column):
-            if (selector.value,) not in known:
-                missing = f" on={{{selector.name!r}: None}} selects the rows without a value."
-                raise ValueError(
-                    f"{selector} selects no row: the values of {selector.name!r} are "
-                    f"[{some_of([repr(level[0]) for level in known])}]."
-                    f"{missing * ((MISSING,) in known)}"
-                )
-            return np.asarray(levels == known.index((selector.value,)))
-        if isinstance(selector, DataSet):
-            if selector.name not in known[1:]:
-                raise ValueError(
-                    f"data set {selector.name!r} was not given: pass it as fit(..., datasets="
-                    f"{{{selector.name!r}: ...}}); those given are {list(known[1:])}."
-                )
-            return np.asarray(levels == known.index(selector.name))
-        if isinstance(selector, Judged):
-            labels, n_classes = view.levels["label"], self.classes.size
-            judged = (levels < n_classes) & (labels < n_classes)
-            return np.asarray(judged & ((levels == labels) == selector.right))
-        return np.asarray(levels == 1)
-
-    def is_class(self, target: Label | ClassPosition) -> NDArray[np.bool_]:
-        """Whether each class is the one that a selector names, or is not the one it excludes."""
-        named = np.arange(self.classes.size) == self.class_index(target)
-        excluded = isinstance(target, Label) and target.excluded
-        return np.asarray(~named if excluded else named)
-
-    def class_index(self, selector: Label | ClassPosition) -> int:
-        """Class index that a selector of rows or of predictions names."""
-        if isinstance(selector, ClassPosition):
-            if self.classes.size != 2:
-                raise ValueError(
-                    f"it is a rate of binary classifiers, but y has {self.classes.size} classes: "
-                    f"name one of them as label= of the rate, as in tpr(label=k), or as "
-                    f"positive= of all rates, or use class_error(k). Only binary classification "
-                    f"is supported otherwise."
-                )
-            return selector.index
-        match = [i for i, known in enumerate(map(plain, self.classes)) if known == selector.value]
-        if not match:
-            raise ValueError(
-                f"it names class {selector.value!r}, which is not in y: its classes are "
-                f"{self.classes.tolist()}."
-            )
-        return match[0]
+    def levels_of(self, view: View) -> Levels:
+        """Collect the levels of the cells of a view, which selectors and events read."""
+        return Levels(self.classes, view.levels, lambda key: self.rows.attribute(key).levels)

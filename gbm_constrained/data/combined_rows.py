@@ -30,7 +30,7 @@ from gbm_constrained._dataframes import (
 )
 from gbm_constrained._messages import level_of_the_user
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.data.rows import codes_among
+from gbm_constrained.data.attributes import codes_among
 from gbm_constrained.data.validation import as_labels, check_features, refuse_strange
 
 PREPARED = (

@@ -13,11 +13,12 @@ from sklearn.utils.validation import check_consistent_length
 
 from gbm_constrained._dataframes import tables_equal, take_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.alignment import RowAlignment, row_labels_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import Stack, encode
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group
 from gbm_constrained.data.validation import (
     as_groups,

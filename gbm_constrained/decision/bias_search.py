@@ -9,9 +9,9 @@ from itertools import combinations, cycle
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.lines import PAST_LAST_SCORE, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
-from gbm_constrained.problem.linear_constraints import ROUNDING
 
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.

@@ -54,7 +54,7 @@ class GroupThresholds:
         self, cells: Cells, compiled: CompiledConstraints, margin: Array, shift: Float
     ) -> None:
         self.compiled = compiled
-        self.of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+        self.of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)
         self.used = np.unique(compiled.R[self.of_decisions].indices)
         n_classes = cells.classes.size
         cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
 from gbm_constrained.decision.prefix_choice import Prefixes
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
@@ -75,7 +76,7 @@ def check_guarantee(
 
 def _check_losses(compiled: CompiledConstraints, asked: GuaranteeRequest) -> None:
     for constraint in compiled.constraints:
-        if any(term.event == "log_loss" for term in constraint.terms):
+        if constraint.has_loss:
             raise ValueError(
                 f"guarantee={asked.kind!r} cannot be given for {constraint}: a mean "
                 f"loss may be as large as it likes. Bound an error rate, or leave the "

@@ -26,13 +26,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import (
@@ -295,7 +296,7 @@ def _order_decisions(
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
-    measured = rows.compiled.is_told
+    measured = rows.compiled.is_known
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
     safety = np.round(safety, 9)  # running sums of the same numbers

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.lines import Line
 from gbm_constrained.decision.score_counts import (
     ROWS_AT_ONCE,
     DecisionCounts,
     FunctionalsAlongLine,
 )
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 
 
 class ErrorAndViolations:
@@ -35,7 +36,7 @@ class ErrorAndViolations:
     def __init__(
         self, decisions: DecisionCounts, compiled: CompiledConstraints, right: Float
     ) -> None:
-        of_decisions = compiled.is_told & (np.diff(compiled.B.indptr) == 0)
+        of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)
         self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
         self._compiled, self._kept = compiled, kept

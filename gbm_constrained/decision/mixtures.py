@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from gbm_constrained._typing import Float
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING
 
 # By default programmes are solved to 1e-7, and smaller violations are traded for errors.
 LP_TOLERANCES: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}

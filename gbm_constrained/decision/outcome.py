@@ -13,10 +13,13 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
-from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
+from gbm_constrained.statistics.between_folds import (
+    estimate_between_fold_deviation,
+    prediction_intervals,
+)
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 
 
 class Sampled(NamedTuple):
@@ -94,14 +97,16 @@ class Outcome:
         )
         if compiled.V.nnz:
             loss = rows.lagrangian.at(scores.for_probabilities).losses()
-            given = rows.cells, compiled, functionals, decisions, loss
-            sampled = Sampled(*add_loss_intervals(*given, *sampled))
-        differ = disagreement(compiled, rows.cells, folds, by_one_shift, decisions)
+            of_losses = LossIntervals(rows.cells, compiled, decisions, loss)
+            sampled = Sampled(*of_losses.complete(functionals, *sampled))
+        differ = estimate_between_fold_deviation(
+            compiled, rows.cells, folds, by_one_shift, decisions
+        )
         values, n = compiled.values(functionals), len(folds)
         return cls(
             functionals,
-            of_one_booster(sampled.constraints, values, differ.rules, n, compiled.ranges),
-            of_one_booster(
+            prediction_intervals(sampled.constraints, values, differ.rules, n, compiled.ranges),
+            prediction_intervals(
                 sampled.functionals, functionals, differ.rates, n, compiled.ranges_of_rates
             ),
             _sources(rows),

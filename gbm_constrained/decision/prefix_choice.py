@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.grouped import Gap
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
 N_PREFIXES = 12  # Prefixes that a choice looks at.
@@ -141,7 +141,7 @@ def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
 
 def compares_groups(compiled: CompiledConstraints) -> Bool:
     """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
-    kinds = [isinstance(c.expression, Gap) for c in compiled.constraints]  # ratios are gaps
+    kinds = [c.expression.compares_pairs for c in compiled.constraints]
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 

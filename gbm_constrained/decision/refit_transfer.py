@@ -34,13 +34,12 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.grouped import Gap, Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.threshold_search import shift_for_share
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.p_values import rows_beyond
+from gbm_constrained.statistics.violations import find_violated_rows
 
 SIGNIFICANCE = 0.025  # Probability of each side below which a violation is beyond sampling error.
 
@@ -249,7 +248,7 @@ def find_training_violations(
         is_tested = is_tested | is_moved
         b = np.where(is_moved, b - optimism, b)
     violated = np.zeros(len(compiled.constraints), dtype=bool)
-    is_beyond = rows_beyond(replace(compiled, b=b), counts, SIGNIFICANCE)
+    is_beyond = find_violated_rows(replace(compiled, b=b), counts, SIGNIFICANCE)
     violated[compiled.owner[is_beyond & is_tested]] = True
     return violated
 
@@ -317,7 +316,7 @@ def correct_training_values(
     rows = compiled.rows_of(functionals) + optimism
     for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
         own, constraint = compiled.owner == j, compiled.constraints[j]
-        if isinstance(constraint.expression, Gap) and not isinstance(constraint.expression, Ratio):
+        if constraint.expression.is_difference:
             values[j] = rows[own].max()
         elif own.sum() == 1:
             values[j] += constraint.sign * optimism[own][0]

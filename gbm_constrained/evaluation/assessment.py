@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
@@ -27,7 +27,6 @@ from gbm_constrained.evaluation.sample_size import (
     rows_of_smallest_group,
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
-from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import constraint_p_values
 

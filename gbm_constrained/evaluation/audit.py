@@ -12,15 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.events import Differs
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.rates import accuracy
-from gbm_constrained.constraints.selectors import DataSet, Judged, Mask
 from gbm_constrained.data.alignment import check_alignment, row_labels_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.classifiers import (
@@ -35,10 +34,11 @@ from gbm_constrained.evaluation.classifiers import (
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.grouping import SmallGroupWarning
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 
 # An audit knows the decisions of a model, and not those that the model might have made.
 VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
@@ -190,8 +190,9 @@ def measure_classifier(
     rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
     # Accuracy is one more constraint, so that its interval is computed alike.
     stated = (*checked, accuracy() >= 0.0)
-    cells, compiled = compile_constraints(stated, rows, where="audited rows, ")
-    needs_loss = [str(c) for c in checked if any(t.event == "log_loss" for t in c.terms)]
+    warning = SmallGroupWarning("audited rows, ")
+    cells, compiled = compile_constraints(stated, rows, warning=warning)
+    needs_loss = [str(c) for c in checked if c.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     measured: list[_Measured] = []
     for name, each in models.items():
@@ -214,28 +215,17 @@ def measure_classifier(
     )
 
 
-def rows_held_by(constraint: Constraint) -> list[int]:
-    """List the lengths of the masks and lists of decisions that a constraint holds."""
-    lengths = []
-    for term in constraint.terms:
-        deployed = [s.deployed for s in term.selectors if isinstance(s, Judged)]
-        deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
-        lengths += [s.n_samples for s in term.selectors if isinstance(s, Mask)]
-        lengths += [len(d.decisions) for d in deployed if d.decisions is not None]
-    return lengths
-
-
 def _check_rows(constraints: Sequence[Constraint], n: int) -> None:
     """Refuse constraints that are about rows other than the audited ones."""
     for constraint in constraints:
-        for length in rows_held_by(constraint):
+        for length in constraint.n_rows_held:
             if length != n:
                 raise ValueError(
                     f"constraints: {constraint} holds a mask or decisions of {length} rows, but "
                     f"{n} rows are audited: give one for each of these, or name a column or "
                     f"a model instead."
                 )
-        if any(isinstance(s, DataSet) for term in constraint.terms for s in term.selectors):
+        if constraint.data_sets:
             raise ValueError(
                 f"constraints: {constraint} speaks of a named data set, which an audit has none "
                 f"of: audit its rows by themselves, with the constraint without on=dataset(...)."
@@ -284,9 +274,8 @@ def _measure(
     intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
     if loss is not None:
-        intervals, at = add_loss_intervals(
-            cells, compiled, functionals, decided, loss, intervals, at, level
-        )
+        of_losses = LossIntervals(cells, compiled, decided, loss, level)
+        intervals, at = of_losses.complete(functionals, intervals, at)
     found = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
     few = {rate.constraint: rate.reason for rate in reversed(found)}
     values = compiled.values(functionals)

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.decision.evaluation_set import ScoredRows
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
-from gbm_constrained.problem.linear_constraints import CompiledConstraints, value_of
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.p_values import rows_beyond
+from gbm_constrained.statistics.violations import find_violated_rows
 
 N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
 N_BIASES = 150  # Biases of several classes, for each prefix.
@@ -28,7 +27,7 @@ def is_measured(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
     """Find the constraints that decisions put enough rows into, if they are quotients."""
     measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
-        if isinstance(constraint.expression, Quotient):
+        if constraint.expression.is_quotient:
             measured[..., j] = rows_of_quotient(compiled, j, counts) >= MIN_ROWS
     return measured
 
@@ -109,7 +108,7 @@ class DecisionPool:
             SIGNIFICANCE
             / np.bincount(compiled.owner, minlength=self.n_constraints)[compiled.owner]
         )
-        beyond = rows_beyond(compiled, counts, levels, one_test_each=True)
+        beyond = find_violated_rows(compiled, counts, levels, one_test_each=True)
         for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
@@ -157,7 +156,7 @@ class DecisionPool:
         met = self.reached[:, others].all(axis=1) & self.measured[:, j]
         values = np.full(len(self.measured), np.nan)
         for i in np.flatnonzero(self.measured[:, j]):
-            values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
+            values[i] = compiled.constraints[j].value(self.functionals[i, compiled.spans[j]])
         sign = compiled.constraints[j].sign
 
         def best(of: Float) -> float:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gbm_constrained.constraints.expressions import Constraint, Quotient
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.evaluation.sample_size import MIN_ROWS
 from gbm_constrained.evaluation.verdicts import Verdict
-from gbm_constrained.problem.linear_constraints import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class ConstraintResult:
     @property
     def is_vacuous(self) -> bool:
         """Whether this is a quotient of next to no rows, such as precision on none selected."""
-        return isinstance(self.constraint.expression, Quotient) and self.rows < MIN_ROWS
+        return self.constraint.expression.is_quotient and self.rows < MIN_ROWS
 
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"

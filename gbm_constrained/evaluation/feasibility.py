@@ -29,7 +29,7 @@ import numpy as np
 
 from gbm_constrained._messages import level_of_the_user
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost

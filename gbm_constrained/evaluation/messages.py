@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gbm_constrained._messages import MOST_NAMED
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, TooFewRows

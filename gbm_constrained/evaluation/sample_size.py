@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Overall
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of
-from gbm_constrained.statistics.loss_intervals import is_in_base_set
 from gbm_constrained.statistics.order_statistics import minimum_rows
 
 MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
@@ -100,7 +98,7 @@ def find_too_few_rows(
         if constraint.is_loss or constraint.is_always_met:
             continue
         expression, ends = constraint.expression, intervals[j]
-        if isinstance(expression, Quotient):
+        if expression.is_quotient:
             n = rows_of_smallest_group(cells, compiled, j, counts)
             rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
             if _is_open(rate, ends, minimum=0):
@@ -113,7 +111,7 @@ def find_too_few_rows(
             own = of_functionals[k]
             value = float(functionals[k])
             rate = TooFewRows(constraint, name, n, value, *map(float, own))
-            each = isinstance(expression, (Rate, Each))
+            each = expression.bounds_each_rate
             if _is_open(rate, own if each else ends, minimum=_minimum_rows(constraint)):
                 found.append(rate)
     return found
@@ -123,7 +121,7 @@ def _minimum_rows(constraint: Constraint) -> int:
     """Count the rows without a single event that would confirm the bound of one rate."""
     rates = constraint.rates
     plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    if not isinstance(constraint.expression, (Rate, Each)) or not plain:
+    if not constraint.expression.bounds_each_rate or not plain:
         return 0
     room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
     if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
@@ -157,9 +155,9 @@ def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> i
     constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
     inside = np.zeros(len(view), dtype=bool)
     for term in constraint.terms:
-        inside |= is_in_base_set(cells, j, term)
+        inside |= cells.select(cells.views[cells.view_of[j]], term.base)
     groups = compiled.groups[j]
-    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
+    everyone = constraint.expression.compares_with_overall
     if groups and not everyone:
         levels = frozenset[int]().union(*(group.levels for group in groups))
         inside &= np.isin(view.levels[groups[0].by], list(levels))
@@ -181,7 +179,7 @@ def rows_of_smallest_group(
 
     Without the counts of decisions, the rows of a quotient are those of its terms.
     """
-    if isinstance(compiled.constraints[j].expression, Quotient):
+    if compiled.constraints[j].expression.is_quotient:
         if counts is None:
             return rows_of_constraint(cells, compiled, j)
         return int(rows_of_quotient(compiled, j, counts))

@@ -26,9 +26,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.problem.linear_constraints import ROUNDING
 
 __all__ = ["Verdict"]
 

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
-from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.training.callbacks import Announcer
 from gbm_constrained.training.options import SolverOptions
 

@@ -8,29 +8,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gbm_constrained.constraints.expressions import Constraint
-from gbm_constrained.constraints.selectors import Column
-from gbm_constrained.data.rows import Columns, normalize_text
+import numpy as np
+
+from gbm_constrained._typing import Bool
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.selectors import Column, Columns
+from gbm_constrained.data.attributes import normalize_text
+from gbm_constrained.data.cells import View
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows with one of some levels of a grouping attribute.
+    """Rows whose level of a grouping attribute is one of several.
 
     Parameters
     ----------
     by : tuple of column names
-        The attribute.
+        Key of the attribute.
     levels : frozenset of int
-        Positions of its levels.
+        Positions of the levels.
     name : tuple
         One value for each column.
     size : int
-        Rows that the rate is taken over, without those of weight zero; of a sum of rates, those
-        of the one that has fewest.
+        Number of rows that the rate is taken over, without those of weight zero. Among the terms
+        of a sum of rates, the smallest number.
     quote : callable, default=None
-        Writes its texts where another group prints alike: ``repr``, or ``ascii`` where their
-        quoted forms look alike as well.
+        Function that writes the texts of the name where another group prints alike: ``repr``, or
+        ``ascii`` where their quoted forms look alike as well.
     """
 
     by: Columns
@@ -41,11 +45,15 @@ class Group:
 
     @property
     def selectors(self) -> tuple[Column, ...]:
-        """How the group prints in a rate."""
+        """Values of columns that print the group in a rate."""
         return tuple(
             Column(c, self.quote(v) if self.quote is not None and isinstance(v, str) else v)
             for c, v in zip(self.by, self.name, strict=True)
         )
+
+    def holds(self, view: View) -> Bool:
+        """Find the cells of a view whose rows are in the group; shape (n_cells,)."""
+        return np.isin(view.levels[self.by], list(self.levels))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.selectors))
@@ -62,9 +70,9 @@ class SmallGroup:
     group : Group
         The group.
     rows : int
-        Rows that the rate is taken over in the group.
+        Number of rows that the rate is taken over in the group.
     treatment : {"kept", "merged", "left out"}
-        What became of the group.
+        Treatment of the group.
     """
 
     constraint: Constraint
@@ -73,7 +81,7 @@ class SmallGroup:
     treatment: str
 
 
-def told_apart(groups: Sequence[Group]) -> list[Group]:
+def quote_lookalikes(groups: Sequence[Group]) -> list[Group]:
     """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
     looks = [normalize_text(str(group)) for group in groups]
     times = Counter(looks)

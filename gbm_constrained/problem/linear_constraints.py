@@ -13,22 +13,20 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.functionals import MeanLoss, Part
+from gbm_constrained.problem.functionals import MeanLoss, WeightedFraction
 from gbm_constrained.problem.groups import Group, SmallGroup
 
 SMALL_MATRIX = (
     10_000  # Entries up to which scipy's checks of a product cost more than the product.
 )
-ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
-    """Tell how things print, with " #2" and so on after those that print as one before them.
+    """Name things as they print, with " #2" and so on after those that print as an earlier one.
 
-    Two masks of as many rows, or two deployed models, print alike.
+    Two masks of as many rows, or two reference models, print alike.
     """
     names, times = [], Counter[str]()
     for name in map(str, things):
@@ -39,12 +37,12 @@ def unique_names(things: Iterable[Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class CompiledConstraints:
-    """Linear rows that a solver holds at most zero, and the values that users bounded.
+    """Linear rows ``R f <= b`` over functionals f, and the values that users bounded.
 
     Parameters
     ----------
     constraints : tuple of Constraint
-        What was compiled, in order.
+        Constraints that were compiled, in order.
     U : csr_array of shape (n_functionals, n_cells * n_classes)
         Coefficients of the predicted fractions in each functional.
     V : csr_array of shape (n_functionals, n_cells)
@@ -52,14 +50,14 @@ class CompiledConstraints:
     constant : ndarray of shape (n_functionals,)
         Constant parts.
     R : csr_array of shape (m, n_functionals)
-        The rows' coefficients of the functionals.
+        Coefficients of the functionals in each row.
     b : ndarray of shape (m,)
         Right-hand sides of the rows, with the constants moved there.
     rows, all_rows : tuple of str
-        How each row prints, no two alike; `all_rows` with those of idle constraints, which are
-        left out of everything else about rows.
+        Names of the rows, no two alike. `all_rows` holds those of idle constraints as well, which
+        are left out of everything else about rows.
     owner : ndarray of shape (m,), intp
-        The constraint that each row belongs to.
+        Position of the constraint that each row belongs to.
     spans : tuple of slice
         The functionals of each constraint.
     groups : tuple
@@ -67,17 +65,18 @@ class CompiledConstraints:
     spread : csr_array of shape (m, n_cells)
         Largest difference of a row's coefficients between two predicted classes of a cell.
     rewards_errors : ndarray of shape (m,), bool
-        Whether a row would rather have some rows wrong, or looks at rows without a label:
-        selection rates, gaps. The convex proxy serves these badly: it pulls hardest at the rows
-        furthest from the decision, and a weight above that of their label flips them all. To
-        decide as another model does (churn) is no such wish: its decisions can be learned.
+        Whether a row of constraints rewards errors on some rows of data, or looks at rows without
+        a label, as selection rates and gaps do. The convex proxy serves these badly: its gradient
+        is largest at the rows furthest from the decision, and a weight above that of their label
+        flips them all. Agreement with another model (churn) is no reward of errors, for the
+        decisions of that model can be learned.
     rewards_all_errors : ndarray of shape (m,), bool
-        Whether a row would rather have rows of several labels wrong that differ in nothing else
-        that it looks at, and no one decision does that, as in a gap of error rates: which of them
-        are wrong is then learned by heart.
+        Whether a row of constraints rewards errors on rows of several labels that differ in
+        nothing else that it looks at, while no one decision makes all of these errors. A gap of
+        error rates is an example: which of these rows are wrong is then memorised.
     splits_targets : ndarray of shape (m,), bool
-        Whether some rows may be decided as any of several classes, but not as all: of three or
-        more, a cost of predicting one. The convex proxy pulls them to all of those at once.
+        Whether several classes, but not all, cost least on some rows of data, as where predicting
+        one of three classes has a cost. The convex proxy moves them to all of these at once.
     terms : tuple
         The fractions and mean losses that each functional adds up, next to its constant; None
         where it is undefined.
@@ -100,20 +99,20 @@ class CompiledConstraints:
     rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
     rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
     splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
-    terms: tuple[tuple[Part | MeanLoss, ...] | None, ...]
+    terms: tuple[tuple[WeightedFraction | MeanLoss, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
 
     def __len__(self) -> int:
         return self.b.size
 
     @cached_property
-    def parts(self) -> tuple[tuple[Part, ...] | None, ...]:
-        """The terms of functionals of nothing but fractions; None for the others."""
+    def parts(self) -> tuple[tuple[WeightedFraction, ...] | None, ...]:
+        """Terms of the functionals that are sums of fractions; None for other functionals."""
         return tuple(map(_fractions, self.terms))
 
     @cached_property
     def names(self) -> list[str]:
-        """How each constraint prints, no two alike."""
+        """Names of the constraints, no two alike."""
         return unique_names(self.constraints)
 
     @cached_property
@@ -145,20 +144,20 @@ class CompiledConstraints:
         return first, second
 
     def costs(self, multipliers: Float) -> Float:
-        """Rows of A weighed by multipliers and added up, (n_cells * n_classes,)."""
+        """Add up rows of A, weighted by multipliers; shape (n_cells * n_classes,)."""
         return self._products["A.T"](multipliers)
 
     def loss_costs(self, multipliers: Float) -> Float:
-        """Rows of B weighed by multipliers and added up, (n_cells,)."""
+        """Add up rows of B, weighted by multipliers; shape (n_cells,)."""
         return self._products["B.T"](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
-        """Value of each functional."""
+        """Compute the value of each functional."""
         hard = self._products["U"](statistics.predicted.ravel())
         return hard + self._products["V"](statistics.clipped_loss) + self.constant
 
     def rows_of(self, functionals: Float) -> Float:
-        """Left-hand side of each row, shape (m,), from the functionals."""
+        """Compute the left-hand side of each row from the functionals; shape (m,)."""
         return self._products["R"](functionals - self._finite_constant)
 
     @cached_property
@@ -177,26 +176,26 @@ class CompiledConstraints:
         return np.nan_to_num(self.constant)
 
     def rates(self, statistics: CellStatistics) -> Float:
-        """Left-hand side of each row, shape (m,)."""
+        """Compute the left-hand side of each row from cell statistics; shape (m,)."""
         return self.rows_of(self.functionals(statistics))
 
     def violations(self, statistics: CellStatistics) -> Float:
-        """``g``: left-hand side minus right-hand side of each row, shape (m,)."""
+        """Compute ``g``, left-hand side minus right-hand side of each row; shape (m,)."""
         return self.rates(statistics) - self.b
 
     def values(self, functionals: Float) -> Float:
-        """Value of what each constraint bounds, shape (n_constraints,); NaN where undefined."""
+        """Compute what each constraint bounds, NaN where undefined; shape (n_constraints,)."""
         single, start = self._single_rates
         values = np.empty(len(self.constraints))
         values[single] = functionals[start]
         for j in np.flatnonzero(~single):
-            values[j] = value_of(self.constraints[j], functionals[self.spans[j]])
+            values[j] = self.constraints[j].value(functionals[self.spans[j]])
         return values
 
     @cached_property
     def _single_rates(self) -> tuple[Bool, Codes]:
-        """Constraints that are about one rate, and where it is among the functionals."""
-        single = np.array([isinstance(c.expression, Rate) for c in self.constraints], dtype=bool)
+        """Constraints on one rate, and the position of the rate among the functionals."""
+        single = np.array([c.expression.is_linear for c in self.constraints], dtype=bool)
         start = [span.start for span in compress(self.spans, single)]
         return single, np.array(start, dtype=np.intp)
 
@@ -219,12 +218,12 @@ class CompiledConstraints:
         return ranges
 
     @property
-    def is_told(self) -> Bool:
-        """Whether the rows tell of each row of constraints, shape (m,); see :meth:`on`."""
+    def is_known(self) -> Bool:
+        """Whether the data determine each row of constraints, shape (m,); see :meth:`on`."""
         return np.asarray(np.diff(self.R.indptr) > 0)
 
     def satisfied(self, values: Float) -> Any:
-        """Whether values are on the right side of the bounds; missing where they are undefined."""
+        """Find the constraints whose values satisfy the bounds, False where undefined."""
         sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
@@ -239,7 +238,7 @@ class CompiledConstraints:
         ]
 
     def with_groups_of(self, other: CompiledConstraints) -> CompiledConstraints:
-        """Lay out functionals as other rows do, which may have further groups.
+        """Take the layout of functionals of other rows, which may have further groups.
 
         Parameters
         ----------
@@ -258,10 +257,8 @@ class CompiledConstraints:
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
-            if isinstance(constraint.expression, Gap) and (
-                constraint.expression.reference is not None
-            ):
-                at[-1] = theirs.stop - 1  # the reference comes last
+            if constraint.expression.has_reference:
+                at[-1] = theirs.stop - 1  # The reference comes last.
             found.append(at)
         return np.concatenate(found)
 
@@ -287,10 +284,10 @@ class CompiledConstraints:
         )
 
     def on(self, cells: Cells) -> CompiledConstraints:
-        """Leave out what part of the rows does not tell: cells that they leave empty.
+        """Leave out the cells that part of the rows leaves empty.
 
-        The other cells of a rate stand for these, in their shares of the whole. A rate with no
-        other cells is undefined, and so are the rows of constraints with it: they bind nothing.
+        The other cells of a rate replace them, in their shares of the whole. A rate with no other
+        cells is undefined, and so are the rows of constraints with it, which bind nothing.
 
         Parameters
         ----------
@@ -312,25 +309,27 @@ class CompiledConstraints:
                 hard, soft = self._coefficients(of_rate, left)
             rows_of_U.append(hard)
             rows_of_V.append(soft)
-        is_told = abs(self.R) @ np.isnan(constant) == 0
+        is_known = abs(self.R) @ np.isnan(constant) == 0
         return replace(
             self,
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
             V=sparse.csr_array(sparse.vstack(rows_of_V)),
             constant=constant,
-            R=_rows_kept(self.R, is_told),
-            b=np.where(is_told, self.b, 0.0),
-            spread=_rows_kept(self.spread, is_told),
+            R=_rows_kept(self.R, is_known),
+            b=np.where(is_known, self.b, 0.0),
+            spread=_rows_kept(self.spread, is_known),
             terms=tuple(terms),
         )
 
-    def _coefficients(self, terms: Sequence[Part | MeanLoss], weight: Float) -> tuple[Any, Any]:
-        """Rows of U and V of a rate, cells weighing so much."""
+    def _coefficients(
+        self, terms: Sequence[WeightedFraction | MeanLoss], weight: Float
+    ) -> tuple[Any, Any]:
+        """Compute the rows of U and V of a rate, given weights of cells."""
         hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
         soft = np.zeros((1, weight.size))
         for term in terms:
             share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
-            if isinstance(term, Part):
+            if isinstance(term, WeightedFraction):
                 hard[term.cells] += share[:, None] * term.event
             else:
                 soft[0, term.cells] += share
@@ -338,7 +337,7 @@ class CompiledConstraints:
 
     @property
     def has_rates(self) -> Bool:
-        """Rows that hold 0-1 rates, and not mean losses alone; (m,)."""
+        """Whether each row holds 0-1 rates, and not mean losses alone; shape (m,)."""
         return np.asarray(np.diff(self.spread.indptr) > 0)
 
     @property
@@ -350,8 +349,8 @@ class CompiledConstraints:
 def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
     """Make the product of a sparse matrix, or of its transpose, with vectors.
 
-    The checks of scipy take ten times as long as the product of a small matrix. The additions are
-    the same in the same order.
+    The product of a small matrix leaves out scipy's checks, which take longer than the product.
+    The additions are the same, in the same order.
     """
     if matrix.nnz > SMALL_MATRIX:
         large = matrix.T if transposed else matrix
@@ -367,49 +366,16 @@ def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float],
     )
 
 
-def _fractions(terms: Sequence[Part | MeanLoss] | None) -> tuple[Part, ...] | None:
-    parts = tuple(term for term in terms or () if isinstance(term, Part))
+def _fractions(
+    terms: Sequence[WeightedFraction | MeanLoss] | None,
+) -> tuple[WeightedFraction, ...] | None:
+    """Return the terms of a sum of fractions; None for other terms."""
+    parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
     return None if terms is None or len(parts) < len(terms) else parts
 
 
 def _rows_kept(table: Any, is_kept: Bool) -> Any:
-    """Sparse matrix with the other rows empty: they store no zero, which NaN would survive."""
+    """Empty the other rows of a sparse matrix. They store no zero, which NaN would survive."""
     kept = sparse.csr_array(table.multiply(is_kept[:, None]))
     kept.eliminate_zeros()
     return kept
-
-
-def value_of(constraint: Constraint, f: Float) -> float:
-    """Value of what a constraint bounds, from its functionals."""
-    expression = constraint.expression
-    if isinstance(expression, Quotient):
-        if np.isnan(f).any():
-            return np.nan
-        if f[1] > ROUNDING:
-            return float(f[0] / f[1])
-        return float(np.copysign(np.inf, f[0])) if abs(f[0]) > ROUNDING else np.nan
-    if np.isnan(f).all():
-        return np.nan
-    if isinstance(expression, Each):
-        return float(np.nanmax(f) if constraint.sense == "<=" else np.nanmin(f))
-    if not isinstance(expression, Gap):
-        return float(f[0])
-    others, reference = f, None
-    if expression.reference is not None:
-        others, reference = f[:-1], f[-1]
-        if np.isnan(others).all() or np.isnan(reference):
-            return np.nan
-    elif np.count_nonzero(~np.isnan(f)) < 2:  # nothing is compared
-        return np.nan
-    if isinstance(expression, Ratio):
-        pairs = [(np.nanmin(others), np.nanmax(others))]
-        if reference is not None:
-            pairs = [(pairs[0][0], reference), (reference, pairs[0][1])]
-        # With a slack s, the largest k that the rule holds for. Nothing is below zero.
-        ratios = [
-            (low + expression.slack) / high if high > ROUNDING else 1.0 for low, high in pairs
-        ]
-        return float(min(1.0, *ratios))
-    if reference is not None:
-        return float(np.nanmax(np.abs(others - reference)))
-    return float(np.nanmax(f) - np.nanmin(f))

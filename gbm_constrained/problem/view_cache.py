@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import VIEW_CELLS, Cells, View
-from gbm_constrained.data.rows import Key
 
 # Relative difference of proportions that weights in single precision explain.
 PROPORTION = 1e-6

@@ -9,15 +9,16 @@ from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from gbm_constrained.constraints.events import Differs, Predicted, Term
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.events import Differs, Misclassified, Predicted, Term
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Ratio
+from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
+    ClassifiedBy,
     ClassPosition,
     Column,
     DataSet,
-    Deployed,
-    Judged,
     Label,
     Selector,
 )
@@ -134,7 +135,7 @@ def _rate(rate: Rate, classes: Classes, *more: str) -> str:
 def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
     """Write a probability, or the mean of a cross-entropy."""
     given = [_selector(s, classes) for s in (*term.rows, *term.on)] + list(more)
-    if term.event == "log_loss":
+    if term.event.is_loss:
         loss = f"{_operator(MINUS)}<mi>log</mi>{PROBABILITY}"
         name, ends, inside = "E", "[]", [f"{loss}<mo>(</mo>{LABEL}<mo>)</mo>"]
     else:
@@ -154,8 +155,8 @@ def _event(term: Term, classes: Classes) -> str:
         sign = NOT_EQUAL if excluded else "="
         return DECISION + _operator(sign) + _class(event.target, classes)
     if isinstance(event, Differs):
-        return DECISION + _operator(NOT_EQUAL) + _decision_of(event.deployed)
-    return DECISION + _operator(NOT_EQUAL if event == "error" else "=") + LABEL
+        return DECISION + _operator(NOT_EQUAL) + _decision_of(event.reference_model)
+    return DECISION + _operator(NOT_EQUAL if isinstance(event, Misclassified) else "=") + LABEL
 
 
 def _selector(selector: Selector, classes: Classes) -> str:
@@ -167,9 +168,9 @@ def _selector(selector: Selector, classes: Classes) -> str:
         return LABEL + _operator("=") + _class(selector, classes)
     if isinstance(selector, Column):
         return _text(selector.name) + _operator("=") + _text(selector.value)
-    if isinstance(selector, Judged):
-        sign = "=" if selector.right else NOT_EQUAL
-        return _decision_of(selector.deployed) + _operator(sign) + LABEL
+    if isinstance(selector, ClassifiedBy):
+        sign = "=" if selector.is_correct else NOT_EQUAL
+        return _decision_of(selector.reference_model) + _operator(sign) + LABEL
     name = selector.name if isinstance(selector, DataSet) else str(selector)
     return f"<mi>x</mi>{_operator(IN)}{_text(name)}"
 
@@ -187,7 +188,7 @@ def _sign(index: int) -> str:
     return f"<mo form='infix' lspace='0' rspace='0'>{SIGNS[index]}</mo>"
 
 
-def _decision_of(deployed: Deployed) -> str:
+def _decision_of(deployed: ReferenceModel) -> str:
     """Write the decision of another model."""
     return f"<msub>{DECISION}{_text(str(deployed).strip(chr(39)))}</msub>"
 

@@ -1,24 +1,24 @@
-r"""Whether the boosters of the folds agree on what the rules bound.
+r"""Variance between the boosters of the folds of what constraints bound.
 
 Rates on cross-fitted rows are those of several boosters together, and the model returned is one
-more of their kind. It does what they do together if each of them does. But a rule can tip over: a
-gap of error rates hardly moves while its multiplier rises, and then the decisions of a whole group
-turn within a few rounds. Boosters that end on either side of that meet the rule in the mean, and
-none of them does.
+more booster of their kind. The boosters may satisfy a constraint in the mean while none of them
+does: a gap of error rates hardly moves while its multiplier rises, and then the decisions of a
+whole group change within a few rounds.
 
 The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
-these rows and u_i what is the booster's own: a random-effects model (DerSimonian and Laird,
+these rows and u_i the booster's own deviation: a random-effects model (DerSimonian and Laird,
 "Meta-analysis in clinical trials", 1986). The interval of the model returned is that of one more
 study under it (Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
 meta-analysis", 2009, section 4), with a variance of u that is moderated, for the folds are few
 (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-microarray experiments", 2004). That the boosters differ is said only where Cochran's Q rejects
-that there is no u.
+microarray experiments", 2004). The boosters are reported to differ only where Cochran's Q rejects
+that u is zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -26,21 +26,22 @@ from numpy.typing import NDArray
 from scipy import sparse, stats
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
-CHANCE = 1e-3  # That boosters which agree are said not to.
+CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.
 LEVEL = 0.95
-# Variance from booster to booster that is expected, in sampling variances of a fold, and how many
-# degrees of freedom that is worth: chosen on Adult, and checked on other data.
+# Expected variance between boosters, in sampling variances of a fold, and the degrees of freedom
+# that it counts as: chosen on Adult, and checked on other data.
 PRIOR, PRIOR_FREEDOM = 0.5, 3
 
 
-class Disagreement(NamedTuple):
-    """How far boosters differ, from one to another, on rows they have not seen.
+class BetweenFoldDeviation(NamedTuple):
+    """Standard deviations between boosters on rows that they were not trained on.
 
     Parameters
     ----------
@@ -58,15 +59,16 @@ class Disagreement(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Values on each fold, and what chance makes of them, each of shape (n_folds, n_values)."""
+    """Values on each fold and their sampling variances, each of shape (n_folds, n_values)."""
 
     value: Float
     variance: Float
 
     def own(self, scale: float = 1.0) -> Float:
-        """Estimate the boosters' own variance: what they vary by beyond chance, moderated.
+        """Estimate the boosters' own variance, beyond that of sampling.
 
-        Few boosters tell a variance badly: it is averaged with an expected one (:data:`PRIOR`).
+        Few boosters estimate a variance badly: it is averaged with an expected one
+        (:data:`PRIOR`).
         """
         by_chance, freedom = self.variance.mean(axis=0), len(self.value) - 1
         between = scale**2 * self.value.var(axis=0, ddof=1)
@@ -89,14 +91,14 @@ class _Moments(NamedTuple):
         return np.asarray(stats.chi2.sf(q, len(self.value) - 1))
 
 
-def disagreement(
+def estimate_between_fold_deviation(
     compiled: CompiledConstraints,
     cells: Cells,
     folds: Sequence[Codes],
     decisions: Codes,
     by_others: Codes | None = None,
-) -> Disagreement:
-    """Estimate how far the boosters of the folds differ.
+) -> BetweenFoldDeviation:
+    """Estimate the standard deviation between the boosters of the folds.
 
     Parameters
     ----------
@@ -115,13 +117,13 @@ def disagreement(
 
     Returns
     -------
-    Disagreement
-        Nothing for fewer than two folds, of mean losses, and of rates that a fold has no rows for.
+    BetweenFoldDeviation
+        Zeros for fewer than two folds, for mean losses, and for rates that a fold has no rows of.
     """
     n_rules, n_rates, n = len(compiled.constraints), len(compiled.parts), len(folds)
     rules, rates, beyond = np.zeros(n_rules), np.zeros(n_rates), np.zeros(n_rules, dtype=bool)
     if n < 2:
-        return Disagreement(rules, rates, beyond)
+        return BetweenFoldDeviation(rules, rates, beyond)
     together = CellCounts.of(cells, decisions)
     functionals = functionals_of(compiled, together)
     of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
@@ -142,13 +144,13 @@ def disagreement(
     for j in np.unique(compiled.owner):
         of_rule = np.flatnonzero(compiled.owner == j)
         rules[j] = of_units[of_rule[np.nan_to_num(violation[of_rule], nan=-np.inf).argmax()]]
-    return Disagreement(rules, np.sqrt(own_rates), beyond)
+    return BetweenFoldDeviation(rules, np.sqrt(own_rates), beyond)
 
 
 def _by_fold(
     compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
 ) -> tuple[_Moments, _Moments]:
-    """Give the moments of all rates, and of all rows of constraints."""
+    """Compute the moments of all rates, and of all rows of constraints."""
     together = CellCounts.of(cells, decisions)
     influence = _Influence(compiled, together)
     rates, rows = [], []
@@ -168,15 +170,39 @@ def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
     By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
     does that of a quotient.
     """
-    units = np.ones(len(compiled))
-    q = (compiled.R > 0.0) @ functionals
-    for r, j in enumerate(compiled.owner):
-        expression = compiled.constraints[j].expression
-        if isinstance(expression, Ratio):
-            units[r] = q[r]
-        elif isinstance(expression, Quotient):
-            units[r] = abs(functionals[compiled.spans[j]][1])
-    return units
+    positive = (compiled.R > 0.0) @ functionals
+    owners = [(compiled.constraints[j].expression, compiled.spans[j]) for j in compiled.owner]
+    units = [
+        _unit_of(expression, float(q), functionals[span])
+        for q, (expression, span) in zip(positive, owners, strict=True)
+    ]
+    return np.array(units, dtype=np.float64)
+
+
+@singledispatch
+def _unit_of(expression: Expression, positive: float, functionals: Float) -> float:
+    """Return how far a row moves as the value of its expression moves by one.
+
+    Parameters
+    ----------
+    expression : Expression
+        What is bounded.
+    positive : float
+        Sum of the functionals with positive coefficients in the row.
+    functionals : ndarray
+        Functionals of the expression.
+    """
+    return 1.0
+
+
+@_unit_of.register
+def _(expression: Ratio, positive: float, functionals: Float) -> float:
+    return positive
+
+
+@_unit_of.register
+def _(expression: Quotient, positive: float, functionals: Float) -> float:
+    return abs(float(functionals[1]))
 
 
 class _Influence:
@@ -206,7 +232,7 @@ class _Influence:
         self.rows_of_losses = compiled.R.astype(bool) @ self.losses
 
     def variances(self, counts: CellCounts) -> tuple[Float, Float]:
-        """Variances of all rates, and of all rows of constraints, by the sampling of some rows.
+        """Compute the sampling variances of all rates, and of all rows of constraints.
 
         NaN for mean losses, and for rates without rows.
         """
@@ -222,13 +248,14 @@ class _Influence:
         return rates, rows
 
 
-def of_one_booster(
+def prediction_intervals(
     intervals: Float, values: Float, deviation: Float, n_boosters: int, ranges: Float
 ) -> NDArray[np.float64]:
-    """Intervals of what one booster does, from those of several together.
+    """Widen intervals of several boosters together to prediction intervals of one more.
 
-    Normal ones, though the deviation is an estimate from few: the model returned, of more rows and
-    by a shift that all of them chose, does not differ as much (measured: ``docs/unseen.md``).
+    The intervals are normal, though the deviation is an estimate from few boosters: the model
+    returned, of more rows and by a shift that all of them chose, differs less
+    (``docs/unseen.md``).
 
     Parameters
     ----------

@@ -1,13 +1,14 @@
-"""Decisions counted: rows by cell and predicted class, and what rules add up of them.
+"""Counts of decisions by cell and predicted class, and sums of fractions of rows.
 
-Intervals, p-values and certificates look at nothing else (:class:`CellCounts`).
+Intervals, p-values and certificates depend on these counts alone (:class:`CellCounts`).
 
 A functional of constraints adds up *parts*, fractions of the rows of a base set
-(:class:`gbm_constrained.problem.functionals.Part`). Parts over the same base set are one *block*:
-the mean of a score of each row, a function of its cell and its predicted class. Given which rows
-are in the base set these scores are independent with one distribution, so that a row of
-constraints over one block, ``sum_k c_k part_k <= b``, is a statement about a binomial or a bounded
-mean.
+(:class:`gbm_constrained.problem.functionals.WeightedFraction`). Parts over the same base set are
+one *block*: the mean of a score of each row, a function of its cell and its predicted class.
+
+Given which rows are in the base set, these scores are independent with one distribution. A row of
+constraints over one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a
+bounded mean.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.functionals import Part
+from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 
 __all__ = [
@@ -41,7 +42,7 @@ EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 
 @dataclass(frozen=True, eq=False)
 class CellCounts:
-    """Rows by cell and predicted class: all that statistics of decisions look at.
+    """Numbers of rows by cell and predicted class.
 
     The tables may have leading axes, as of a grid of thresholds; p-values then have them too.
 
@@ -77,7 +78,7 @@ class CellCounts:
 
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
-        """Count decisions that are known by the share of each cell that is predicted as a class.
+        """Count decisions, given the share of each cell that is predicted as a class.
 
         Parameters
         ----------
@@ -126,7 +127,7 @@ class CellCounts:
 
 
 def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> list[Float]:
-    """Weights, squares and numbers of rows by cell and column, each (n_cells, width)."""
+    """Add up weights, squares and numbers of rows by cell and column; (n_cells, width) each."""
     w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
     shape = (len(cells), width)
     tables = [np.zeros(shape) for _ in range(3)]
@@ -144,14 +145,14 @@ def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> li
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The mean of a score over a base set."""
+    """Mean of a score over a base set."""
 
     cells: Codes
     score: Float  # (len(cells), n_classes)
 
     @cached_property
     def values(self) -> Float:
-        """What the score can be."""
+        """Values that the score can have."""
         return np.unique(np.round(self.score, 12))
 
     @property
@@ -166,25 +167,25 @@ class Block:
 
     @property
     def width(self) -> float:
-        """Distance of the two."""
+        """Distance of the largest from the smallest value."""
         return self.high - self.low
 
     @property
     def is_binomial(self) -> bool:
-        """Whether there are two values."""
+        """Whether the score has two values."""
         return self.values.size == 2
 
     def reaches(self, value: float) -> Bool:
-        """Where the score has a value, among its cells and classes."""
+        """Find the cells and classes where the score has a value."""
         return np.asarray(np.round(self.score, 12) == value)
 
     def sum(self, table: Float, where: Float | Bool | None = None) -> Float:
-        """Sum of a table over the base set, or its product with another."""
+        """Sum a table over the base set, or its product with another table."""
         inside = table[..., self.cells, :]
         return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
 
     def effective_rows(self, counts: CellCounts) -> Float:
-        """As many rows of equal weights as these are worth (Kish); zero where nothing weighs."""
+        """Compute Kish's effective number of rows, zero where no row has weight."""
         total, squares = self.sum(counts.weight), self.sum(counts.square)
         return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
 
@@ -195,7 +196,7 @@ class Block:
         return bool((squares * n <= total**2 * (1.0 + EQUAL)).all())
 
 
-def blocks_of(parts: Sequence[Part]) -> tuple[Block, ...]:
+def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
     """Add up the parts over each base set."""
     found: dict[bytes, tuple[Codes, Any]] = {}
     for part in parts:
@@ -208,7 +209,7 @@ def blocks_of(parts: Sequence[Part]) -> tuple[Block, ...]:
 
 
 def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | None]:
-    """Blocks of each row of constraints; None where it has a mean loss.
+    """List the blocks of each row of constraints; None where the row has a mean loss.
 
     Rows share the blocks that they have in common, as those of a gap do.
     """
@@ -217,13 +218,13 @@ def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | No
     known = dict[tuple[bytes, bytes], Block]()
     for j in range(len(compiled)):
         at = slice(R.indptr[j], R.indptr[j + 1])
-        scaled: list[Part] = []
+        scaled: list[WeightedFraction] = []
         for k, a in zip(R.indices[at], R.data[at], strict=True):
             parts = compiled.parts[k]
             if parts is None:
                 rows.append(None)
                 break
-            scaled += [Part(float(a) * p.coefficient, p.cells, p.event) for p in parts]
+            scaled += [WeightedFraction(float(a) * p.coefficient, p.cells, p.event) for p in parts]
         else:
             blocks = blocks_of(scaled)
             keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
@@ -232,10 +233,10 @@ def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | No
 
 
 def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
-    """Value of each functional on counted decisions.
+    """Compute the value of each functional on counted decisions.
 
-    Base sets are weighed by the counts' own weights, so that counts may be of other rows than
-    those compiled against.
+    Weights of base sets are those of the counts, so that counts may be of other rows than those
+    compiled against.
 
     Parameters
     ----------
@@ -274,7 +275,7 @@ class Fractions:
         self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
 
     def of(self, table: Float) -> Float:
-        """Functionals of (..., n_cells * n_classes)."""
+        """Compute the functionals of tables of shape (..., n_cells * n_classes)."""
         flat = table.reshape(-1, table.shape[-1]).T
         with np.errstate(invalid="ignore", divide="ignore"):
             rates = (self.events @ flat) / (self.bases @ flat)
@@ -283,7 +284,7 @@ class Fractions:
 
 
 def indicator(entries: Sequence[Codes], width: int) -> Any:
-    """Sparse matrix of ones, given the columns of each row."""
+    """Make a sparse matrix of ones, given the columns of each row."""
     ends = np.cumsum([0, *(at.size for at in entries)])
     columns = np.concatenate([np.zeros(0, dtype=np.intp), *entries])
     return sparse.csr_array((np.ones(columns.size), columns, ends), shape=(len(entries), width))

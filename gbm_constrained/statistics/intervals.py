@@ -1,39 +1,41 @@
-"""Intervals: between which values a rate, or what a rule bounds, lies in the population.
+"""Intervals of rates, and of what constraints bound, in the population.
 
 Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
 that were used for nothing else, neither to train nor to choose among models or thresholds.
 
-Binomials have Clopper and Pearson's exact interval, differences and other sums of them Newcombe's,
-quotients that of the sums that they compare (Fieller), and the worst of many groups one made of
-theirs; each function names its source. Nothing is resampled: what never occurred on some rows
-never occurs in a replicate of them, and would be taken for impossible.
+Binomials have Clopper and Pearson's exact interval, and differences and other sums of them
+Newcombe's. Quotients have the interval of the sums that compare them with numbers (Fieller).
+Nothing is resampled: an event that never occurred on some rows never occurs in replicates.
 
-Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
-the rate is then that of rows with these weights, and intervals use the effective number of rows,
-``(sum w)^2 / sum w^2``, an approximation.
+Sample weights that are equal in each base set change nothing. Unequal weights are taken as given,
+and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an approximation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
-from gbm_constrained.problem.functionals import Part
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints, value_of
+from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression
+from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.grouped import Each, Gap, Grouped
+from gbm_constrained.problem.functionals import WeightedFraction
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
-from gbm_constrained.statistics.counts import EQUAL, CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
 
-__all__ = ["constraint_intervals", "functional_intervals", "level_of_all", "worst_interval"]
+__all__ = ["constraint_intervals", "functional_intervals"]
 
 
 def _correlation(rates: Float) -> Float:
-    """Correlations of events that imply each other; none where one always or never happens."""
+    """Compute correlations of events that imply each other, zero for certain events."""
     with np.errstate(invalid="ignore", divide="ignore"):
         odds = rates / (1.0 - rates)
         quotient = odds[:, None] / odds
@@ -45,7 +47,7 @@ def _correlation(rates: Float) -> Float:
 def _effective(
     counts: CellCounts, cells: Codes, inside: Bool, event: Bool
 ) -> tuple[np.float64, np.float64]:
-    """Events and rows among some entries of a table, as many as equal weights would make them."""
+    """Count events and rows among some entries of a table, as if their weights were equal."""
     weight, square = counts.weight[cells][inside], counts.square[cells][inside]
     n, total, squares = counts.count[cells][inside].sum(), weight.sum(), square.sum()
     if squares * n <= total**2 * (1.0 + EQUAL):
@@ -55,20 +57,19 @@ def _effective(
 
 
 def _interval_of_sum(
-    parts: Sequence[Part] | None, constant: float, counts: CellCounts, level: float
+    parts: Sequence[WeightedFraction] | None, constant: float, counts: CellCounts, level: float
 ) -> NDArray[np.float64]:
-    """Interval of a sum of fractions of rows, over the same rows or not.
+    """Find the interval of a sum of fractions of rows, over the same rows or not.
 
-    A row adds what the fractions make of it together. Rows of the same base sets that add one of
-    the same two numbers are a binomial: of one the interval is exact, of several that of a sum.
-    Where they may add one of three, as in wins minus losses, that they add the second at least is
-    one binomial, and that they add the third is another, which implies the first.
+    Each row adds the sum of its parts in the fractions. Rows of the same base sets that add one of
+    two numbers are a binomial. One binomial has an exact interval, and several have that of a sum.
+    Where rows add one of three numbers, as in wins minus losses, that they add the second at least
+    is one binomial, and that they add the third is another, which implies the first.
 
-    How many rows of a base set are in which other base sets is chance as well: the mean of those
-    in the same ones, less what they would add if they were as all of their base sets, is what one
-    row more or less of them changes.
+    The numbers of rows that are in several base sets are random as well. What one row more or less
+    of them changes is their mean, less what they would add with the means of their base sets.
 
-    NaN of mean losses, and where a base set has no rows.
+    The interval is NaN for mean losses, and where a base set has no rows.
     """
     if parts is None:
         return np.full(2, np.nan)
@@ -78,16 +79,7 @@ def _interval_of_sum(
     totals = [float(block.sum(counts.weight)) for block in blocks]
     if min(totals) == 0.0:
         return np.full(2, np.nan)
-    cells = np.unique(np.concatenate([block.cells for block in blocks]))
-    added = np.zeros((cells.size, counts.weight.shape[-1]))  # by a row of weight one
-    usual, sets = np.zeros(cells.size), np.zeros(cells.size, dtype=np.intp)
-    for block, total in zip(blocks, totals, strict=True):
-        at = np.searchsorted(cells, block.cells)
-        added[at] += block.score / total
-        usual[at] += block.sum(counts.weight, block.score) / total**2
-        sets *= 2
-        sets[at] += 1
-        sets = np.unique(sets, return_inverse=True)[1]
+    cells, added, usual, sets = _add_up(blocks, totals, counts)
     unit = float(np.abs(added).max()) or 1.0
     added, usual = np.round(added / unit, 12), usual / unit
     sure, variance = constant, 0.0
@@ -120,10 +112,39 @@ def _interval_of_sum(
     return np.clip(sure + np.array(found), constant + low, constant + high)
 
 
+def _add_up(
+    blocks: Sequence[Block], totals: Sequence[float], counts: CellCounts
+) -> tuple[Codes, Float, Float, Codes]:
+    """Add up what rows of each cell add to a sum of fractions.
+
+    Returns
+    -------
+    cells : ndarray of shape (n,), intp
+        Cells that are in some base set.
+    added : ndarray of shape (n, n_classes)
+        Contribution of a row of weight one.
+    usual : ndarray of shape (n,)
+        Mean contribution of the rows of the same base sets.
+    sets : ndarray of shape (n,), intp
+        Number of the combination of base sets.
+    """
+    cells = np.unique(np.concatenate([block.cells for block in blocks]))
+    added = np.zeros((cells.size, counts.weight.shape[-1]))
+    usual, sets = np.zeros(cells.size), np.zeros(cells.size, dtype=np.intp)
+    for block, total in zip(blocks, totals, strict=True):
+        at = np.searchsorted(cells, block.cells)
+        added[at] += block.score / total
+        usual[at] += block.sum(counts.weight, block.score) / total**2
+        sets *= 2
+        sets[at] += 1
+        sets = np.unique(sets, return_inverse=True)[1]
+    return cells, added, usual, sets
+
+
 def functional_intervals(
     compiled: CompiledConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
-    """Two-sided intervals of functionals: of the rate of each group.
+    """Find two-sided intervals of functionals, such as the rate of each group.
 
     Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several.
 
@@ -141,16 +162,8 @@ def functional_intervals(
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
-    return _functional_intervals(compiled, counts, slice(None), level)
-
-
-def _functional_intervals(
-    compiled: CompiledConstraints, counts: CellCounts, which: slice, level: float
-) -> Float:
-    """Intervals of some functionals."""
-    some = zip(compiled.parts[which], compiled.constant[which], strict=True)
-    ends = [_interval_of_sum(parts, constant, counts, level) for parts, constant in some]
-    return np.array(ends, dtype=np.float64).reshape(-1, 2)
+    found = _Values(compiled.constant, compiled.parts, compiled.constant, counts, level)
+    return found.intervals(level)
 
 
 def constraint_intervals(
@@ -158,15 +171,16 @@ def constraint_intervals(
     counts: CellCounts,
     level: float = 0.95,
 ) -> NDArray[np.float64]:
-    """Two-sided intervals of what each constraint bounds.
+    """Find two-sided intervals of what each constraint bounds.
 
-    A rate has that of its functional (:func:`functional_intervals`). The gap of two groups has
-    Newcombe's interval of the signed difference, folded to its absolute value: what covers the one
-    covers the other. The worst of several groups, and the gap or the ratio of the worst pair, have
-    :func:`worst_interval`. Precision, and other shares of the rows that a decision selects, are
-    Clopper-Pearson's among these, and so are odds such as wins over losses, and F1, which rises
-    with the share of true positives among these and the errors. Other quotients, such as those of
-    rates of two groups, are compared with each number in turn (Fieller).
+    A rate has the interval of its functional (:func:`functional_intervals`). The gap of two groups
+    has Newcombe's interval of the signed difference, folded to its absolute value. The worst of
+    several groups or pairs has :func:`~.worst_intervals.worst_interval`.
+
+    Precision, and other shares of the rows that a decision selects, have Clopper and Pearson's
+    interval among these rows. So have odds such as wins over losses, and F1, which rises with the
+    share of true positives among these and the errors. Other quotients, such as those of rates of
+    two groups, are compared with each number in turn (Fieller).
 
     Parameters
     ----------
@@ -184,125 +198,77 @@ def constraint_intervals(
     """
     ends = np.full((len(compiled.constraints), 2), np.nan)
     functionals = functionals_of(compiled, counts)
-    values = compiled.values(functionals)
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        expression = constraint.expression
-        parts, constant = compiled.parts[span], compiled.constant[span]
-        missing = [p is None for p in parts]
-        if all(missing) or (any(missing) and isinstance(expression, Quotient)):
-            continue
-        exact = None
-        if isinstance(expression, Rate) or (isinstance(expression, Each) and len(parts) == 1):
-            exact = _interval_of_sum(parts[0], constant[0], counts, level)
-        elif isinstance(expression, Quotient):
-            exact = _quotient_interval(parts, constant, counts, level)
-            if exact is None:
-                exact = _compared(parts, constant, counts, level, constraint.range, values[j])
-        elif isinstance(expression, Gap) and not isinstance(expression, Ratio):
-            exact = _gap_interval(parts, counts, level)
-        if exact is None:
-            f = functionals[span]
-            at, strict = (
-                _functional_intervals(compiled, counts, span, one)
-                for one in (level, level_of_all(constraint, f.size, level))
-            )
-            exact = worst_interval(constraint, f, at, strict)
-        ends[j] = exact
+        values = _Values(
+            functionals[span], compiled.parts[span], compiled.constant[span], counts, level
+        )
+        is_known = [parts is not None for parts in values.parts]
+        if all(is_known) or (any(is_known) and not constraint.expression.is_quotient):
+            ends[j] = _interval_of(constraint.expression, constraint, values)
     return ends
 
 
-def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
-    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+class _Values(NamedTuple):
+    """Functionals of a constraint, and what their intervals depend on."""
 
-    Parameters
-    ----------
-    constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
-    n_groups : int
-        Their number, with the reference.
-    level : float
-        Probability that all cover the truth, at least (Bonferroni).
-    """
-    is_each = isinstance(constraint.expression, Each)
-    several = n_groups if is_each else n_groups * (n_groups - 1) // 2
-    return 1.0 - (1.0 - level) / max(several, 1)
+    functionals: Float
+    parts: Sequence[tuple[WeightedFraction, ...] | None]
+    constant: Float
+    counts: CellCounts
+    level: float
 
-
-def worst_interval(
-    constraint: Constraint, f: Float, at: Float, strict: Float
-) -> NDArray[np.float64]:
-    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
-
-    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
-    its own upper end, and so above the largest of all, happens no more often than for any one.
-    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
-    f : ndarray of shape (n_groups,)
-        Rates; the reference comes last.
-    at, strict : ndarray of shape (n_groups, 2)
-        Their intervals at the level asked for, and at that of :func:`level_of_all`.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        NaN where the value is undefined.
-    """
-    if np.isnan(value_of(constraint, f)):
-        return np.full(2, np.nan)
-    if isinstance(constraint.expression, Each):
-        if constraint.sense == "<=":
-            return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
-        return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
-    assert isinstance(constraint.expression, Gap)
-    n = f.size
-    first, second = np.nonzero(~np.eye(n, dtype=bool))
-    if constraint.expression.reference is not None:
-        with_reference = (first == n - 1) | (second == n - 1)
-        first, second = first[with_reference], second[with_reference]
-
-    def ends(intervals: Float, factor: float = 1.0) -> tuple[Float, Float]:
-        """Interval of ``f[first] - factor * f[second]``: deviations of both, by squares."""
-        down, up = f - intervals[:, 0], intervals[:, 1] - f
-        difference = f[first] - factor * f[second]
-        return (
-            difference - np.hypot(down[first], factor * up[second]),
-            difference + np.hypot(up[first], factor * down[second]),
-        )
-
-    if not isinstance(constraint.expression, Ratio):
-        return np.array([max(np.nanmax(ends(strict)[0]), 0.0), np.nanmax(ends(at)[1])])
-    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
-    slack = constraint.expression.slack
-    return np.array(
-        [
-            _largest(lambda k: bool(np.nanmin(ends(at, k)[0]) + slack >= 0.0)),
-            _largest(lambda k: bool(np.nanmin(ends(strict, k)[1]) + slack >= 0.0)),
-        ]
-    )
+    def intervals(self, level: float) -> Float:
+        """Find the interval of each functional."""
+        some = zip(self.parts, self.constant, strict=True)
+        ends = [_interval_of_sum(parts, c, self.counts, level) for parts, c in some]
+        return np.array(ends, dtype=np.float64).reshape(-1, 2)
 
 
-def _largest(holds: Callable[[float], bool]) -> float:
-    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
-    if holds(1.0):
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+@singledispatch
+def _interval_of(expression: Expression, constraint: Constraint, values: _Values) -> Float:
+    """Find the interval of what a constraint bounds."""
+    raise NotImplementedError
 
 
-def _gap_interval(
-    parts: Sequence[tuple[Part, ...] | None], counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of the absolute difference of two functionals; None for others."""
+@_interval_of.register
+def _(expression: Rate, constraint: Constraint, values: _Values) -> Float:
+    return np.asarray(values.intervals(values.level)[0])
+
+
+@_interval_of.register
+def _(expression: Quotient, constraint: Constraint, values: _Values) -> Float:
+    exact = _quotient_interval(values)
+    return _fieller_interval(values, constraint) if exact is None else exact
+
+
+@_interval_of.register
+def _(expression: Grouped, constraint: Constraint, values: _Values) -> Float:
+    of_all = level_of_all(constraint, values.functionals.size, values.level)
+    at, strict = (values.intervals(level) for level in (values.level, of_all))
+    return worst_interval(constraint, values.functionals, at, strict)
+
+
+@_interval_of.register
+def _(expression: Each, constraint: Constraint, values: _Values) -> Float:
+    if values.functionals.size == 1:
+        return np.asarray(values.intervals(values.level)[0])
+    return _interval_of.dispatch(Grouped)(expression, constraint, values)
+
+
+@_interval_of.register
+def _(expression: Gap, constraint: Constraint, values: _Values) -> Float:
+    exact = _gap_interval(values) if expression.is_difference else None
+    if exact is None:
+        return _interval_of.dispatch(Grouped)(expression, constraint, values)
+    return exact
+
+
+def _gap_interval(values: _Values) -> Float | None:
+    """Find the interval of the absolute difference of two functionals; None for others."""
+    parts, counts, level = values.parts, values.counts, values.level
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
-    other = [Part(-p.coefficient, p.cells, p.event) for p in parts[1]]
+    other = [WeightedFraction(-p.coefficient, p.cells, p.event) for p in parts[1]]
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
         return None  # the group is everyone
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
@@ -310,10 +276,8 @@ def _gap_interval(
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
 
 
-def _quotient_interval(
-    parts: Sequence[tuple[Part, ...] | None], constant: Float, counts: CellCounts, level: float
-) -> Float | None:
-    """Interval of a quotient that rows of two kinds decide about; None for others.
+def _quotient_interval(values: _Values) -> Float | None:
+    """Find the interval of a quotient that rows of two kinds decide about; None for others.
 
     Right and wrong ones among those selected decide about precision, true positives and errors
     about F1, wins and losses about their quotient. A row of the first kind adds a to the numerator
@@ -321,33 +285,29 @@ def _quotient_interval(
     probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
     in p throughout.
     """
-    if parts[0] is None or parts[1] is None:
+    (numerator, denominator), counts = values.parts, values.counts
+    if numerator is None or denominator is None:
         return None
-    top, bottom = blocks_of(parts[0]), blocks_of(parts[1])
+    top, bottom = blocks_of(numerator), blocks_of(denominator)
     if len(top) != 1 or len(bottom) != 1 or not np.array_equal(top[0].cells, bottom[0].cells):
         return None
     # A constant is a part of every row. Adding zero makes negative zeros equal to others.
-    scores = np.stack([top[0].score, bottom[0].score], axis=-1) + constant
+    scores = np.stack([top[0].score, bottom[0].score], axis=-1) + values.constant
     scores = np.round(scores, 12) + 0.0
     kinds = np.unique(scores[scores.any(axis=-1)], axis=0)
     if len(kinds) != 2:
         return None
     first, second = ((scores == kind).all(axis=-1) for kind in kinds)
-    p = np.array(clopper_pearson(*_effective(counts, top[0].cells, first | second, first), level))
+    p = np.array(
+        clopper_pearson(*_effective(counts, top[0].cells, first | second, first), values.level)
+    )
     above, below = (kind[0] * p + kind[1] * (1.0 - p) for kind in kinds.T)
     with np.errstate(divide="ignore"):
         return np.sort(above / below)
 
 
-def _compared(
-    parts: Sequence[tuple[Part, ...] | None],
-    constant: Float,
-    counts: CellCounts,
-    level: float,
-    ends: tuple[float, float],
-    value: float,
-) -> NDArray[np.float64]:
-    """Interval of a quotient, from the sums that compare it with numbers.
+def _fieller_interval(values: _Values, constraint: Constraint) -> Float:
+    """Find the interval of a quotient from the sums that compare it with numbers.
 
     It is k at least where ``numerator - k denominator`` is not negative, whose interval falls as k
     grows. All numbers are k = t / (1 - |t|) of some t from -1 to 1: what is compared with zero is
@@ -358,20 +318,21 @@ def _compared(
     Fieller, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16,
     1954.
     """
+    value = constraint.value(values.functionals)
     if np.isnan(value):
         return np.full(2, np.nan)
-    top, bottom = parts
 
     def end(i: int) -> float:
         def compared(t: float) -> float:
             factors = 1.0 - abs(t), -t
             both = [
-                Part(factor * part.coefficient, part.cells, part.event)
-                for factor, of_one in zip(factors, (top, bottom), strict=True)
+                WeightedFraction(factor * part.coefficient, part.cells, part.event)
+                for factor, of_one in zip(factors, values.parts, strict=True)
                 for part in of_one or ()
                 if factor
             ]
-            return float(_interval_of_sum(both, float(constant @ factors), counts, level)[i])
+            total = float(values.constant @ factors)
+            return float(_interval_of_sum(both, total, values.counts, values.level)[i])
 
         if compared(1.0) >= 0.0:
             return np.inf
@@ -380,4 +341,4 @@ def _compared(
         return t / (1.0 - abs(t)) if t > -1.0 else -np.inf
 
     # Rounding must not leave the value outside.
-    return np.clip([min(end(0), value), max(end(1), value)], *ends)
+    return np.clip([min(end(0), value), max(end(1), value)], *constraint.range)

@@ -1,4 +1,4 @@
-"""Learn then test: which of many decisions may be certified."""
+"""Tests of many hypotheses: learn then test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["learn_then_test"]
 def learn_then_test(p_values: ArrayLike, delta: float) -> NDArray[np.bool_]:
     """Certify hypotheses along several sequences, each until its first that fails.
 
-    Each sequence is tested as by :func:`fixed_sequence` with an equal share of `delta`.
+    Each sequence is tested in its order, with an equal share of `delta`, until the first p-value
+    above the share. The first true null hypothesis of a sequence is rejected with the probability
+    of that share at most, and no hypothesis before it is an error.
 
     Parameters
     ----------
@@ -23,7 +25,8 @@ def learn_then_test(p_values: ArrayLike, delta: float) -> NDArray[np.bool_]:
     Returns
     -------
     ndarray of shape (n_sequences, length), bool
-        Which are certified. Any of them may be chosen, by any criterion and on the same rows.
+        Whether a hypothesis is certified. Any certified one may be chosen, by any criterion and on
+        the same rows.
 
     References
     ----------

@@ -1,20 +1,17 @@
-"""Certificates: thresholds and choices that hold for the population, with a stated confidence.
+"""Thresholds of a rate, and tightened bounds, that hold for the population.
 
-A threshold of one rate is an order statistic: one that holds with confidence ``1 - delta``
-(:func:`umbrella_threshold`), or in expectation (:func:`expected_threshold`), where rules in
-general meet the tighter bounds of conformal risk control (:func:`expected_bounds`). Among many
-decisions those are certified whose p-values (:mod:`gbm_constrained.statistics.p_values`) pass a
-procedure that certifies none of them wrongly, with confidence ``1 - delta``. Each function names
-its source.
+A threshold is an order statistic of scores. It holds with confidence ``1 - delta``
+(:func:`umbrella_threshold`), or in expectation (:func:`expected_threshold`). Constraints in
+general hold in expectation at the tighter bounds of conformal risk control
+(:func:`expected_bounds`).
 
 The rows must have been used for nothing else, neither to train nor to choose among models or
-thresholds, unless the choice itself is a procedure of this module.
+thresholds. Each function names its source.
 """
 
 from __future__ import annotations
 
 from math import ceil, log, log1p
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,15 +20,11 @@ from scipy import stats
 from gbm_constrained.data.validation import check_share
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of_rows
-from gbm_constrained.statistics.multiple_testing import learn_then_test
 
 __all__ = [
     "expected_bounds",
     "expected_rank",
-    "expected_slack",
     "expected_threshold",
-    "fixed_sequence",
-    "holm",
     "minimum_rows",
     "umbrella_rank",
     "umbrella_threshold",
@@ -39,7 +32,9 @@ __all__ = [
 
 
 def minimum_rows(bound: float, delta: float) -> int:
-    """Smallest number of rows that can certify a rate at most `bound`: all without an event.
+    """Find the smallest number of rows that can certify a rate at most `bound`.
+
+    All of these rows are without an event.
 
     ``(1 - bound)^n <= delta`` gives ``n >= log(delta) / log(1 - bound)``.
 
@@ -61,7 +56,7 @@ def minimum_rows(bound: float, delta: float) -> int:
 
 
 def umbrella_rank(n: int, bound: float, delta: float) -> int:
-    r"""Rank of the score that is a certified threshold of a rate.
+    r"""Find the rank of the score that is a certified threshold of a rate.
 
     The smallest k with
 
@@ -103,11 +98,12 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
 
 
 def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
-    """Smallest certified threshold of a rate of scores above it.
+    """Find the smallest certified threshold of a rate of scores above it.
 
-    For rows of one class that were used for nothing else, with scores that speak for the other
-    class, ``P(score > threshold) <= bound`` in the population with probability ``1 - delta`` at
-    least. For the miss rate of the positive class these are the margins of its rows times -1.
+    For rows of one class that were used for nothing else, with scores that rise with the evidence
+    for the other class, ``P(score > threshold) <= bound`` in the population with probability
+    ``1 - delta`` at least. For the miss rate of the positive class the scores are the margins of
+    its rows times -1.
 
     Parameters
     ----------
@@ -116,7 +112,7 @@ def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
     bound : float
         Largest allowed rate.
     delta : float
-        Probability that the rate is larger in spite of it.
+        Probability that the rate is larger.
 
     References
     ----------
@@ -134,12 +130,12 @@ def _checked(scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def _smallest(values: NDArray[np.float64], k: int) -> float:
-    """Give the k-th smallest value, counted from 1."""
+    """Find the k-th smallest value, counted from 1."""
     return float(np.partition(values, k - 1)[k - 1])
 
 
 def expected_rank(n: int, bound: float) -> int:
-    r"""Rank of the score that is a threshold of a rate which holds in expectation.
+    r"""Find the rank of the score that is a threshold of a rate which holds in expectation.
 
     ``k = ceil((n + 1)(1 - bound))``: a further score, exchangeable with these, is above the k-th
     smallest with probability `bound` at most, over the draw of all of them.
@@ -177,7 +173,7 @@ def expected_rank(n: int, bound: float) -> int:
 
 
 def expected_threshold(scores: ArrayLike, bound: float) -> float:
-    """Threshold of a rate of scores above it that holds in expectation.
+    """Find the threshold of a rate of scores above it that holds in expectation.
 
     Parameters
     ----------
@@ -194,19 +190,8 @@ def expected_threshold(scores: ArrayLike, bound: float) -> float:
     return _smallest(values, expected_rank(values.size, bound))
 
 
-def expected_slack(n: ArrayLike) -> Any:
-    """Bound what one more row can add to the rate of `n` rows: ``1 / (n + 1)``.
-
-    Parameters
-    ----------
-    n : array-like
-        Numbers of rows.
-    """
-    return (1.0 / (np.asarray(n, dtype=np.float64) + 1.0))[()]
-
-
 def expected_bounds(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    r"""Right-hand sides that rows of constraints must meet to hold in expectation.
+    r"""Find the right-hand sides that rows of constraints must meet to hold in expectation.
 
     A bounded loss with empirical mean r on n rows is controlled in expectation by the most
     permissive of nested decisions with
@@ -245,62 +230,7 @@ def expected_bounds(compiled: CompiledConstraints, counts: CellCounts) -> NDArra
             n = block.effective_rows(counts)
             with np.errstate(invalid="ignore", divide="ignore"):
                 alone = max(block.high - b, 0.0) / n
-            own = alone if len(blocks) == 1 else block.width * expected_slack(n)
+            own = alone if len(blocks) == 1 else block.width / (n + 1.0)
             slack = slack + np.where(n > 0, own, np.inf)
         bounds[..., j] = b - slack
     return bounds
-
-
-def fixed_sequence(p_values: ArrayLike, delta: float) -> NDArray[np.intp]:
-    """Certify hypotheses in a given order, until the first that fails.
-
-    The order must not depend on the rows tested on. The first true null hypothesis in it is
-    rejected with probability `delta` at most, and none before it is an error: no correction for
-    their number.
-
-    Parameters
-    ----------
-    p_values : array-like of shape (length,)
-        Valid p-values, in order.
-    delta : float
-        Probability of any error.
-
-    Returns
-    -------
-    ndarray of int
-        Positions of the certified ones: the first so many.
-
-    References
-    ----------
-    Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then test", 2021, on fixed sequence
-    testing.
-    """
-    return np.flatnonzero(learn_then_test(np.asarray(p_values)[None], delta)[0])
-
-
-def holm(p_values: ArrayLike, delta: float) -> NDArray[np.bool_]:
-    """Certify hypotheses by the step-down procedure, valid however their p-values depend.
-
-    Parameters
-    ----------
-    p_values : array-like of shape (n,)
-        Valid p-values.
-    delta : float
-        Probability of any error.
-
-    Returns
-    -------
-    ndarray of shape (n,), bool
-        Which are certified.
-
-    References
-    ----------
-    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
-    Statistics 6, 1979.
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p)
-    certified = np.zeros(p.size, dtype=bool)
-    met = p[order] <= delta / np.arange(p.size, 0, -1)
-    certified[order] = np.logical_and.accumulate(met)
-    return certified

@@ -1,4 +1,4 @@
-"""p-values: how far counted decisions speak against the violation of a rule in the population.
+"""p-values of the null hypothesis that a constraint is violated in the population.
 
 Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
 that were used for nothing else, neither to train nor to choose among models or thresholds, unless
@@ -11,7 +11,7 @@ other blocks over different base sets, overlapping or not, are combined by a uni
 function names its source.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
-hypothesis is true. To find ``p <= delta`` certifies that the rule holds, with confidence
+hypothesis is true. A p-value of delta at most certifies that the constraint holds, with confidence
 ``1 - delta``.
 
 Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
@@ -22,8 +22,7 @@ inequality.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import log, sqrt
+from math import log
 from typing import Any
 
 import numpy as np
@@ -31,17 +30,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
-from gbm_constrained.statistics.two_proportions import GAMMA, sum_p_value
+from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
 
 __all__ = [
+    "are_two_binomials",
     "constraint_p_values",
     "hoeffding_bentkus_p_value",
+    "p_of_two_binomials",
     "p_value_of_blocks",
     "row_p_values",
-    "rows_beyond",
     "rule_p_value",
 ]
 
@@ -93,7 +94,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
 
 
 def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
-    """P-value of "the mean score exceeds a bound" with equal weights."""
+    """Compute the p-value of "the mean score exceeds a bound" with equal weights."""
     n = block.sum(counts.count)
     if block.high <= bound + ROUNDING:  # it cannot
         return np.where(n > 0, 0.0, 1.0)
@@ -114,7 +115,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
         return False
@@ -122,13 +123,13 @@ def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     return not np.intersect1d(first.cells, second.cells).size
 
 
-def _p_of_two(
+def p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
-    """P-value of "the sum of two mean scores exceeds a bound", binomials over disjoint base sets.
+    """Compute the p-value of "the sum of two mean scores exceeds a bound".
 
-    A mean score is its low value plus its width times the probability of its high value. It is 1
-    but `where` it is asked for.
+    The scores are binomials over disjoint base sets. A mean score is its low value plus its width
+    times the probability of its high value. The p-value is 1 outside of `where`.
     """
     first, second = blocks
     (events_1, n_1), (events_2, n_2) = (
@@ -139,15 +140,17 @@ def _p_of_two(
     p = np.ones(n_1.shape)
     for at in map(tuple, np.argwhere(np.ones(p.shape, bool) if where is None else where)):
         x_1, of_1, x_2, of_2 = (float(x[at]) for x in (events_1, n_1, events_2, n_2))
-        p[at] = sum_p_value(x_1, of_1, x_2, of_2, limit, first.width, second.width)
+        p[at] = sum_p_value(
+            Binomial(x_1, of_1, first.width), Binomial(x_2, of_2, second.width), limit
+        )
     return p
 
 
 def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
-    """P-value of "the sum of mean scores exceeds a bound" with equal weights in each base set.
+    """Compute the p-value of "the sum of mean scores exceeds a bound" by a union bound.
 
-    If each mean is below its own upper limit, which fails with probability delta / K at most, and
-    the limits add up to the bound at most, then so do the means.
+    Weights are equal in each base set. Each mean exceeds its own upper limit with probability
+    delta / K at most. If the limits add up to the bound at most, then so do the means.
     """
     sizes = [block.sum(counts.count) for block in blocks]
     reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
@@ -182,7 +185,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
 
 
 def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
-    """P-value of "the sum of weighted mean scores exceeds a bound", by Hoeffding's inequality.
+    """Compute the p-value of "the sum of weighted mean scores exceeds a bound" (Hoeffding).
 
     Given weights and base sets, a row with weight w adds an independent variable to the estimate.
     Its range is w times that of the score over the base sets that the row is in, each divided by
@@ -255,21 +258,21 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
 
 
 def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
-    """P-value of one row of constraints; see :func:`row_p_values`.
+    """Compute the p-value of one row of constraints; see :func:`row_p_values`.
 
     Parameters
     ----------
     blocks : sequence of Block or None
-        Whose mean scores the row adds up; None of mean losses.
+        Blocks whose mean scores the row adds up; None for mean losses.
     bound : float
-        Its right-hand side.
+        Right-hand side of the row.
     counts : CellCounts
         Decisions on rows that were used for nothing else.
 
     Returns
     -------
     ndarray
-        Of the counts' leading axes.
+        p-values, in the shape of the counts' leading axes.
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
@@ -277,90 +280,9 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
-    if _are_two_binomials(blocks, counts):
-        return _p_of_two(blocks, bound, counts)
+    if are_two_binomials(blocks, counts):
+        return p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
-
-
-def rows_beyond(
-    compiled: CompiledConstraints,
-    counts: CellCounts,
-    delta: ArrayLike,
-    one_test_each: bool = False,
-) -> Bool:
-    """Whether rows of constraints are violated in the population beyond doubt.
-
-    The opposite of a certificate: that a row *holds* is rejected, at level `delta` each. One base
-    set has the p-value of :func:`row_p_values` with both sides of the row negated; several have
-    lower limits at ``delta / K`` each, whose sum must exceed the bound, without the search for the
-    smallest such level. Fractions over two disjoint ones have the exact test of
-    :func:`row_p_values` where these limits leave it open. Unequal weights count as their effective
-    number in limits.
-
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-    delta : float or array-like of shape (m,)
-        Probability of saying so of a row that holds.
-    one_test_each : bool, default=False
-        Whether of a constraint's rows that need the exact test, which takes its time, one is
-        tested: that which is furthest beyond its limits; and none where limits refute a row.
-
-    Returns
-    -------
-    ndarray of shape (..., m), bool
-        False for mean losses, and where a base set has no rows.
-    """
-    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
-    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
-    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
-    room = np.full(beyond.shape, -np.inf)  # for the exact test to reject
-    limits = dict[tuple[Block, float], Float]()
-
-    def total(blocks: Sequence[Block], level: float) -> Float:
-        for block in blocks:
-            if (block, level) not in limits:
-                limits[block, level] = _upper(block, counts, level)
-        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
-
-    for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
-        if not blocks:
-            continue
-        if len(blocks) == 1:
-            (block,) = blocks
-            weight = block.sum(counts.weight)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
-            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
-            continue
-        beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
-        if level > GAMMA and _are_two_binomials(blocks, counts):
-            # At limits of level sqrt(delta) as few events of both have the probability delta. If
-            # the null hypothesis allows these, the p-value is no smaller.
-            room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
-    asked = (room > 0.0) & ~beyond
-    for own in np.unique(compiled.owner)[:, None] == compiled.owner if one_test_each else ():
-        furthest = room[..., own].argmax(axis=-1)[..., None] == np.arange(own.sum())
-        asked[..., own] &= furthest & ~beyond[..., own].any(axis=-1, keepdims=True)
-    for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
-        p = _p_of_two(rows[j] or (), negated.b[j], counts, asked[..., j])
-        beyond[..., j] |= p <= levels[j]
-    return beyond
-
-
-def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
-    """Upper limit of the mean of a score at level `delta`; infinite where it is over no row."""
-    weight = block.sum(counts.weight)
-    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
-        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
-    if block.is_binomial:
-        limit = block.low + block.width * upper_limit(share * n, n, delta)
-    else:
-        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
-    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
 
 
 def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-r"""Is a weighted sum of two binomial probabilities below a bound? An exact test.
+r"""Test whether a weighted sum of two binomial probabilities is below a bound.
 
 With :math:`X_k \sim \mathrm{Bin}(n_k, q_k)` independent and weights :math:`w_k > 0` the null
 hypothesis is :math:`w_1 q_1 + w_2 q_2 \ge c`. A difference of rates is such a sum: of one rate,
@@ -13,9 +13,8 @@ which increases in each count: its derivative by :math:`\tilde q_k` is at least 
 one minus :math:`|1 - 2 \tilde q_k| / \sqrt{N_k \tilde q_k (1 - \tilde q_k)}`, and that ratio is
 below 1. So :math:`S = \{x: U(x) \le U(x_{obs})\}` holds all smaller counts with any, and its
 probability falls in :math:`q_1` and in :math:`q_2`: under the null hypothesis it is largest where
-:math:`w_1 q_1 + w_2 q_2 = c`. Which point of that line is true, nobody knows. Of Berger and Boos
-[2]_ is the remedy: with an exact interval for :math:`q_2` that fails with probability
-:math:`\gamma`,
+:math:`w_1 q_1 + w_2 q_2 = c`. Which point of that line is true is unknown. With an exact interval
+for :math:`q_2` that fails with probability :math:`\gamma` [2]_,
 
 .. math:: p = \sup_{q_2 \in C_\gamma} P\bigl(S; (c - w_2 q_2) / w_1, q_2\bigr) + \gamma
 
@@ -39,56 +38,62 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import exp, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING
 
-__all__ = ["GAMMA", "sum_p_value"]
+__all__ = ["GAMMA", "Binomial", "sum_p_value"]
 
-GAMMA = 1e-5  # Of Berger and Boos: no p-value is smaller.
+GAMMA = 1e-5  # Level of Berger and Boos' interval: no p-value is smaller.
 Z = 2.0  # Standard errors in the limit that data are ordered by; adds Z^2 / 4 to each count.
-CELLS = 200  # Of the nuisance parameter: each costs some thousandth of the distance to the bound.
-LOG_TAIL = 13.0  # Counts beyond a probability of exp(-13) are not looked at, but added.
-# From one threshold to the next the counts of few groups change, and of the gap of many groups
-# most pairs are as they were.
+CELLS = 200  # Cells of the nuisance parameter's interval.
+LOG_TAIL = 13.0  # Counts beyond a probability of exp(-13) are left out, and exp(-13) is added.
+# p-values remembered: from one threshold to the next the counts of few pairs of groups change.
 REMEMBERED = 1 << 16
 
 
+class Binomial(NamedTuple):
+    """Counts of a binomial variable, and the weight of its probability in a sum.
+
+    Parameters
+    ----------
+    events, n : float
+        Numbers of events and of rows, integers.
+    weight : float, default=1
+        Positive weight of the probability.
+    """
+
+    events: float
+    n: float
+    weight: float = 1.0
+
+
 @lru_cache(maxsize=REMEMBERED)
-def sum_p_value(
-    events_1: float,
-    n_1: float,
-    events_2: float,
-    n_2: float,
-    bound: float,
-    weight_1: float = 1.0,
-    weight_2: float = 1.0,
-) -> float:
+def sum_p_value(first: Binomial, second: Binomial, bound: float) -> float:
     """p-value of "a weighted sum of two binomial probabilities exceeds a bound".
 
     Parameters
     ----------
-    events_1, n_1, events_2, n_2 : float
-        Numbers of events and of rows, integers.
+    first, second : Binomial
+        Counts and weights of the two.
     bound : float
-        Of the sum.
-    weight_1, weight_2 : float, default=1
-        Positive weights of the two probabilities.
+        Bound of the sum.
 
     Returns
     -------
     float
-        Valid whatever the probabilities are. 1 without rows, or where the estimate is no better
-        than the bound; 0 where the sum cannot exceed it; never below 1e-5 otherwise. It falls
-        with the bound, and never with more events of the first or the second, whichever has the
-        larger ``weight^2 / n``; of the other, whose interval moves along, it may, by little.
+        Valid whatever the probabilities are. It is 1 without rows, or where the estimate is no
+        better than the bound; 0 where the sum cannot exceed the bound; never below 1e-5 otherwise.
+        It falls with the bound, and never with more events of the variable with the larger
+        ``weight^2 / n``. With more events of the other, whose interval moves along, it may fall
+        by little.
     """
-    first, second = (events_1, n_1, weight_1), (events_2, n_2, weight_2)
-    if weight_1**2 * n_2 < weight_2**2 * n_1:
-        first, second = second, first  # the better known one is the nuisance parameter
+    if first.weight**2 * second.n < second.weight**2 * first.n:
+        first, second = second, first  # The better known one is the nuisance parameter.
     (x_1, n_1, w_1), (x_2, n_2, w_2) = first, second
     if not (n_1 > 0 and n_2 > 0):
         return 1.0
@@ -108,17 +113,17 @@ def sum_p_value(
         return GAMMA
     q_1, q_2 = q_1[possible], q_2[possible]
     seen_1, seen_2 = _window(n_1, q_1.min(), q_1.max()), _window(n_2, q_2[0], q_2[-1])
-    below = _largest(seen_2, x_1, n_1, w_1, x_2, n_2, w_2)
+    below = _largest(seen_2, first, second)
     cumulative = np.zeros((q_1.size, seen_1.size + 1))
     np.cumsum(_probabilities(seen_1, n_1, q_1), axis=1, out=cumulative[:, 1:])
-    cumulative[:, -1] = 1.0  # all counts, also those beyond
+    cumulative[:, -1] = 1.0  # All counts, also those beyond the window.
     at = np.clip(below - (int(seen_1[0]) - 1), 0, seen_1.size)
     inside = np.einsum("gx,gx->g", _probabilities(seen_2, n_2, q_2), cumulative[:, at])
     return float(min(inside.max() + 3.0 * exp(-LOG_TAIL) + GAMMA, 1.0))
 
 
 def _window(n: float, low: float, high: float) -> Codes:
-    """Give the counts that a binomial with a probability from `low` to `high` hardly leaves.
+    """List the counts that a binomial with a probability from `low` to `high` hardly leaves.
 
     Each side has a probability of ``exp(-LOG_TAIL)`` at most, by Bernstein's inequality.
     """
@@ -143,14 +148,13 @@ def _probabilities(counts: Codes, n: float, q: Float) -> Float:
     return np.asarray(np.exp(exponent, out=exponent))
 
 
-def _largest(
-    counts: Codes, x_1: float, n_1: float, w_1: float, x_2: float, n_2: float, w_2: float
-) -> Codes:
-    """Largest first count that is no worse than the observed counts, next to each second count.
+def _largest(counts: Codes, first: Binomial, second: Binomial) -> Codes:
+    """Find the largest first count that is no worse than the observed counts.
 
-    Where there is none, -1. With the second count given, ``U(x) <= U(x_obs)`` is a quadratic
-    inequality in the first.
+    The result has an entry for each of the second counts, and -1 where there is none. With the
+    second count given, ``U(x) <= U(x_obs)`` is a quadratic inequality in the first.
     """
+    (x_1, n_1, w_1), (x_2, n_2, w_2) = first, second
     N_1, N_2 = n_1 + Z**2 / 2.0, n_2 + Z**2 / 2.0
 
     def parts(x: Codes | float, N: float, w: float) -> tuple[Float, Float]:

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._messages import level_of_the_user
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.exceptions import TimeLimitWarning
 from gbm_constrained.problem.linear_constraints import CompiledConstraints, unique_names

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING
 
 EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
 EARLY_STOPPING_ON: tuple[EarlyStoppingOn, ...] = ("metric", "constraints", "both")

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
 from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
@@ -21,7 +22,6 @@ from gbm_constrained.decision.rule import Choice, Scores
 from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
-from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fit import ConstrainedFit

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.dual_controller import DualController

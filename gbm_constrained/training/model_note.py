@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._version import __version__
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import untouched_random_state
 from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES

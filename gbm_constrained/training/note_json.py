@@ -30,17 +30,25 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pandas as pd
 
-from gbm_constrained.constraints.events import Differs, Predicted, Term
-from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.events import (
+    Correct,
+    CrossEntropy,
+    Differs,
+    Misclassified,
+    Predicted,
+    Term,
+)
+from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.grouped import Each, Gap, Overall, Ratio
 from gbm_constrained.constraints.presets import is_fairlearn
+from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
+    ClassifiedBy,
     ClassPosition,
     Column,
     DataSet,
-    Deployed,
-    Judged,
     Label,
     Mask,
     MissingValue,
@@ -67,14 +75,15 @@ EXTENSION_DTYPES = (
 CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
-        Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
+        ClassifiedBy, ClassPosition, Column, Constraint, Correct, CrossEntropy, DataSet, Differs,
+        Each, Gap, Label, Mask, Misclassified, MissingValue, Overall, Predicted, Quotient, Rate,
+        Ratio, ReferenceModel, Term,
         Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
         ABPP, AutoSolver, CBPR,
     )
 }  # fmt: skip
 # Models, and the row labels of what was given for each training row.
-NOT_WRITTEN = ((Deployed, "model"), (Deployed, "index"), (Mask, "index"))
+NOT_WRITTEN = ((ReferenceModel, "model"), (ReferenceModel, "index"), (Mask, "index"))
 
 
 def _fields_of(cls: Any) -> dict[str, Any]:
@@ -161,7 +170,7 @@ def _lacking(value: float) -> str:
 
 
 def _encode_instance(value: Any) -> dict[str, Any]:
-    if isinstance(value, Deployed) and value.model is not None:
+    if isinstance(value, ReferenceModel) and value.model is not None:
         value = replace(value, model=None, forgotten=type(value.model).__name__)
     content = {name: _encode(getattr(value, name)) for name in FIELDS[type(value)]}
     return {TAG: type(value).__name__, **content}

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee

@@ -33,6 +33,7 @@ from typing import TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import (
@@ -41,7 +42,6 @@ from gbm_constrained.decision.prefix_choice import (
     violation_penalty,
 )
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import as_certified, choice_by, cost_of

@@ -33,6 +33,7 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantee_checks import smallest_values
 from gbm_constrained.decision.guarantees import conformal_bounds
@@ -44,7 +45,7 @@ from gbm_constrained.decision.prefix_choice import (
 )
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
@@ -122,7 +123,7 @@ def as_certified(
         reached = functionals_of(compiled, unseen.counts(unseen.decisions(margin)))
         spread = standard_errors(certification.compiled, certification.cells, reached)
         b = compiled.b - norm.isf(options.delta) * spread
-    tighter = np.where(compiled.is_told, np.minimum(b, compiled.b), compiled.b)
+    tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
     return EvaluationSet(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 

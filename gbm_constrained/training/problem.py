@@ -10,13 +10,13 @@ import numpy as np
 
 from gbm_constrained._messages import some_of
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.grouping import FEW_NAMED
+from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.training.options import SolverOptions
@@ -321,8 +321,7 @@ def _compile(
         rows,
         like=like,
         idle=idle,
-        where=f"{name}, " if name else "",
-        listed_in="" if name else "small_groups_",
+        warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
     )
     cells.class_weight = factors.both
     return cells, compiled

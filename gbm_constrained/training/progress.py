@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.problem.linear_constraints import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.training.callbacks import ConstraintState
 
 

@@ -19,7 +19,7 @@ from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import add_loss_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 from gbm_constrained.training.growth import measure_optimism
 from gbm_constrained.training.measurement import Measured
 from gbm_constrained.training.model_scores import ModelScores
@@ -128,6 +128,7 @@ def find_intervals(
     intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
     if decided_and_losses is not None:
         decided, losses = decided_and_losses
-        intervals = add_loss_intervals(cells, compiled, functionals, decided, losses, *intervals)
+        of_losses = LossIntervals(cells, compiled, decided, losses)
+        intervals = of_losses.complete(functionals, *intervals)
     few = find_too_few_rows(cells, compiled, counts, functionals, *intervals)
     return intervals[0], few

@@ -30,7 +30,7 @@ from gbm_constrained import (
     label,
     log_loss,
 )
-from gbm_constrained.boosters.xgboost.classifier import _intercept
+from gbm_constrained.boosters.xgboost.native import find_intercept
 from gbm_constrained.datasets import load_credit
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.solvers import ABPP, AutoSolver
@@ -520,7 +520,9 @@ def test_the_intercept_is_that_of_all_rows_to_the_last_bit(n_classes):
         booster = xgb.train(params, xgb.DMatrix(np.zeros((n, 1)), label=y), 1)
         config = json.loads(booster.save_config())
         expected = json.loads(config["learner"]["learner_model_param"]["base_score"])
-        np.testing.assert_array_equal(np.ravel(_intercept(y, None, params)), np.ravel(expected))
+        np.testing.assert_array_equal(
+            np.ravel(find_intercept(y, None, params)), np.ravel(expected)
+        )
 
 
 # --- reports before fit, and columns of one name -------------------------------------------------

@@ -38,7 +38,7 @@ from gbm_constrained import (
 from gbm_constrained.boosters.ubjson import read, write
 from gbm_constrained.reporting.audit import audit
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training.finalize import FITTED_ATTRIBUTES
+from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 # Of LightGBM's fit; XGBoost's own file has all but the last.

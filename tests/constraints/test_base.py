@@ -80,7 +80,7 @@ F, M = {"sex": "F"}, {"sex": "M"}
         (lambda: gc.gap(gc.fpr()) <= gc.gap(gc.fnr()), "must be a number, got gap"),
         (lambda: gc.fpr() < 0.05, "fpr and 0.05 cannot be compared by < or >: a bound is never"),
         (lambda: gc.gap(gc.fpr()) > 0.05, "a bound is never strict, write <= or >="),
-        (lambda: max(gc.fpr(), gc.fnr()), "of two rates is bounded by a rule for each"),
+        (lambda: max(gc.fpr(), gc.fnr()), "of two rates is bounded by a constraint for each"),
         (
             lambda: abs(gc.fpr() - gc.fnr()),
             "abs(fpr - fnr) is not linear in the predictions: bound it",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.base import BaseEstimator, clone
 
-from gbm_constrained.constraints.expressions import Constraint, Rate
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rates import class_error, error_rate, fnr, fpr, log_loss
 from gbm_constrained.constraints.selectors import Mask, label
 from gbm_constrained.training.note_json import dumps

@@ -23,7 +23,10 @@ from gbm_constrained.decision.prefix_choice import (
     tightened_bounds,
 )
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
+from gbm_constrained.statistics.between_folds import (
+    estimate_between_fold_deviation,
+    prediction_intervals,
+)
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 
@@ -184,12 +187,12 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     )
     folds = [fold.held for fold in fit.measured.boosters.folds]
     alike = (pooled + choice.shift > 0).astype(np.intp)
-    differ = disagreement(compiled, cells, folds, alike, decisions)
+    differ = estimate_between_fold_deviation(compiled, cells, folds, alike, decisions)
     n, values = len(folds), np.array(expected)
-    wider = of_one_booster(intervals, values, differ.rules, n, compiled.ranges)
+    wider = prediction_intervals(intervals, values, differ.rules, n, compiled.ranges)
     np.testing.assert_allclose(report[["low", "high"]], wider, atol=1e-9)
     of_rates, rates = functional_intervals(compiled, counts), functionals_of(compiled, counts)
-    of_rates = of_one_booster(of_rates, rates, differ.rates, n, compiled.ranges_of_rates)
+    of_rates = prediction_intervals(of_rates, rates, differ.rates, n, compiled.ranges_of_rates)
     np.testing.assert_allclose(model.group_report_[["low", "high"]], of_rates[1:], atol=1e-9)
     if not weighted:
         missed = decisions[y == 1] == 0

@@ -23,7 +23,8 @@ from gbm_constrained import (
     ratio,
     selection_rate,
 )
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision.group_thresholds import (
     MAX_GROUPS,
     MIN_GROUP_ROWS,

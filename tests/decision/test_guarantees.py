@@ -9,7 +9,8 @@ from scipy import stats
 from small_fits import certified, make
 
 import gbm_constrained as gc
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision import guarantees
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantees import control_risk, count_sequences

@@ -18,7 +18,7 @@ from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.p_values import rows_beyond
+from gbm_constrained.statistics.violations import find_violated_rows
 
 
 def unseen(rules, y, sensitive=None, classes=None, weight=None):
@@ -45,7 +45,7 @@ def test_conflicts_are_minimal_among_all_decisions():
         conflict = DecisionPool(scored, [1], found).conflict()
         seen.add(len(conflict))
         everywhere = CellCounts.at_thresholds(rows.cells, margin, np.unique([*margin, -99.0]))
-        reached = ~rows_beyond(rows.compiled, everywhere, 0.025)
+        reached = ~find_violated_rows(rows.compiled, everywhere, 0.025)
 
         def can_meet(subset, reached=reached):
             return bool(reached[:, list(subset)].all(axis=1).any())
@@ -127,7 +127,7 @@ def test_what_decisions_reach_at_a_price_is_no_conflict():
     choice = choose_prefix(scored, Prefixes(1, 1))
     at_a_price = best_shift(margin, rows.cells, rows.compiled)
     decisions = [(margin + shift).argmax(axis=1) for shift in (choice.shift, at_a_price.value)]
-    beyond = [rows_beyond(rows.compiled, rows.counts(d), SIGNIFICANCE) for d in decisions]
+    beyond = [find_violated_rows(rows.compiled, rows.counts(d), SIGNIFICANCE) for d in decisions]
     assert beyond[0].any()
     assert not beyond[1].any()
     assert at_a_price.violation > 0.0, "no price was to be paid"
@@ -154,10 +154,10 @@ def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():
     of_gap = rows.compiled.owner == 0
     assert of_gap.sum() == 30
     expected, too_easily = (
-        ~rows_beyond(rows.compiled, counts, level)[:, of_gap].any(axis=1)
+        ~find_violated_rows(rows.compiled, counts, level)[:, of_gap].any(axis=1)
         for level in (0.025 / 30, 0.025)
     )
     assert (expected != too_easily).any()
     np.testing.assert_array_equal(pool.reached[-81:, 0], expected)
-    of_rate = ~rows_beyond(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
+    of_rate = ~find_violated_rows(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
     np.testing.assert_array_equal(pool.reached[-81:, 1], of_rate)

@@ -25,7 +25,6 @@ from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
-from gbm_constrained.problem.linear_constraints import value_of
 
 
 @pytest.mark.parametrize("classes", CLASSES)
@@ -253,9 +252,9 @@ def test_a_quotient_over_rows_that_are_not_there_has_no_value():
         gc.tpr(on={"s": "a"}) / gc.tpr(on={"s": "b"}) <= 1.2,
     ):
         for f in ([0.5, np.nan], [np.nan, 0.5], [np.nan, np.nan], [0.0, 0.0]):
-            assert np.isnan(value_of(rule, np.array(f)))
-        assert value_of(rule, np.array([0.5, 0.0])) == np.inf
-        assert value_of(rule, np.array([0.5, 0.25])) == 2.0
+            assert np.isnan(rule.value(np.array(f)))
+        assert rule.value(np.array([0.5, 0.0])) == np.inf
+        assert rule.value(np.array([0.5, 0.25])) == 2.0
 
 
 @pytest.mark.parametrize("bound", [-2.5, -0.1, 0.0, 3.0])

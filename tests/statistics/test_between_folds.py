@@ -25,8 +25,8 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.between_folds import (
     _by_fold,
-    disagreement,
-    of_one_booster,
+    estimate_between_fold_deviation,
+    prediction_intervals,
 )
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
@@ -41,7 +41,7 @@ def moderation(n_folds):
 
 
 def spread(rng, rates, **options):
-    return disagreement(*draw_decisions_of_folds(rng, rates, **options)).rules
+    return estimate_between_fold_deviation(*draw_decisions_of_folds(rng, rates, **options)).rules
 
 
 def test_moments_of_one_rate():
@@ -58,19 +58,23 @@ def test_moments_of_one_rate():
     rates, rows = _by_fold(compiled, cells, folds, decided)
     for moments in (rates, rows):
         np.testing.assert_allclose(moments.p_value, [p], rtol=1e-6)
-    found = disagreement(compiled, cells, folds, decided)
+    found = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found.beyond_chance.tolist() == [p < 1e-3] == [True]
     by_chance = variance.mean()
     moderated = (3 * 1.5 * by_chance + 4 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
     np.testing.assert_allclose([*found.rules, *found.rates], expected, rtol=1e-12)
     # By shifts of the others: what differs is four fifths as far from the mean of all.
-    again = disagreement(compiled, cells, folds, np.ones(N_DRAWN, dtype=int), decided)
+    again = estimate_between_fold_deviation(
+        compiled, cells, folds, np.ones(N_DRAWN, dtype=int), decided
+    )
     moderated = (3 * 1.5 * by_chance + 4 * 0.8**2 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
     np.testing.assert_allclose([*again.rules, *again.rates], expected, rtol=1e-12)
     assert not again.beyond_chance.any()
-    both = disagreement(compiled, cells, folds, decided, np.ones(N_DRAWN, dtype=int))
+    both = estimate_between_fold_deviation(
+        compiled, cells, folds, decided, np.ones(N_DRAWN, dtype=int)
+    )
     np.testing.assert_array_equal(both, found)
 
 
@@ -116,7 +120,7 @@ def test_sampling_variances(weighted):
 def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
     rng = np.random.default_rng(1)
     found = [
-        disagreement(
+        estimate_between_fold_deviation(
             *draw_decisions_of_folds(rng, [0.3] * FOLDS, weight, rules, n=1000)
         ).beyond_chance
         for _ in range(400)
@@ -145,11 +149,11 @@ def test_a_gap_that_tips_over():
     compiled, cells, folds, decided = draw_decisions_of_folds(
         rng, rates, rules=[gap(fpr(), by="g") <= 0.05]
     )
-    (found,), rates, _ = disagreement(compiled, cells, folds, decided)
+    (found,), rates, _ = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found == pytest.approx(0.2 * np.sqrt(4 / 3) * moderation(4), rel=0.15)
     np.testing.assert_allclose(rates, 0.1 * np.sqrt(4 / 3) * moderation(4), rtol=0.3)
     together, unit = np.array([[0.0, 0.02]]), np.array([[0.0, 1.0]])
-    (wide,) = of_one_booster(together, np.array([0.01]), np.array([found]), 4, unit)
+    (wide,) = prediction_intervals(together, np.array([0.01]), np.array([found]), 4, unit)
     assert wide[0] == 0.0
     assert wide[1] > 0.2  # which each of them has
 
@@ -161,7 +165,7 @@ def test_a_ratio_moves_more_than_its_row():
     compiled, cells, folds, decided = draw_decisions_of_folds(
         rng, rates, rules=[ratio(fpr(), by="g") >= 0.5], n=40_000
     )
-    ((found,), *_) = disagreement(compiled, cells, folds, decided)
+    ((found,), *_) = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found == pytest.approx(0.2 * np.sqrt(6 / 5) * moderation(6), rel=0.1)
 
 
@@ -186,7 +190,7 @@ def test_precision_moves_in_its_own_unit():
     for i, fold in enumerate(folds):  # precision 0.3 and 0.7
         decided[fold] &= positive[fold] == (rng.random(fold.size) < 0.3 + 0.4 * (i % 2))
     value = np.array([positive[fold][decided[fold] == 1].mean() for fold in folds])
-    (found,), _, beyond = disagreement(compiled, cells, folds, decided)
+    (found,), _, beyond = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found == pytest.approx(value.std(ddof=1) * moderation(6), rel=0.3)
     assert beyond.all()
 
@@ -195,12 +199,12 @@ def test_nothing_is_said_of_mean_losses():
     data = draw_decisions_of_folds(
         np.random.default_rng(4), np.linspace(0.1, 0.9, FOLDS), rules=[log_loss() <= 0.5]
     )
-    assert not np.concatenate(disagreement(*data)).any()
+    assert not np.concatenate(estimate_between_fold_deviation(*data)).any()
 
 
 def test_one_part_tells_nothing():
     data = draw_decisions_of_folds(np.random.default_rng(5), [0.3])
-    assert not np.concatenate(disagreement(*data)).any()
+    assert not np.concatenate(estimate_between_fold_deviation(*data)).any()
 
 
 def test_the_worst_of_many_pairs_is_the_one_whose_deviation_counts():
@@ -213,7 +217,7 @@ def test_the_worst_of_many_pairs_is_the_one_whose_deviation_counts():
     decided = (rng.random(n) < rate).astype(int)
     rows = Rows(y, np.array([0, 1]), None, {"g": group})
     cells, compiled = compile_constraints([gap(fpr(), by="g") <= 0.1], rows)
-    (found,), rates, _ = disagreement(compiled, cells, folds, decided)
+    (found,), rates, _ = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found < 0.03
     np.testing.assert_allclose(rates[2:], 0.1 * np.sqrt(4 / 3) * moderation(4), rtol=0.2)
 
@@ -229,8 +233,8 @@ def test_one_more_booster_is_inside(deviation):
         counts = CellCounts.of(cells, decided)
         together = constraint_intervals(compiled, counts)
         value = compiled.values(functionals_of(compiled, counts))
-        found = disagreement(compiled, cells, folds, decided).rules
-        ((low, high),) = of_one_booster(together, value, found, 4, unit)
+        found = estimate_between_fold_deviation(compiled, cells, folds, decided).rules
+        ((low, high),) = prediction_intervals(together, value, found, 4, unit)
         inside.append(low <= new <= high)
     # Of four boosters a deviation is known badly, and a large one taken for too small.
     assert np.mean(inside) > {0.0: 0.97, 0.02: 0.87, 0.1: 0.74}[deviation]
@@ -241,14 +245,14 @@ def test_intervals_of_one_booster():
     values = np.array([0.1, 0.55, 0.1, np.nan, 0.5])
     deviation = np.array([0.01, 0.0, 0.1, 0.0, 0.3])
     ranges = np.array([[0.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    wide = of_one_booster(together, values, deviation, 4, ranges)
+    wide = prediction_intervals(together, values, deviation, 4, ranges)
     own = stats.norm.ppf(0.975) * np.sqrt(1.25) * 0.01
     np.testing.assert_allclose(wide[0], [0.1 - np.hypot(0.02, own), 0.1 + np.hypot(0.03, own)])
     np.testing.assert_array_equal(wide[[1, 3]], together[[1, 3]])
     own *= 10  # a difference, which may be negative
     np.testing.assert_allclose(wide[2], [0.1 - np.hypot(0.05, own), 0.1 + np.hypot(0.1, own)])
     assert tuple(wide[4]) == (0.0, 1.0)
-    assert of_one_booster(together, values, np.zeros(5), 4, ranges) is together
+    assert prediction_intervals(together, values, np.zeros(5), 4, ranges) is together
 
 
 @pytest.mark.parametrize("library", CLASSES)

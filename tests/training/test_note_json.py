@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 from sklearn.dummy import DummyClassifier
 
 from gbm_constrained import ConstrainedLogisticRegression
-from gbm_constrained.constraints.expressions import Constraint, Quotient
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio, overall
 from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,
@@ -286,7 +287,7 @@ def test_anything_else_is_refused(value):
 
 
 def term(**fields):
-    return {"$": "Term", "name": "fnr", "event": "error", **fields}
+    return {"$": "Term", "name": "fnr", "event": {"$": "Misclassified"}, **fields}
 
 
 def rate(**fields):
@@ -307,7 +308,7 @@ def rate(**fields):
         ({"$": "Label", "value": 1, "extra": 2}, "Label has no field 'extra'"),
         ({"$": "Label"}, "missing 1 required positional argument"),
         ({"$": "Label", "value": 1, "excluded": 1}, "1 cannot be the excluded of a Label"),
-        ({"$": "Deployed", "model": {}}, "Deployed has no field 'model'"),
+        ({"$": "ReferenceModel", "model": {}}, "ReferenceModel has no field 'model'"),
         ({"$": "ClassPosition", "index": 2}, "2 cannot be the index"),
         ({"$": "ClassPosition", "index": True}, "True cannot be the index"),
         ({"$": "Mask", "packed": "abc", "n_samples": 3}, "cannot be the packed of a Mask"),

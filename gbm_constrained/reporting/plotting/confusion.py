@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
 from gbm_constrained.data.alignment import check_alignment
-from gbm_constrained.data.rows import Rows, columns_of
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
-from gbm_constrained.problem.groups import Group, told_apart
+from gbm_constrained.problem.groups import Group, quote_lookalikes
 from gbm_constrained.reporting.plotting.style import literal, matplotlib, one_axes
 
 Normalize = Literal["true", "pred", "all"] | None
@@ -229,7 +230,7 @@ class GroupConfusionDisplay:
         counts = np.zeros((len(attribute.levels), classes.size, classes.size), dtype=one.dtype)
         np.add.at(counts, tuple(each[counted] for each in at), one[counted])
         sizes = np.bincount(attribute.codes[counted], minlength=len(attribute.levels))
-        groups = told_apart(
+        groups = quote_lookalikes(
             [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
         )
         shown = map(literal, classes) if display_labels is None else display_labels

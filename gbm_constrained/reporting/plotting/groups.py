@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Ratio
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
@@ -199,7 +199,7 @@ class GroupRatesDisplay:
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
         compared, _ = _as_rule(rule)
-        if any(term.event == "log_loss" for term in compared.terms):
+        if compared.has_loss:
             raise TypeError(
                 f"{compared.expression} needs probabilities, which decisions do not tell: use "
                 f"GroupRatesDisplay.from_estimator."
@@ -334,7 +334,7 @@ def _own_rule(estimator: Any) -> Constraint:
 def _least(expression: Grouped) -> float:
     """Find the least value of a rate, as a bound that everything meets."""
     low = expression.rate.range[0]
-    return low if any(t.event != "log_loss" for _, t in expression.rate.terms) else math.ulp(0.0)
+    return low if any(not t.event.is_loss for _, t in expression.rate.terms) else math.ulp(0.0)
 
 
 def _as_rule(given: Any) -> tuple[Constraint, Constraint | None]:

@@ -1,0 +1,369 @@
+"""What can be bounded, and the constraints that bound it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from gbm_constrained._messages import is_finite
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.events import LinearCombination, Term
+from gbm_constrained.constraints.reference_models import ReferenceModel
+from gbm_constrained.constraints.selectors import ClassPosition, Columns, plain
+
+__all__ = ["Constraint"]
+
+Sense: TypeAlias = Literal["<=", ">="]
+GroupT = TypeVar("GroupT")
+RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons of them.
+ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, and no truth value."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def shorten_number(number: Any) -> str:
+    """Write a number as it was given, or the first digits of a long one."""
+    text = repr(plain(number))
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def refuse_uncalled(rate: Any, where: str) -> None:
+    """Refuse a function that makes a rate, or its name, in the place of the rate."""
+    is_function = inspect.isfunction(rate)
+    name = rate.__name__ if is_function else rate
+    if isinstance(name, str) and name in RATE_NAMES:
+        given = "a function that makes one" if is_function else "a text"
+        raise TypeError(f"{where} takes a rate, and {name!r} is {given}: write {name}().")
+
+
+@dataclass(frozen=True)
+class LinearRow:
+    """``sum_k coefficients[k] * functionals[k] <= bound``.
+
+    Parameters
+    ----------
+    name : str
+        Name that prints.
+    coefficients : mapping from int to float
+        Coefficient of each functional.
+    bound : float
+        Right-hand side.
+    """
+
+    name: str
+    coefficients: Mapping[int, float]
+    bound: float
+
+
+class Expression(ABC):
+    """What can be bounded. Operations that do not compile to linear rows are refused.
+
+    An expression is a function of *functionals*: its rates, or its rate in each group. A bound of
+    it compiles to rows that are linear in them.
+    """
+
+    __array_ufunc__ = None  # numbers of numpy on the left leave the operation to this class
+    senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # The sides on which it may be bounded.
+    compares_groups: ClassVar[bool] = False
+    compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
+    is_difference: ClassVar[bool] = False  # Whether the value is a difference of functionals.
+    is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
+    is_quotient: ClassVar[bool] = False  # Whether decisions make the rows that it is taken over.
+    bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
+    compares_with_overall: bool = False  # Whether groups are compared with all rows together.
+    has_reference: bool = False  # Whether the last functional is what others are compared with.
+
+    @property
+    @abstractmethod
+    def rates(self) -> tuple[LinearCombination, ...]:
+        """Rates that the expression is made of."""
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give the expression."""
+
+    @abstractmethod
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write a bound of the expression as linear rows.
+
+        Parameters
+        ----------
+        sense : {"<=", ">="}
+            Side of the bound.
+        bound : float
+            The bound.
+        at : sequence of int
+            Positions of the functionals.
+        names : sequence of str
+            Names of the functionals that print.
+        """
+
+    @abstractmethod
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the value that is bounded.
+
+        Parameters
+        ----------
+        functionals : ndarray of shape (n_functionals,)
+            Values of the functionals.
+        sense : {"<=", ">="}
+            Side of the bound: of several values the one next to the bound counts.
+
+        Returns
+        -------
+        float
+            NaN where the expression is undefined.
+        """
+
+    @property
+    def columns(self) -> Columns:
+        """Names of the columns whose groups are compared."""
+        return ()
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the values of which the worst one is bounded."""
+        return 1
+
+    @property
+    def reference_group(self) -> tuple[Hashable, ...] | None:
+        """Name of the group that all others are compared with, if there is one."""
+        return None
+
+    def functionals(
+        self, groups: Sequence[GroupT]
+    ) -> list[tuple[LinearCombination, GroupT | None]]:
+        """List the rates that the expression is a function of, each with its group.
+
+        Parameters
+        ----------
+        groups : sequence
+            Groups that are compared.
+        """
+        return [(rate, None) for rate in self.rates]
+
+    @property
+    def least_bound(self) -> float:
+        """Smallest bound that is accepted."""
+        return self.range[0]
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        low, high = self.range
+        if (low, high) == (0.0, 1.0):
+            return "a rate in [0, 1]: 5 per cent is written 0.05"
+        finite = "finite and " if math.isinf(high - low) else ""
+        return f"{finite}in [{low:g}, {high:g}], the values it can have"
+
+    def __le__(self, bound: Any) -> Constraint:
+        return Constraint(self, "<=", bound)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(self, ">=", bound)
+
+    def __lt__(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be compared by < or >: a bound is never strict, write <= "
+            f"or >=. The larger or the smaller of two rates is bounded by a constraint for each."
+        )
+
+    __gt__ = __lt__
+
+    def __abs__(self) -> Any:
+        raise TypeError(
+            f"abs({self}) is not linear in the predictions: bound it from both sides, by two "
+            f"constraints [rate <= bound, rate >= -bound]."
+        )
+
+    def _refused(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
+            f"linear in the predictions, and only plain rates have sums and multiples. Bound "
+            f"each by itself."
+        )
+
+    __add__: Any = _refused
+    __radd__: Any = _refused
+    __sub__: Any = _refused
+    __rsub__: Any = _refused
+    __mul__: Any = _refused
+    __rmul__: Any = _refused
+    __truediv__: Any = _refused
+    __rtruediv__: Any = _refused
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``expression <= bound`` or ``expression >= bound``.
+
+    Parameters
+    ----------
+    expression : Rate, Quotient, Each, Gap or Ratio
+        What is bounded.
+    sense : {"<=", ">="}
+        Side of the bound.
+    bound : float
+        The bound: finite, and a value that the expression can have.
+
+    Raises
+    ------
+    TypeError
+        If `bound` is not a real number, or `expression` nothing that can be bounded.
+    ValueError
+        If `bound` is outside the range of the expression.
+    """
+
+    expression: Expression
+    sense: Sense
+    bound: float
+
+    def __post_init__(self) -> None:
+        refuse_uncalled(self.expression, "A constraint")
+        if not isinstance(self.expression, Expression):
+            raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
+        if not is_number(self.bound):
+            refuse_uncalled(self.bound, f"A bound of {self.expression}")
+            name = str(self.expression).partition("(")[0].partition("[")[0]
+            raise TypeError(
+                f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
+                f"as `{name}(...) {self.sense} 0.05`."
+            )
+        senses = list(self.expression.senses)
+        if self.sense not in senses:
+            raise ValueError(
+                f"The sense of a bound of {self.expression} must be one of {senses}, got "
+                f"{self.sense!r}."
+            )
+        if not self.terms:
+            raise ValueError(
+                f"{self.expression} does not depend on predictions: there is nothing to bound."
+            )
+        if not all(
+            math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
+        ):
+            raise ValueError(f"{self.expression} has a coefficient that is not finite.")
+        # Zero has no sign: that of -0.0 would be shown.
+        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
+        low, high = self.expression.least_bound, self.expression.range[1]
+        if not low <= bound <= high or not is_finite(bound):
+            raise ValueError(
+                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
+                f"{shorten_number(bound)}."
+            )
+        object.__setattr__(self, "bound", bound)
+
+    @property
+    def rates(self) -> tuple[LinearCombination, ...]:
+        """Rates of the expression."""
+        return self.expression.rates
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Terms of the rates."""
+        return tuple(term for rate in self.rates for _, term in rate.terms)
+
+    @property
+    def reference_models(self) -> tuple[ReferenceModel, ...]:
+        """Other models whose decisions the constraint looks at."""
+        return tuple(model for term in self.terms for model in term.reference_models)
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        """Names of the columns whose groups are compared, or values select rows."""
+        return (*self.expression.columns, *(c.name for term in self.terms for c in term.columns))
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """Names of the further data sets that the constraint looks at."""
+        return tuple(name for term in self.terms for name in term.data_sets)
+
+    @property
+    def n_rows_held(self) -> tuple[int, ...]:
+        """Lengths of the masks and decisions of single rows that the constraint holds."""
+        masks = [mask.n_samples for term in self.terms for mask in term.masks]
+        given = [m.decisions for m in self.reference_models if m.decisions is not None]
+        return (*masks, *map(len, given))
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the constraint bounds a mean cross-entropy, alone or beside rates."""
+        return any(term.event.is_loss for term in self.terms)
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the constraint bounds nothing but mean cross-entropies."""
+        return bool(self.terms) and all(term.event.is_loss for term in self.terms)
+
+    @property
+    def is_of_predictions(self) -> bool:
+        """Whether the constraint bounds shares of predictions, of rows that no label selects."""
+        return bool(self.terms) and all(
+            term.event.target is not None and not any(s.needs_labels for s in term.selectors)
+            for term in self.terms
+        )
+
+    @property
+    def is_of_labels(self) -> bool:
+        """Whether the constraint looks at labels and decisions of all rows, and nothing else."""
+        return not self.expression.compares_groups and all(
+            not term.event.is_loss and set(term.keys) <= {"label"} for term in self.terms
+        )
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can give the expression."""
+        return self.expression.range
+
+    @property
+    def is_always_met(self) -> bool:
+        """Whether the bound is the last value of the range, so that no decision violates it."""
+        low, high = self.range
+        return self.bound >= high if self.sense == "<=" else self.bound <= low
+
+    @property
+    def sign(self) -> float:
+        """Factor of values that makes less better: one for ``<=`` and minus one for ``>=``."""
+        return 1.0 if self.sense == "<=" else -1.0
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the constraint names one of two classes by its position."""
+        return any(
+            isinstance(part, ClassPosition)
+            for term in self.terms
+            for part in (term.event.target, *term.selectors)
+        )
+
+    def value(self, functionals: Float) -> float:
+        """Compute the value of the expression from its functionals."""
+        return self.expression.value(functionals, self.sense)
+
+    def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
+        """Write the constraint as linear rows; see :meth:`Expression.rows`."""
+        return self.expression.rows(self.sense, self.bound, at, names)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self} is a constraint, neither true nor false. A rate between two bounds takes two "
+            f"constraints: [rate >= 0.01, rate <= 0.05], not 0.01 <= rate <= 0.05."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.sense} {self.bound:g}"
+
+    __repr__ = __str__

@@ -1,0 +1,121 @@
+"""Parts that the functions which make rates share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from gbm_constrained.constraints.base import RATE_NAMES
+from gbm_constrained.constraints.events import Event, Misclassified, Predicted, Term
+from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.selectors import (
+    ClassPosition,
+    Columns,
+    Label,
+    Selector,
+    as_level,
+    as_selectors,
+    check_hashable,
+    plain,
+)
+
+POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
+# Parts of several docstrings, in the place of their names in braces.
+_SHARED_DOCS = {
+    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
+    The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
+    selects by columns of the sensitive features or of X, ``{"sex": None}`` the rows without a
+    value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
+    value on an evaluation set.""",
+    "label": """label : hashable, default=None
+    The class taken as positive, against all others. By default that of the classifier's
+    parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
+    "deployed": """classifier, str or array-like of shape (n_samples,)
+    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
+    of a column of its decisions, in the sensitive features or X; or its decisions on the
+    training rows, which do not survive cross-validation.""",
+    "groups": """by : str or list of str, default=None
+    Columns of the sensitive features, or of X when it is a DataFrame; several make
+    intersections. All sensitive features by default.
+missing : {"group", "raise"}, default="group"
+    Whether rows without a value are a group of their own, or an error.
+min_group_size : int, default=30
+    Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+    Rows of weight zero do not count.
+small_groups : {"keep", "merge", "drop"}, default="keep"
+    Whether small groups are kept all the same, merged into one group, or left out.""",
+}
+
+
+def document_rate(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a function that makes rates, and complete its docstring by the shared parts."""
+    RATE_NAMES.add(function.__name__)
+    # From Python 3.13 on docstrings come without the indentation of the code.
+    doc = inspect.cleandoc(function.__doc__ or "")
+    for name, shared in _SHARED_DOCS.items():
+        doc = doc.replace(f"{{{name}}}", shared)
+    function.__doc__ = doc
+    return function
+
+
+def make_rate(
+    name: str,
+    event: Event,
+    on: Any,
+    rows: tuple[Selector, ...] = (),
+    where: tuple[Selector, ...] = (),
+) -> Rate:
+    """Make a rate of one term with coefficient one."""
+    return Rate(((1.0, Term(name, event, rows, as_selectors(on), where)),))
+
+
+def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
+    """Make the selectors of the negative and of the positive class."""
+    if label is None:
+        return NEGATIVE, POSITIVE
+    return Label(plain(label), excluded=True), Label(plain(label))
+
+
+def name_with_label(name: str, label: Hashable | None) -> str:
+    """Write the name of a rate with its class."""
+    return name if label is None else f"{name}({plain(label)!r})"
+
+
+def joint_rates(label: Hashable | None, on: Any) -> tuple[Rate, Rate, Rate]:
+    """Make the fractions of all rows that are true positive, false positive, false negative."""
+    negative, positive = classes_of(label)
+    return (
+        make_rate("true_positives", Predicted(positive), on, where=(positive,)),
+        make_rate("false_positives", Predicted(positive), on, where=(negative,)),
+        make_rate("false_negatives", Misclassified(), on, where=(positive,)),
+    )
+
+
+def name_with_rows(name: str, on: Any) -> str:
+    """Write the name of a quotient with its rows."""
+    return str(Term(name, Misclassified(), on=as_selectors(on)))
+
+
+def read_reference(reference: Any) -> Any:
+    """Read ``reference=`` as the name of a group, `overall` or None."""
+    if isinstance(reference, (list, tuple)):
+        found: Any = tuple(map(as_level, reference))
+    else:
+        found = None if reference is None else as_level(reference)
+    check_hashable(found, "reference= must be a group's value, or a tuple of values")
+    return found
+
+
+def read_columns(by: Any) -> Columns | None:
+    """Read ``by=`` as names of columns."""
+    if by is None:
+        return None
+    if isinstance(by, (list, tuple)):
+        if not by:
+            raise ValueError("by= is empty: name at least one column, or leave it out.")
+        columns = tuple(map(plain, by))
+    else:
+        columns = (plain(by),)
+    check_hashable(columns, "by= must be the name of a column, or a list of names")
+    return columns

@@ -1,0 +1,155 @@
+"""Attributes of rows: what constraints look at in them, as levels and the level of each row."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained._messages import level_of_the_user, some_of
+from gbm_constrained._typing import Codes
+from gbm_constrained.constraints.selectors import MISSING, Mask, plain
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Levels of an attribute, and the level of each row.
+
+    Parameters
+    ----------
+    levels : tuple
+        Classes (and None for rows without a label), names of data sets (None of the training
+        rows), values of columns (one tuple for each group), ``(False, True)`` of a mask, or the
+        decisions of another model.
+    codes : ndarray of shape (n_samples,), integer
+        Position of each row's level; ``len(levels)`` for a value that is not among them.
+    """
+
+    levels: tuple[Any, ...]
+    codes: NDArray[Any]
+
+    @cached_property
+    def size(self) -> int:
+        """Number of levels, and one more where rows may belong to none."""
+        return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Membership in a mask, unpacked when needed: there may be a hundred of them.
+
+    Parameters
+    ----------
+    mask : Mask
+        Mask of the training rows.
+    n_samples : int
+        Number of all rows. Rows of further data sets, which follow the training rows, are in no
+        mask.
+    """
+
+    mask: Mask
+    n_samples: int
+    levels: ClassVar[tuple[Any, ...]] = (False, True)
+    size: ClassVar[int] = 2
+
+    @property
+    def codes(self) -> NDArray[np.int8]:
+        """1 for the rows in the mask, 0 for the others; (n_samples,)."""
+        codes = np.zeros(self.n_samples, dtype=np.int8)
+        codes[: self.mask.n_samples] = self.mask.to_array()
+        return codes
+
+
+def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
+    """Find the sorted distinct values, the missing one last, and the position of each row's value.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples,)
+        The values.
+    what : str
+        Name of the values in messages.
+    """
+    try:
+        codes, found = pd.factorize(values, sort=False)
+    except TypeError:
+        odd = next(v for v in values if not pd.api.types.is_hashable(v))
+        raise ValueError(
+            f"{what} hold {odd!r}, a {type(odd).__name__}, which cannot be told apart from other "
+            f"values: give one number or text for each row."
+        ) from None
+    uniques = list(map(plain, found))
+    try:
+        order = sorted(range(len(uniques)), key=lambda i: uniques[i])
+    except TypeError:  # of several types
+        order = sorted(range(len(uniques)), key=lambda i: (str(type(uniques[i])), str(uniques[i])))
+    position = np.empty(len(uniques) + 1, dtype=np.intp)
+    position[order] = np.arange(len(uniques))
+    position[-1] = len(uniques)  # factorize writes -1 for missing values
+    levels = tuple(uniques[i] for i in order)
+    return (*levels, MISSING) if (codes < 0).any() else levels, position[codes]
+
+
+def codes_among(
+    classes: NDArray[np.generic], values: NDArray[Any], what: str
+) -> tuple[Codes, list[Any]]:
+    """Find the class of each value, ``len(classes)`` for values that are no class.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Class labels.
+    values : ndarray of shape (n_samples,)
+        The values.
+    what : str
+        Name of the values in messages.
+
+    Returns
+    -------
+    codes : ndarray of shape (n_samples,), intp
+    others : list
+        The values that are no class.
+    """
+    known = {plain(value): i for i, value in enumerate(classes)}
+    levels, codes = factorize(values, what)
+    position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
+    return position[codes], [value for value in levels if value not in known]
+
+
+def normalize_text(text: str) -> str:
+    """Give texts that look alike the same form.
+
+    White space, invisible characters and the composition of letters are made equal.
+    """
+    visible = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    return " ".join(unicodedata.normalize("NFC", visible).split())
+
+
+def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
+    """Warn of values that are different groups and look like different spellings of one."""
+    if not any(isinstance(value, str) for value in values):
+        return
+    alike: dict[str, list[Any]] = {}
+    for value in (value for value in values if value is not MISSING):
+        alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
+    found = [quote_values(group) for group in alike.values() if len(group) > 1]
+    if found:
+        warnings.warn(
+            f"Column {column!r} has values that look alike and are groups of their own: "
+            f"{some_of(found)}. Spell them alike if they mean the same.",
+            UserWarning,
+            stacklevel=level_of_the_user(),
+        )
+
+
+def quote_values(values: Sequence[Any]) -> str:
+    """List values in quotes, those that look alike in quotes in ASCII."""
+    forms = {unicodedata.normalize("NFC", repr(value)) for value in values}
+    return " and ".join(map(repr if len(forms) == len(values) else ascii, values))

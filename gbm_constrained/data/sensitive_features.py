@@ -1,0 +1,75 @@
+"""Columns of sensitive features."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gbm_constrained._dataframes import (
+    as_column,
+    column_at,
+    is_frame,
+    names_of,
+    repeated_names,
+)
+
+
+def columns_of(
+    sensitive_features: Any, n_samples: int, argument: str = "sensitive_features"
+) -> dict[Hashable, NDArray[Any]]:
+    """Split sensitive features into columns, by name.
+
+    Parameters
+    ----------
+    sensitive_features : Series, DataFrame, dict of arrays, array-like or None
+        One value per row; series and tables of pandas, polars or pyarrow. Unnamed columns are
+        called ``sensitive_feature_0`` and so on, as in fairlearn.
+    n_samples : int
+        Number of rows that each column must have.
+    argument : str, default="sensitive_features"
+        Name of the argument in messages.
+
+    Raises
+    ------
+    ValueError
+        If a column does not have one value per row, or two columns have one name.
+    """
+    columns = {}
+    # No tool of scikit-learn splits a dict.
+    remedy = ", in cross-validation a Series or DataFrame" * isinstance(
+        sensitive_features, Mapping
+    )
+    for name, column in _as_table(sensitive_features, argument).items():
+        values = as_column(column)
+        if values.shape != (n_samples,):
+            raise ValueError(
+                f"{argument}: column {name!r} has shape {values.shape}, but there are "
+                f"{n_samples} rows: give one value per row{remedy}."
+            )
+        columns[name] = values
+    return columns
+
+
+def _as_table(sensitive_features: Any, argument: str) -> dict[Hashable, Any]:
+    """Split sensitive features into columns as they are."""
+    if sensitive_features is None:
+        return {}
+    if is_frame(sensitive_features):
+        names = names_of(sensitive_features)
+        if repeated := repeated_names(sensitive_features):
+            raise ValueError(
+                f"{argument} has several columns called {repeated[0]!r}: rename them."
+            )
+        return {name: column_at(sensitive_features, j) for j, name in enumerate(names)}
+    if isinstance(sensitive_features, Mapping):
+        return dict(sensitive_features)
+    if hasattr(sensitive_features, "name"):  # The name of a series of polars may be "".
+        name = sensitive_features.name
+        return {"sensitive_feature_0" if name in (None, "") else name: sensitive_features}
+    values = as_column(sensitive_features)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2:
+        raise ValueError(f"{argument} must have one or two dimensions, got shape {values.shape}.")
+    return {f"sensitive_feature_{j}": values[:, j] for j in range(values.shape[1])}

@@ -1,0 +1,111 @@
+"""Intervals of the worst of many groups, or of the worst pair, from those of groups' rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, singledispatch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+
+__all__ = ["level_of_all", "worst_interval"]
+
+
+def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
+    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    n_groups : int
+        Their number, with the reference.
+    level : float
+        Probability that all cover the truth, at least (Bonferroni).
+    """
+    return 1.0 - (1.0 - level) / max(constraint.expression.n_comparisons(n_groups), 1)
+
+
+def worst_interval(
+    constraint: Constraint, f: Float, at: Float, strict: Float
+) -> NDArray[np.float64]:
+    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+
+    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
+    its own upper end, and so above the largest of all, happens no more often than for any one.
+    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        Of rates in every group, or of their differences or ratios.
+    f : ndarray of shape (n_groups,)
+        Rates; the reference comes last.
+    at, strict : ndarray of shape (n_groups, 2)
+        Their intervals at the level asked for, and at that of :func:`level_of_all`.
+
+    Returns
+    -------
+    ndarray of shape (2,)
+        NaN where the value is undefined.
+    """
+    if np.isnan(constraint.value(f)):
+        return np.full(2, np.nan)
+    return _worst(constraint.expression, constraint.sense, f, at, strict)
+
+
+@singledispatch
+def _worst(expression: Expression, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    """Find the interval of the worst of several values; see :func:`worst_interval`."""
+    raise NotImplementedError
+
+
+@_worst.register
+def _(expression: Each, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    if sense == "<=":
+        return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
+    return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
+
+
+@_worst.register
+def _(expression: Gap, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    lowest = np.nanmax(_difference_intervals(expression, f, strict)[0])
+    return np.array([max(lowest, 0.0), np.nanmax(_difference_intervals(expression, f, at)[1])])
+
+
+@_worst.register
+def _(expression: Ratio, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+    # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
+    def holds(intervals: Float, end: int, k: float) -> bool:
+        ends = _difference_intervals(expression, f, intervals, k)[end]
+        return bool(np.nanmin(ends) + expression.slack >= 0.0)
+
+    return np.array([_largest(partial(holds, at, 0)), _largest(partial(holds, strict, 1))])
+
+
+def _difference_intervals(
+    expression: Gap, f: Float, intervals: Float, factor: float = 1.0
+) -> tuple[Float, Float]:
+    """Find the ends of ``first - factor * second`` of all pairs: deviations add by squares."""
+    first, second = np.array(expression.pairs(f.size), dtype=np.intp).reshape(-1, 2).T
+    down, up = f - intervals[:, 0], intervals[:, 1] - f
+    difference = f[first] - factor * f[second]
+    return (
+        difference - np.hypot(down[first], factor * up[second]),
+        difference + np.hypot(up[first], factor * down[second]),
+    )
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Find the largest number in [0, 1] that something holds for, which holds for smaller ones."""
+    if holds(1.0):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

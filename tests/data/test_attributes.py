@@ -1,0 +1,334 @@
+"""Attributes of rows: values of every type, and missing ones."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from grouped_fits import fitted, problem
+
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, audit, fnr, fpr
+from gbm_constrained.constraints.rates import each, error_rate, gap, selection_rate, tpr
+from gbm_constrained.constraints.selectors import MISSING
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import as_groups, check_labels, check_weight
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.lagrangian import Lagrangian
+
+N = 60
+
+
+RNG = np.random.default_rng(0)
+
+
+SEX = RNG.choice(["F", "M"], N)
+
+
+AGE = RNG.integers(0, 3, N)
+
+
+Y = RNG.integers(0, 2, N)
+
+
+PREDICTED = RNG.integers(0, 2, N)
+
+
+def groups_of(columns, by=None, features=(), n=N, **options):
+    """Groups of a rate, by name, and its value in each."""
+    rows = Rows(Y[:n], np.array([0, 1]), None, columns, features)
+    rule = each(selection_rate(), by=by, min_group_size=1, **options) <= 0.5
+    cells, compiled = compile_constraints([rule], rows)
+    margin = np.where(PREDICTED[:n], 1.0, -1.0)
+    statistics = Lagrangian(Y[:n], cells, compiled).at(margin).statistics()
+    values = compiled.functionals(statistics)
+    return dict(zip([g.name for g in compiled.groups[0]], values, strict=True))
+
+
+def expected_of(column):
+    """The same by pandas, rows without a value last."""
+    column = pd.Series(column, dtype=object).map(lambda v: "missing" if pd.isna(v) else v)
+    found = pd.Series(PREDICTED[: len(column)]).groupby(column.to_numpy()).mean()
+    return found.rename({"missing": MISSING}).to_dict()
+
+
+DAY = datetime.date(2020, 1, 1)
+
+
+NOON = datetime.datetime(2020, 1, 1, 12)
+
+
+HOUR = datetime.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        (AGE == 0, [False, True]),
+        (7 * (AGE == 0), [0, 7]),
+        (AGE * 1.5, [0.0, 1.5, 3.0]),
+        (AGE.astype(np.uint8), [0, 1, 2]),
+        (np.where(AGE == 0, None, SEX), ["F", "M", MISSING]),
+        (np.where(AGE == 0, np.nan, AGE), [1.0, 2.0, MISSING]),
+        (pd.array(np.where(AGE == 0, None, AGE), dtype="Int64"), [1, 2, MISSING]),
+        (pd.array(AGE == 0, dtype="boolean"), [False, True]),
+        (pd.Series(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
+        (pd.Categorical(SEX, categories=["X", "M", "F"]), ["F", "M"]),
+        (pd.Categorical(SEX).remove_categories("F"), ["M", MISSING]),
+        (pd.Categorical(AGE, ordered=True), [0, 1, 2]),
+        (pd.Categorical(np.where(AGE == 0, None, SEX)), ["F", "M", MISSING]),
+        (np.ma.array(AGE, mask=AGE == 0), [1, 2, MISSING]),
+        (np.ma.array(SEX, mask=AGE == 0), ["F", "M", MISSING]),
+        (np.ma.array(SEX), ["F", "M"]),
+        (np.array([None] * N), [MISSING]),
+        (np.array([DAY] * 30 + [None] * 30), [DAY, MISSING]),
+        *(
+            (values.astype(f"{kind}64[{unit}]"), [*levels, MISSING])
+            for kind, values, levels in (
+                ("datetime", np.array([NOON] * 30 + [None] * 30), [NOON]),
+                ("timedelta", np.array([HOUR] * 30 + [None] * 30), [HOUR]),
+            )
+            for unit in ("s", "us", "ns")
+        ),
+    ],
+    ids=lambda x: str(getattr(x, "dtype", x)),
+)
+def test_values_of_every_type(column, names):
+    """Sorted, as Python's own values, and rows without one last."""
+    for given in ({"c": column}, pd.DataFrame({"c": column})):
+        found = groups_of(columns_of(given, N))
+        assert [name for (name,) in found] == names
+        assert not any(isinstance(name, np.generic) for (name,) in found)
+        assert {k: v for (k,), v in found.items()} == pytest.approx(expected_of(column))
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_a_time_is_a_value_however_it_is_written(unit):
+    columns = {"c": np.array([NOON, NOON + HOUR] * 30, dtype=f"datetime64[{unit}]")}
+    rows = Rows(Y, np.array([0, 1]), None, columns)
+    for time in (NOON, np.datetime64(NOON), np.datetime64(NOON, "ns"), pd.Timestamp(NOON)):
+        compiled = compile_constraints([selection_rate(on={"c": time}) <= 0.5], rows)[1]
+        assert compiled.rows == ("selection_rate[c=2020-01-01 12:00:00] <= 0.5",)
+
+
+def test_values_of_several_types_in_one_column():
+    column = np.array([0, "a", None, 2.5, np.nan, True] * 10, dtype=object)
+    found = groups_of({"c": column})
+    assert {name for (name,) in found} == {0, "a", 2.5, True, MISSING}
+    assert list(found)[-1] == (MISSING,)
+    assert found[(MISSING,)] == pytest.approx(
+        PREDICTED[(np.arange(N) % 6 == 2) | (np.arange(N) % 6 == 4)].mean()
+    )
+
+
+@contextlib.contextmanager
+def told_of(values, times=1):
+    """One warning of a column, about values that look alike."""
+    with pytest.warns(UserWarning, match="has values that look alike") as caught:
+        yield
+    told = [str(w.message) for w in caught if "look alike" in str(w.message)]
+    assert len(told) == times
+    assert all(f"groups of their own: {values}. Spell them alike" in text for text in told)
+
+
+COMPOSED, DECOMPOSED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+
+
+ALIKE = {
+    "space": (["M", "M "], "'M' and 'M '", ["M", "M "]),
+    "no-break space": (["M", "M\xa0"], "'M' and 'M\\xa0'", ["M", "M\xa0"]),
+    "two spaces": (["a b", "a  b"], "'a  b' and 'a b'", ["a  b", "a b"]),
+    "zero width": (["M", "\ufeffM"], "'M' and '\\ufeffM'", ["M", "\ufeffM"]),
+    "number and text": ([1, "1"], "1 and '1'", [1, "1"]),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_groups_that_look_alike_are_told_of_and_quoted(kind):
+    values, told, ordered = ALIKE[kind]
+    column = np.array([*values, "x"] * 20, dtype=object)
+    rows = Rows(Y, np.array([0, 1]), None, {"c": column})
+    rules = [each(rate, by="c", min_group_size=1) <= 0.9 for rate in (fpr(), error_rate())]
+    with told_of(told):
+        _, compiled = compile_constraints(rules, rows)
+    names = [f"c={v!r}" if isinstance(v, str) else f"c={v}" for v in ordered]
+    assert sorted(map(str, compiled.groups[0])) == sorted([*names, "c=x"])
+
+
+def test_two_forms_of_a_letter_are_shown_in_ascii():
+    """In quotes they would look alike as well."""
+    column = np.array([COMPOSED, DECOMPOSED, "bar"] * 20, dtype=object)
+    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    with told_of(r"'cafe\u0301' and 'caf\xe9'"):
+        _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
+    assert [str(group) for group in compiled.groups[0]] == [
+        "c=bar", r"c='cafe\u0301'", r"c='caf\xe9'",
+    ]  # fmt: skip
+
+
+def test_groups_that_differ_in_case_are_told_of():
+    """They can be told apart where they are shown."""
+    column = np.array(["M", "m", "F"] * 20)
+    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    with told_of("'M' and 'm'"):
+        _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
+    assert [str(group) for group in compiled.groups[0]] == ["c=F", "c=M", "c=m"]
+    # A rule of one of them is about some of the rows that were meant.
+    with told_of("'M' and 'm'"):
+        compile_constraints(
+            [fpr(on={"c": "M"}) <= 0.9], Rows(Y, np.array([0, 1]), None, {"c": column})
+        )
+
+
+@pytest.mark.parametrize("make", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
+def test_a_fit_and_an_audit_tell_of_similar_groups_once(make, measure_on):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(400, 3)), np.array(["M", "M ", "F", "F"] * 100, dtype=object)
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    rules = [gap(rate, by="sex") <= 0.9 for rate in (fpr(), tpr())]
+    quiet = {"verbosity": 0} if make is ConstrainedXGBClassifier else {"verbose": -1}
+    clf = make(constraints=rules, n_estimators=3, n_jobs=1, measure_on=measure_on, **quiet)
+    evaluation = {
+        "eval_set": [(X[:200], y[:200])],
+        "sensitive_features_eval_set": [{"sex": sex[:200]}],
+    }
+    with told_of("'M' and 'M '"):
+        clf.fit(X, y, sensitive_features={"sex": sex}, **evaluation)
+    shown = clf.group_report_["group"].tolist()
+    assert shown == ["sex=F", "sex='M'", "sex='M '"] * 2
+    with told_of("'M' and 'M '"):
+        found = audit(clf, X, y, rules, sensitive_features={"sex": sex})
+    assert found.groups["group"].tolist() == shown
+
+
+def test_groups_that_would_print_alike_are_quoted():
+    column = np.array([0, "0", "a", None, "missing"] * 12, dtype=object)
+    columns = {"c": column, "d": column}
+    for by in (["c"], ["c", "d"]):
+        rule = each(selection_rate(), by=by, min_group_size=1) <= 0.5
+        with told_of("0 and '0'", times=len(by)):
+            _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, columns))
+        expected = ["c=0", "c='0'", "c=a", "c='missing'", "c=missing"]
+        if len(by) == 2:
+            expected = [f"{name}, d{name[1:]}" for name in expected]
+        assert [str(group) for group in compiled.groups[0]] == expected
+        assert compiled.rows[1] == f"selection_rate[{expected[1]}] <= 0.5"
+
+
+def test_missing_texts_in_lists_are_missing():
+    """numpy makes the text "nan" of them."""
+    sex = SEX.tolist()
+    sex[3] = sex[8] = np.nan
+    for given in ({"sex": sex}, sex):
+        columns = columns_of(given, N)
+        assert groups_of(columns) == pytest.approx({(k,): v for k, v in expected_of(sex).items()})
+        with pytest.raises(ValueError, match="has missing values"):
+            groups_of(columns, missing="raise")
+    groups = ["a"] * (N // 2) + ["b"] * (N // 2 - 1) + [np.nan]
+    with pytest.raises(ValueError, match="groups has 1 missing values"):
+        as_groups(groups, N, N)
+
+
+@pytest.mark.parametrize("form", ["list", "Int64", "category", "pyarrow", "dictionary"])
+def test_whole_numbers_beside_missing_values_stay_whole(form):
+    """As floating-point numbers two of them would be one group, and print as 1.0."""
+    pyarrow = pytest.importorskip("pyarrow") if form in ("pyarrow", "dictionary") else None
+    values = [2**60, 2**60 + 1, None, 1] * (N // 4)
+    given = {
+        "list": lambda: [np.nan if v is None else v for v in values],
+        "Int64": lambda: pd.array(values, dtype="Int64"),
+        "category": lambda: pd.Categorical(values, categories=[1, 2**60, 2**60 + 1]),
+        "pyarrow": lambda: pyarrow.array(values),
+        "dictionary": lambda: pyarrow.array(values).dictionary_encode(),
+    }[form]()
+    for columns in (columns_of(given, N), columns_of({"c": given}, N)):
+        found = groups_of(columns)
+        assert [name for (name,) in found] == [1, 2**60, 2**60 + 1, MISSING]
+        assert [type(name) for (name,) in found][:3] == [int] * 3
+        assert found[(2**60,)] == pytest.approx(PREDICTED[::4].mean())
+
+
+def test_what_numpy_masks_is_missing():
+    """Not what lies below the mask."""
+    hidden = np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0])
+    with pytest.raises(ValueError, match=r"y has 1 missing labels .*, the first in row 2"):
+        check_labels(hidden)
+    with pytest.raises(ValueError, match=r"sample_weight must be finite .* nan in row 2"):
+        check_weight(hidden, 4)
+    with pytest.raises(ValueError, match=r"groups has 1 missing values .*, the first in row 2"):
+        as_groups(hidden, 4, 4)
+    with pytest.raises(TypeError, match="a one-dimensional boolean mask of the training rows"):
+        selection_rate(on=hidden == 1)
+    seen = np.ma.array([0, 1, 1, 0])
+    assert check_labels(seen)[1].tolist() == [0, 1, 1, 0]
+    assert check_weight(seen, 4).tolist() == [0, 1, 1, 0]
+    assert selection_rate(on=seen == 1) == selection_rate(on=seen.data == 1)
+
+
+def test_many_columns_of_many_values_are_told_apart():
+    """Products of their numbers of values leave 64 bits; rows alike in all columns are a group."""
+    few = np.repeat(RNG.normal(size=(N // 2, 14)), 2, axis=0)
+    columns = {f"c{j}": few[:, j] for j in range(14)}
+    found = groups_of(columns)
+    assert len(found) == N // 2
+    for i in range(0, N, 2):
+        assert found[tuple(few[i])] == PREDICTED[i : i + 2].mean()
+
+
+def test_numbers_of_more_values_than_there_may_be_cells_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr("gbm_constrained.problem.compiler.MOST_CELLS", 4 * (N - 1))
+    with pytest.raises(ValueError, match="compares 60 groups by age, more than 59: cut numbers"):
+        groups_of({"age": RNG.normal(size=N)})
+
+
+def test_a_merged_group_has_the_rows_of_all_of_its_parts():
+    """Of a sum of rates a group has as many as the rate of fewest: also one put together."""
+    n = 240
+    group = np.repeat(["a", "b", "c", "d"], [100, 100, 20, 20])
+    y = np.where(group == "c", 0, np.where(group == "d", 1, np.arange(n) % 2))
+    for of_c in (20, 16):  # the second: some rows of the other label in each
+        y[200 + of_c : 220] = 1
+        y[240 - (20 - of_c) : 240] = 0
+        rows = Rows(y, np.array([0, 1]), None, {"g": group})
+        rule = gap(fpr() + fnr(), by="g", min_group_size=30, small_groups="merge") <= 0.1
+        with pytest.warns(UserWarning, match="merged into one group") as told:
+            _, compiled = compile_constraints([rule], rows)
+        assert "left out" not in str(told[0].message)
+        assert [(g.name, g.size) for g in compiled.groups[0]] == [
+            (("a",), 50), (("b",), 50), (("small groups",), 20),
+        ]  # fmt: skip
+
+
+def test_dates_stay_dates_beside_further_data_sets():
+    X, y, _ = problem()
+    day = pd.Series(np.where(X[:, 0] > 0, "2020-01-01", "2021-01-01")).astype("datetime64[ns]")
+    rules = [fpr(on={"day": pd.Timestamp("2020-01-01")}) <= 0.9, each(fpr(), by="day") <= 0.9]
+    given = {"sensitive_features": pd.DataFrame({"day": day})}
+    alone = fitted(rules, X, y, "lightgbm", **given)
+    beside = fitted(rules, X, y, "lightgbm", **given, datasets={"more": X[:50]})
+    assert beside.group_report_.group.tolist() == alone.group_report_.group.tolist()
+    assert beside.group_report_.rows.tolist() == alone.group_report_.rows.tolist()
+
+
+def test_missing_values_in_intersections():
+    sex = np.where(AGE == 0, None, SEX)
+    columns = {"sex": sex, "age": AGE}
+    found = groups_of(columns)
+    assert set(found) == {(MISSING, 0), *((s, a) for s in "FM" for a in (1, 2))}
+    with pytest.raises(ValueError, match="sex, age has missing values"):
+        groups_of(columns, missing="raise")
+    assert len(groups_of(columns, "age", missing="raise")) == 3
+
+
+@pytest.mark.parametrize("value", [["F"], {"sex": "F"}, ("F", ["M"])])
+def test_values_that_cannot_be_told_apart_are_refused(value):
+    column = np.array([*SEX[1:], None], dtype=object)
+    column[-1] = value
+    expected = f"values of column 'sex' hold {value!r}, a {type(value).__name__}"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        groups_of({"sex": column, "age": AGE})

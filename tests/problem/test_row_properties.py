@@ -1,0 +1,78 @@
+"""Properties of linear rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gbm_constrained.constraints.rates import (
+    accuracy,
+    churn,
+    class_error,
+    confusion,
+    error_rate,
+    fpr,
+    gap,
+    log_loss,
+    precision,
+    recall,
+    selection_rate,
+)
+from gbm_constrained.constraints.selectors import label
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.lagrangian import Lagrangian
+
+
+def test_rows_that_reward_errors_of_all_labels():
+    """Gaps of error rates do; those that one decision for a whole group meets do not."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    columns = {"g": rng.integers(0, 2, 300), "deployed": rng.integers(0, 3, 300)}
+    cases = {
+        gap(error_rate(), by="g") <= 0.1: True,
+        gap(accuracy(), by="g") <= 0.1: True,
+        error_rate(on={"g": 0}) >= 0.3: True,
+        error_rate(on=label(1)) >= 0.3: False,
+        gap(class_error(0), by="g") <= 0.1: False,
+        gap(class_error(0) + class_error(1), by="g") <= 0.1: False,
+        gap(class_error(0) + class_error(1) + class_error(2), by="g") <= 0.1: True,
+        gap(selection_rate(label=1), by="g") <= 0.1: False,
+        gap(recall(label=1), by="g") <= 0.1: False,
+        gap(log_loss(), by="g") <= 0.1: False,
+        error_rate() <= 0.1: False,
+        selection_rate(label=2) <= 0.1: False,
+        churn(to="deployed") <= 0.1: False,
+    }
+    for rule, expected in cases.items():
+        _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
+        assert (compiled.rewards_all_errors == expected).all(), rule
+        assert (compiled.rewards_errors >= compiled.rewards_all_errors).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rules_that_forbid_one_class_of_several_split_targets(n_classes):
+    """Their rows may be decided as any other; and one class alone is the other of two."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, n_classes, 300)
+    deployed = {"deployed": rng.integers(0, n_classes, 300)}
+    cases = {
+        fpr(label=1) <= 0.1: True,
+        precision(label=1) >= 0.9: True,
+        confusion(0, 1) <= 0.1: True,
+        selection_rate(label=1) <= 0.1: True,
+        selection_rate(label=1) >= 0.1: False,
+        recall(label=1) >= 0.9: False,
+        class_error(1) <= 0.1: False,
+        error_rate() <= 0.1: False,
+        accuracy() >= 0.9: False,
+        churn(to="deployed") <= 0.1: False,
+        log_loss() <= 0.1: False,
+    }
+    for rule, splits in cases.items():
+        cells, compiled = compile_constraints(
+            [rule], Rows(y, np.arange(n_classes), None, deployed)
+        )
+        assert (compiled.splits_targets == (splits and n_classes > 2)).all(), rule
+        bounded = compiled.splits_targets | compiled.rewards_errors
+        assert np.array_equal(Lagrangian(y, cells, compiled).is_sigmoid, bounded)

@@ -1,0 +1,278 @@
+"""Intervals of constraints, by hand and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from counted_data import Data, binary_rules, by
+from scipy import stats
+
+import gbm_constrained as gc
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
+from gbm_constrained.statistics.p_values import row_p_values
+
+
+def test_intervals_of_constraints():
+    """Each by its method, contains the value, and follows signs, scales and constants."""
+    data = Data(5, n=500)
+    y, decided, women = data.y, data.decided, data.sex == "F"
+    e, n = (decided[y == 0] == 1).sum(), (y == 0).sum()
+    low, high = clopper_pearson(e, n)
+    a, b = women & (y == 1), ~women & (y == 1)
+    d_low, d_high = newcombe_difference(decided[a].sum(), a.sum(), decided[b].sum(), b.sum())
+    both, either = ((y == 1) & (decided == 1)).sum(), ((y == 1) | (decided == 1)).sum()
+    shares = clopper_pearson(both, (decided == 1).sum())
+    jaccard = np.array(clopper_pearson(both, either))
+    right, old = decided == y, data.other == y
+    won = np.array(clopper_pearson((right & ~old).sum(), (right != old).sum()))
+    wins_here, losses_here = gc.wins(over="old"), gc.losses(to="old")
+    folded = (
+        (0.0, max(-d_low, d_high)) if d_low < 0 < d_high else sorted((abs(d_low), abs(d_high)))
+    )
+    difference = gc.tpr(on={"sex": "F"}) - gc.tpr(on={"sex": "M"})
+    expected = {
+        gc.fpr() <= 0.5: (low, high),
+        gc.tnr() >= 0.5: (1 - high, 1 - low),
+        0.2 - 3 * gc.fpr() <= 0.1: (0.2 - 3 * high, 0.2 - 3 * low),
+        difference <= 0.1: (d_low, d_high),
+        2 * difference + 0.1 <= 0.5: (2 * d_low + 0.1, 2 * d_high + 0.1),
+        gc.tpr(on={"sex": "F"}) + gc.fnr(on={"sex": "M"}) <= 1.0: (d_low + 1.0, d_high + 1.0),
+        by(gc.tpr()) <= 0.1: folded,
+        by(gc.fnr()) <= 0.1: folded,
+        by(gc.fnr(), reference="F") <= 0.1: folded,
+        gc.each(gc.fpr(on={"sex": "F"}), by="old", min_group_size=1) <= 0.5: None,
+        gc.precision() >= 0.5: shares,
+        gc.confusion(0, 1, normalize="pred") <= 0.5: (1 - shares[1], 1 - shares[0]),
+        gc.f1() >= 0.5: 2 * jaccard / (1 + jaccard),
+        wins_here / losses_here >= 0.5: won / (1 - won),
+        (3 * wins_here) / (2 * losses_here) <= 2.0: 1.5 * won / (1 - won),
+        (wins_here - losses_here) / (wins_here + losses_here) >= 0.0: 2 * won - 1,
+    }
+    compiled, counts = data.measured(*expected)
+    found = constraint_intervals(compiled, counts)
+    for rule, ends, wanted in zip(expected, found, expected.values(), strict=True):
+        if wanted is not None:
+            np.testing.assert_allclose(ends, wanted, atol=1e-12, err_msg=str(rule))
+    compiled, counts = data.measured(*(r for r in binary_rules() if "mask" not in str(r)))
+    found = constraint_intervals(compiled, counts)
+    values = compiled.values(functionals_of(compiled, counts))
+    assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
+    found, values = functional_intervals(compiled, counts), functionals_of(compiled, counts)
+    assert ((found[:, 0] <= values) & (values <= found[:, 1])).all()
+
+
+def test_sums_over_the_same_rows_by_hand():
+    """Wilson's intervals of both groups by squares, and chance in how many rows are of each."""
+    data = Data(5, n=500)
+    negative, women = data.y == 0, data.sex == "F"
+    groups = [negative & women, negative & ~women]
+    n = np.array([g.sum() for g in groups])
+    events = np.array([data.decided[g].sum() for g in groups])
+    p, pi, z = events / n, n[0] / n.sum(), stats.norm.ppf(0.975)
+    wilson = np.array(
+        [
+            stats.binomtest(k, m).proportion_ci(method="wilson")
+            for k, m in zip(events, n, strict=True)
+        ]
+    )
+    down, up = p - wilson[:, 0], wilson[:, 1] - p
+    own, other = 1.0 - 0.5 * pi, 0.5 * (1.0 - pi)
+    of_shares = (z * 0.5 * (p[0] - p[1])) ** 2 * pi * (1.0 - pi) / n.sum()
+    value = p[0] - 0.5 * (pi * p[0] + (1.0 - pi) * p[1])
+    low = value - np.sqrt((own * down[0]) ** 2 + (other * up[1]) ** 2 + of_shares)
+    high = value + np.sqrt((own * up[0]) ** 2 + (other * down[1]) ** 2 + of_shares)
+    of_women = gc.fpr(on={"sex": "F"})
+    rules = [
+        of_women - 0.5 * gc.fpr() <= 0.1,
+        0.3 - 2.0 * (of_women - 0.5 * gc.fpr()) <= 0.1,
+        of_women + 0.5 * gc.tnr() <= 1.0,
+        of_women - gc.fpr(on={"sex": "F"}) + gc.fpr() <= 0.5,  # what cancels is no part of it
+    ]
+    found = constraint_intervals(*data.measured(*rules))
+    expected = [(low, high), (0.3 - 2 * high, 0.3 - 2 * low), (low + 0.5, high + 0.5)]
+    np.testing.assert_allclose(found[:3], expected, atol=1e-9)
+    np.testing.assert_allclose(found[3], clopper_pearson(events.sum(), n.sum()), atol=1e-9)
+
+
+def test_sums_over_the_same_rows_cover_about():
+    """Groups far apart, so that their shares matter, and errors too few for resampling."""
+    data = Data(1)
+    women = {"sex": "F"}
+    rules = [
+        gc.fpr(on=women) - 0.5 * gc.fpr() <= 0.1,
+        gc.error_rate() + 0.5 * gc.selection_rate() <= 0.5,
+        0.7 * gc.fpr(on=women) + 0.3 * gc.fnr(on={"sex": "M"}) <= 0.5,
+    ]
+    cells, compiled = compile_constraints(rules, data.rows)
+    at = np.array([np.flatnonzero(cells.codes == c)[0] for c in range(len(cells))])
+    rng = np.random.default_rng(0)
+    for chance in ({"F": 0.9, "M": 0.1}, {"F": 0.01, "M": 0.03}):
+        selected = np.array([chance[sex] for sex in data.sex[at]])
+        share = np.stack([1.0 - selected, selected], axis=1) / len(cells)
+        truth = compiled.values(functionals_of(compiled, CellCounts(share, share, share)))
+        missed = np.zeros((2, len(rules)))
+        for _ in range(400):
+            table = rng.multinomial(300, share.ravel()).reshape(share.shape).astype(float)
+            low, high = constraint_intervals(compiled, CellCounts(table, table, table)).T
+            missed += [low > truth, high < truth]
+        assert (missed.sum(axis=0) < 0.08 * 400).all()
+        assert (missed.sum(axis=0) > 0.015 * 400).all()
+
+
+def test_a_row_that_may_add_one_of_three_by_hand():
+    """Wins minus losses: Newcombe's difference of paired rates, from those of both."""
+    data = Data(5, n=500)
+    right, old = data.decided == data.y, data.other == data.y
+    events = np.array([(right & ~old).sum(), (~right & old).sum()])
+    won, lost = events / 500
+    ends = [stats.binomtest(k, 500).proportion_ci(method="wilson") for k in events]
+    down, up = (events / 500 - [e[0] for e in ends]), ([e[1] for e in ends] - events / 500)
+    both = 2.0 * np.sqrt(won / (1.0 - won) * lost / (1.0 - lost))  # times their correlation
+    low = won - lost - np.sqrt(down[0] ** 2 + up[1] ** 2 + both * down[0] * up[1])
+    high = won - lost + np.sqrt(up[0] ** 2 + down[1] ** 2 + both * up[0] * down[1])
+    net = gc.wins(over="old") - gc.losses(to="old")
+    compiled, counts = data.measured(net >= 0.0, 1.0 - 2.0 * net <= 2.0)
+    expected = [(low, high), (1.0 - 2.0 * high, 1.0 - 2.0 * low)]
+    np.testing.assert_allclose(constraint_intervals(compiled, counts), expected, atol=1e-9)
+    np.testing.assert_allclose(functional_intervals(compiled, counts), expected, atol=1e-9)
+
+
+def test_a_quotient_of_other_rows_by_hand():
+    """Of two independent rates it is that of Donner and Zou (2012), in closed form."""
+    data = Data(5, n=500)
+    women, men = ((data.y == 0) & (data.sex == sex) for sex in ("F", "M"))
+    a, b = data.decided[women].mean(), data.decided[men].mean()
+    (a_low, a_high), (b_low, b_high) = (
+        stats.binomtest(int(data.decided[g].sum()), int(g.sum())).proportion_ci(method="wilson")
+        for g in (women, men)
+    )
+
+    def end(a_end, b_end, sign):
+        root = (a * b) ** 2 - a_end * b_end * (2 * a - a_end) * (2 * b - b_end)
+        return (a * b + sign * np.sqrt(root)) / (b_end * (2 * b - b_end))
+
+    wanted = np.array([end(a_low, b_high, -1.0), end(a_high, b_low, 1.0)])
+    first, second = gc.fpr(on={"sex": "F"}), gc.fpr(on={"sex": "M"})
+    rules = [
+        first / second <= 1.2,
+        (3.0 * first) / (2.0 * second) >= 0.5,
+        (first - second) / second <= 0.2,
+        second / first <= 1.2,
+    ]
+    found = constraint_intervals(*data.measured(*rules))
+    expected = [wanted, 1.5 * wanted, wanted - 1.0, 1.0 / wanted[::-1]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_hardly_ever_happens_is_covered_about(weighted):
+    """Of 100 rows with two errors in a hundred many samples have none of a kind."""
+    data = Data(0, n=20_000)
+    rng = np.random.default_rng(0)
+    data.y, data.sex = rng.binomial(1, 0.4, 20_000), rng.choice(["F", "M"], 20_000)
+
+    def decide():
+        chance = np.where(data.sex == "F", 0.014, 0.026)
+        data.decided, data.other = (data.y ^ (rng.random(data.y.size) < chance) for _ in range(2))
+
+    decide()
+    of_women, of_men = {"sex": "F"}, {"sex": "M"}
+    rules = [
+        gc.fnr() / (1 - gc.fpr()) <= 0.5,
+        gc.tpr() / gc.fpr() >= 2.0,
+        gc.fpr(on=of_women) / gc.fpr(on=of_men) <= 1.2,
+        gc.selection_rate(on=of_women) / gc.selection_rate() >= 0.8,
+        gc.wins(over="old") - gc.losses(to="old") >= 0.0,
+    ]
+    compiled, counts = data.measured(*rules)
+    truth = compiled.values(functionals_of(compiled, counts))
+    labels, sexes, data.region = data.y, data.sex, data.region[:100]
+    covered, told = np.zeros(len(rules)), np.zeros(len(rules))
+    for _ in range(60):
+        at = rng.integers(0, labels.size, 100)
+        data.y, data.sex = labels[at], sexes[at]
+        data.weight = rng.gamma(4.0, size=100) if weighted else None
+        decide()
+        low, high = constraint_intervals(*data.measured(*rules)).T
+        told += ~np.isnan(low)
+        covered += (low <= truth) & (truth <= high)
+        assert (np.isnan(low) | (low < high)).all(), "a sample is not certain"
+    assert (covered / told >= 0.9).all()
+
+
+def test_what_never_happened_is_not_taken_for_impossible():
+    """Small groups without an event, and quotients without a loss, have intervals with a width.
+
+    Five rows without an error prove no F1 of 0.9.
+    """
+    data = Data(3, n=120)
+    data.decided = data.y.copy()  # no error in any group
+    data.decided[(data.region == "a") & (data.y == 1)] = 0
+    data.other = np.where(np.arange(120) < 6, 1 - data.y, data.decided)  # wins, and no loss
+    few = {"by": "region", "min_group_size": 1}
+    rules = [
+        gc.each(gc.fpr(), **few) <= 0.5,
+        gc.gap(gc.fpr(), **few) <= 0.1,
+        gc.ratio(gc.fpr(), **few, slack=0.01) >= 0.8,
+        gc.ratio(gc.tpr(), **few) >= 0.8,
+        gc.wins(over="old") / gc.losses(to="old") >= 1.0,
+        gc.fpr(on={"region": "a"}) - 0.5 * gc.fpr() <= 0.1,
+        gc.fpr(on={"region": "a"}) + gc.fpr(on={"region": "b"}) <= 0.1,
+    ]
+    compiled, counts = data.measured(*rules)
+    ends = constraint_intervals(compiled, counts)
+    values = compiled.values(functionals_of(compiled, counts))
+    assert ((ends[:, 0] <= values) & (values <= ends[:, 1])).all()
+    assert (ends[:, 1] > ends[:, 0]).all()
+    # The limit of the smallest group, and of wins in all contests.
+    n = min(((data.region == r) & (data.y == 0)).sum() for r in "abc")
+    highest = float(clopper_pearson(0, n)[1])
+    assert ends[0] == pytest.approx([0.0, highest])
+    contests = (data.other != data.decided).sum()
+    low = clopper_pearson(contests, contests)[0]
+    assert ends[4] == pytest.approx([low / (1 - low), np.inf])
+    data = Data(3, n=5)
+    data.decided = data.y = np.array([0, 0, 1, 1, 1])
+    low = clopper_pearson(3, 3)[0]
+    assert constraint_intervals(*data.measured(gc.f1() >= 0.9))[0] == pytest.approx(
+        [2 * low / (1 + low), 1.0]
+    )
+    data.decided = np.zeros(5, dtype=int)
+    high = clopper_pearson(0, 3)[1]
+    assert constraint_intervals(*data.measured(gc.f1() >= 0.9))[0] == pytest.approx(
+        [0.0, 2 * high / (1 + high)]
+    )
+
+
+def test_a_signed_difference_that_is_far_from_zero_folds_to_its_size():
+    """Both signs give the same interval, above zero."""
+    data = Data(0, n=500)
+    ends = []
+    for chosen in ("F", "M"):
+        data.decided = ((data.sex == chosen) ^ (np.arange(500) % 7 == 0)).astype(int)
+        ends.append(constraint_intervals(*data.measured(by(gc.selection_rate()) <= 0.1))[0])
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
+    assert 0.5 < ends[0][0] < ends[0][1] < 1.0
+
+
+def test_weights_scale_out_and_unequal_ones_widen_intervals():
+    data = Data(2)
+    rules = [gc.fpr() <= 0.3, by(gc.tpr()) <= 0.3, gc.precision() >= 0.5, gc.f1() >= 0.5]
+    compiled, counts = data.measured(*rules)
+    plain = constraint_intervals(compiled, counts)
+    for factor in (0.01, 3.0):
+        data.weight = np.full(200, factor)
+        same, scaled = data.measured(*rules)
+        np.testing.assert_allclose(constraint_intervals(same, scaled), plain, rtol=1e-9)
+        np.testing.assert_allclose(
+            row_p_values(same, scaled), row_p_values(compiled, counts), rtol=1e-9
+        )
+    data.weight = np.where(np.arange(200) % 2, 1.0, 9.0)
+    compiled, counts = data.measured(*rules)
+    negatives = data.weight[data.y == 0]
+    n = negatives.sum() ** 2 / (negatives**2).sum()
+    expected = clopper_pearson(functionals_of(compiled, counts)[0] * n, n)
+    np.testing.assert_allclose(constraint_intervals(compiled, counts)[0], expected, rtol=1e-9)
