@@ -41,13 +41,13 @@ numpydoc_class_members_toctree = False
 # --- gallery -------------------------------------------------------------------------------------
 try:
     load_dry_bean(download=False)
-    not_run = "common"
+    not_run = "common|requested"
 except FileNotFoundError:  # not bundled: its page then shows the code alone
-    not_run = "common|dry_bean"
+    not_run = "common|requested|dry_bean"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"common\.py",
+    "ignore_pattern": r"(common|requested)\.py",
     "filename_pattern": rf"/(?!{not_run})\w+\.py",
     "reset_argv": "gallery_arguments.light",
     "download_all_examples": False,

@@ -31,11 +31,11 @@ from common import (
     print_notes,
     save,
 )
+from requested import plot_requested
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import Constraint, error_rate, fpr, gap, selection_rate, tpr
 from gbm_constrained.datasets import load_adult
-from gbm_constrained.plotting import plot_requested
 
 # %%
 # The rules

@@ -33,12 +33,13 @@ from common import (
     print_notes,
     save,
 )
+from requested import plot_requested
 from sklearn.metrics import accuracy_score, recall_score
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import churn, recall
 from gbm_constrained.datasets import load_adult
-from gbm_constrained.plotting import COLOURS, plot_requested
+from gbm_constrained.plotting import COLOURS
 
 # %%
 # The bounds on the churn

@@ -32,11 +32,11 @@ from common import (
     print_notes,
     save,
 )
+from requested import plot_requested
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import error_rate, gap
 from gbm_constrained.datasets import load_compas
-from gbm_constrained.plotting import plot_requested
 
 # %%
 # The rules

@@ -29,12 +29,12 @@ from common import (
     print_notes,
     save,
 )
+from requested import plot_requested
 from sklearn.metrics import precision_score
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import Constraint, dataset, precision, selection_rate
 from gbm_constrained.datasets import load_adult
-from gbm_constrained.plotting import plot_requested
 
 # %%
 # The budgets

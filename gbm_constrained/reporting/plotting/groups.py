@@ -16,8 +16,7 @@ from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Rat
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import labels_and_decisions
-from gbm_constrained.evaluation.audit import positive_of
-from gbm_constrained.reporting.audit import audit
+from gbm_constrained.evaluation.audit import measure_classifier, positive_of
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
     literal,
@@ -230,7 +229,7 @@ class GroupRatesDisplay:
         rules = [compared]
         if isinstance(getattr(expression, "reference", None), Overall):
             rules.append(Constraint(expression.rate, ">=", _least(expression)))
-        found = audit(
+        found = measure_classifier(
             model, X, y, rules, positive=positive, sensitive_features=sensitive_features,
             sample_weight=sample_weight, level=level,
         )  # fmt: skip

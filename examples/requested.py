@@ -1,4 +1,4 @@
-"""What was asked of models against what they do on new rows."""
+"""What was asked of models against what they do on new rows; the examples draw it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gbm_constrained.reporting.plotting.style import (
-    COLOURS,
-    GREY,
-    MARKERS,
-    check_columns,
-    literal,
-    matplotlib,
-    tidy,
-)
+from gbm_constrained.plotting import COLOURS
+
+GREY, MARKERS = "0.45", "os^DvPX"
 
 
 def plot_requested(
@@ -63,19 +59,13 @@ def plot_requested(
 
     Raises
     ------
-    ImportError
-        If matplotlib is not installed.
     ValueError
-        If `points` lacks one of the columns, no point has a bound, or axes are not two.
+        If no point has a bound, or axes are not two.
     """
-    check_columns(
-        points, requested=requested, train=train, test=test, accuracy=accuracy, series=series,
-        variant=variant,
-    )  # fmt: skip
     if points[requested].isna().all():
         raise ValueError(f"No point has a bound: column {requested!r} holds nothing.")
     if axes is None:
-        _, axes = matplotlib("pyplot").subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+        _, axes = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
     if np.size(axes) != 2:
         raise ValueError(
             f"axes must be two axes of matplotlib, got {np.size(axes)}: make them by "
@@ -122,23 +112,24 @@ def plot_requested(
         kinds = []
     else:
         shown = [{"linewidth": 4} for _ in colours]
-        kinds = [(literal(of), look) for of, look in zip(variants, looks, strict=True)]
+        kinds = [(str(of), look) for of, look in zip(variants, looks, strict=True)]
     if train is not None:
         kinds.append((train_name, {"marker": "o", **hollow}))
     kinds.append(("as requested", {"linestyle": ":"}))
     if any_plain:
         kinds.append(("no rule", cross))
-    line_2d = matplotlib("lines").Line2D
     handles = [
-        line_2d([], [], color=colour, label=literal(name), **look)
+        Line2D([], [], color=colour, label=str(name), **look)
         for (name, colour), look in zip(colours.items(), shown, strict=True)
     ]
-    handles += [line_2d([], [], color=GREY, label=kind, **look) for kind, look in kinds]
+    handles += [Line2D([], [], color=GREY, label=kind, **look) for kind, look in kinds]
     right.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     left.set_xlabel(requested)
     left.set_ylabel(test)
     right.set_xlabel(test)
     right.set_ylabel(accuracy)
     for ax in (left, right):
-        tidy(ax)
+        ax.grid(True, color="0.5", alpha=0.2, linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
     return np.array([left, right], dtype=object)
