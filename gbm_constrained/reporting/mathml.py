@@ -12,7 +12,7 @@ from typing import Any
 
 from gbm_constrained.constraints.events import Differs, Predicted, Term
 from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Ratio
+from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio
 from gbm_constrained.constraints.selectors import (
     ClassPosition,
     Column,
@@ -117,12 +117,11 @@ def _(e: Ratio, sense: str, classes: Classes) -> str:
 
 def _reference(e: Gap, classes: Classes) -> tuple[str, str]:
     """Write the groups that a comparison goes over, and the rate that groups are compared with."""
-    if e.reference is None:
-        return f"{GROUP}<mo>,</mo>{OTHER_GROUP}", _rate_in(e, OTHER_GROUP, classes)
-    if isinstance(e.reference, Overall):
+    if e.compares_with_overall:
         return GROUP, _rate(e.rate, classes)
-    names = e.reference if isinstance(e.reference, tuple) else (e.reference,)
-    return GROUP, _rate_in(e, _tuple(map(_text, names)), classes)
+    if e.reference_group is None:
+        return f"{GROUP}<mo>,</mo>{OTHER_GROUP}", _rate_in(e, OTHER_GROUP, classes)
+    return GROUP, _rate_in(e, _tuple(map(_text, e.reference_group)), classes)
 
 
 def _rate_in(e: Grouped, group: str, classes: Classes) -> str:

@@ -62,7 +62,7 @@ def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
     pd.testing.assert_frame_equal(of_model.rates, by_itself.rates)
     assert by_itself.rule == rule
     for several in ([], [rule, rule]):
-        with pytest.raises(ValueError, match="rules that compare groups"):
+        with pytest.raises(ValueError, match="constraints that compare groups"):
             GroupRatesDisplay.from_estimator(Fixed(predicted, several), X, y)
     with pytest.raises(TypeError, match="rule must compare groups"):
         GroupRatesDisplay.from_estimator(own, X, y, gc.fpr() <= 0.1)
