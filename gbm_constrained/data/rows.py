@@ -7,7 +7,6 @@ made of attributes (:mod:`gbm_constrained.data.cells`).
 from __future__ import annotations
 
 import unicodedata
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +25,8 @@ from gbm_constrained._dataframes import (
     number_of_rows,
     repeated_names,
 )
-from gbm_constrained._messages import level_of_the_user, some_of
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import some_of
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.selectors import (
     MISSING,
@@ -215,11 +215,10 @@ def _warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
         alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
     found = [_quoted(group) for group in alike.values() if len(group) > 1]
     if found:
-        warnings.warn(
+        issue_warning(
             f"Column {column!r} has values that look alike and are groups of their own: "
             f"{some_of(found)}. Spell them alike if they mean the same.",
-            UserWarning,
-            stacklevel=level_of_the_user(),
+            "GC202",
         )
 
 

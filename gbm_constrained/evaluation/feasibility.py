@@ -30,18 +30,19 @@ That no decision *of this model* meets the rules does not prove that no model do
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from gbm_constrained._messages import MOST_NAMED, level_of_the_user
+from gbm_constrained._findings import Finding, issue_warning
+from gbm_constrained._messages import MOST_NAMED
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.expressions import Constraint, Quotient
 from gbm_constrained.decision.rule import MET
 from gbm_constrained.evaluation.costs import Cost
+from gbm_constrained.evaluation.findings import findings_of_fit
 from gbm_constrained.evaluation.sample_size import FEWEST, TooFewRows
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Kind, Verdict, gravest
 from gbm_constrained.exceptions import (
@@ -197,6 +198,11 @@ class Feasibility:
     def status(self) -> Kind:
         """The gravest verdict among the rules: "met" exactly if every rule is met."""
         return gravest(rule.verdict.kind for rule in self.rules)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        return findings_of_fit(self)
 
     @property
     def message(self) -> str:
@@ -462,13 +468,18 @@ class Feasibility:
         """
         fragile = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
         if fragile:
-            warnings.warn(fragile, FragileConstraintsWarning, stacklevel=level_of_the_user())
+            self._warn(fragile, FragileConstraintsWarning)
         missed = "\n".join(filter(None, self._misses()))
         if missed:
-            warnings.warn(missed, MissedConstraintsWarning, stacklevel=level_of_the_user())
+            self._warn(missed, MissedConstraintsWarning)
         if costly := self.cost.message():
-            warnings.warn(costly, CostlyConstraintsWarning, stacklevel=level_of_the_user())
+            self._warn(costly, CostlyConstraintsWarning)
         if message := self._conflict_message():
             if raises:
                 raise InfeasibleConstraintsError(message, self)
-            warnings.warn(message, InfeasibleConstraintsWarning, stacklevel=level_of_the_user())
+            self._warn(message, InfeasibleConstraintsWarning)
+
+    def _warn(self, message: str, category: type[Warning]) -> None:
+        issue_warning(
+            message, *(found.code for found in self.findings if found.category is category)
+        )

@@ -15,10 +15,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import MET, Scores
-from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
@@ -447,10 +447,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         remedy = f"{more}, scale the features, or relax constraints that cannot all"
         if not ends.has_rates and not ends.converged:
             what = "an average whose residual is" if ends.ergodic else "a residual of"
-            warnings.warn(
+            issue_warning(
                 f"{stopped} with {what} {ends.residual:.1e} > tol={self.tol}: {remedy} be met.",
-                ConvergenceWarning,
-                stacklevel=3,
+                "GC304",
             )
         excess = ends.excess(weights)
         is_missed = bool(ends.has_rates and excess.any())
@@ -461,11 +460,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
             else:
                 found = "no iterate met the rules. The one that is returned"
-            warnings.warn(
+            issue_warning(
                 f"{stopped}, and {found} violates {rule} by {excess[worst]:.3g} on the training "
                 f"rows: {remedy} be met.",
-                InfeasibleConstraintsWarning,
-                stacklevel=3,
+                "GC107",
             )
         return is_missed
 

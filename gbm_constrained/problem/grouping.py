@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gbm_constrained._messages import level_of_the_user, some_of
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import some_of
 from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.grouped import Gap, Grouped, Overall
 from gbm_constrained.constraints.selectors import MISSING
@@ -179,4 +179,4 @@ def warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: str
     if lines:
         has_more = any("groups in all" in line for line in lines)
         listed = f" {listed_in} lists all of them." if has_more and listed_in else ""
-        warnings.warn("\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user())
+        issue_warning("\n".join(lines) + listed, "GC204")

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.audit import (
     FRAME_COLUMNS,
@@ -40,6 +41,7 @@ from gbm_constrained.evaluation.audit import (
     measure_classifier,
     typed,
 )
+from gbm_constrained.evaluation.findings import findings_of_audit
 
 __all__ = ["Audit", "audit"]
 
@@ -99,6 +101,11 @@ class Audit(AuditTables):
         rest = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v != "met" and counts[v])
         verb = "is" if counts["met"] == 1 else "are"
         return f"{counts['met']} of {total} constraints {verb} met {on}; {rest}."
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        return findings_of_audit(self.frame)
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Write everything as JSON; missing values become null, infinite ones strings.

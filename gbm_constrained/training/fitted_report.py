@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained.decision.evaluation_set import UNKNOWN
 from gbm_constrained.decision.outcome import told_elsewhere
 from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
@@ -25,7 +24,6 @@ from gbm_constrained.evaluation.verdicts import (
     rows_of_constraint,
     rows_of_smallest_group,
 )
-from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.training.finalize import (
     MAX_MIXTURE_VIOLATION,
     FinalModel,
@@ -104,12 +102,11 @@ def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> No
     violations = model.mixture_violations
     if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
         worst = int(violations.argmax())
-        warnings.warn(
+        issue_warning(
             f"No mixture of this model's prefixes meets all rules: the one returned violates "
             f"{fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the bounds, or "
             f"use iterate='last', which moves the threshold as well.",
-            InfeasibleConstraintsWarning,
-            stacklevel=level_of_the_user(),
+            "GC106",
         )
     feasibility.complain(raises=fit.options.on_infeasible == "raise")
 
