@@ -18,7 +18,8 @@ MATRIX_TESTS ?= tests
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet ".[demo]"
-	$(BIN)/python examples/adult_false_positive_rates.py --jobs 1 --output output
+	mkdir -p output
+	cd output && ../$(BIN)/python ../examples/adult_false_positive_rates.py
 
 test:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -52,4 +53,4 @@ evidence:
 	$(BIN)/python benchmarks/scale.py --quick
 
 clean:
-	rm -rf $(VENV) .venv-* output examples/output docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* output examples/*.png docs/gallery docs/generated docs/sg_execution_times.rst dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,7 +45,7 @@ from gbm_constrained import (
 from gbm_constrained.cli.main import at_least
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_credit, load_dry_bean
-from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import newcombe_difference
 from gbm_constrained.statistics.order_statistics import umbrella_threshold
@@ -304,7 +304,7 @@ def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
         plain, X_train, y_train, cv=StratifiedKFold(4), method="predict_proba"
     )
     compiled = compile_constraints(rules, Rows(y_train, np.unique(y_train)))
-    shift = best_shift(scores_of(out_of_fold), *compiled).value
+    shift = ShiftSearch(scores_of(out_of_fold), *compiled).find().value
     scores = scores_of(plain.fit(X_train, y_train).predict_proba(X_test)) + shift
     beside = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
     found = {"unseen_accuracy": clf.unseen_accuracy_.value}

@@ -1,12 +1,9 @@
 """Configuration of the documentation: ``make docs``, or ``sphinx-build docs build/docs``."""
 
-import sys
+import runpy
 from pathlib import Path
 
 import gbm_constrained
-from gbm_constrained.datasets import load_dry_bean
-
-sys.path.insert(0, str(Path(__file__).parent))  # for gallery_arguments
 
 project = "gbm_constrained"
 version = release = gbm_constrained.__version__
@@ -24,7 +21,12 @@ exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "galler
 templates_path = ["_templates"]
 
 # --- text ----------------------------------------------------------------------------------------
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
+
+# --- picture of the packages ---------------------------------------------------------------------
+CONTRIBUTING = Path(__file__).parent / "contributing"
+runpy.run_path(str(CONTRIBUTING / "draw_imports.py"))["draw"](CONTRIBUTING / "imports.svg")
 
 # --- reference -----------------------------------------------------------------------------------
 add_module_names = False
@@ -39,17 +41,10 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
 # --- gallery -------------------------------------------------------------------------------------
-try:
-    load_dry_bean(download=False)
-    not_run = "common|requested"
-except FileNotFoundError:  # not bundled: its page then shows the code alone
-    not_run = "common|requested|dry_bean"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"(common|requested)\.py",
-    "filename_pattern": rf"/(?!{not_run})\w+\.py",
-    "reset_argv": "gallery_arguments.light",
+    "filename_pattern": r"\.py",
     "download_all_examples": False,
     "show_signature": False,
 }

@@ -1,7 +1,8 @@
 """Tables of whichever library: their columns by name, and some of their rows.
 
 pandas, polars and pyarrow name their columns; numpy arrays, lists and sparse matrices have none.
-Neither polars nor pyarrow is imported: a table of theirs is known by its methods.
+Tables of polars and pyarrow are read through narwhals, those of pandas by pandas: their columns
+may share names.
 """
 
 from __future__ import annotations
@@ -9,45 +10,55 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
+from narwhals.dependencies import get_pyarrow
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import _safe_indexing, indexable
 
 
+def _read(table: Any) -> Any:
+    """Wrap a table or a series of polars or pyarrow; anything else is returned as it is."""
+    if isinstance(table, pd.DataFrame | pd.Series):
+        return table
+    arrow = get_pyarrow()
+    if arrow is not None and isinstance(table, arrow.RecordBatch):
+        table = arrow.Table.from_batches([table])
+    return nw.from_native(table, eager_only=True, allow_series=True, pass_through=True)
+
+
 def is_frame(table: Any) -> bool:
-    """Whether a table has named columns."""
-    return isinstance(table, pd.DataFrame) or is_polars(table) or _is_arrow(table)
+    """Return whether a table has named columns."""
+    return isinstance(_read(table), pd.DataFrame | nw.DataFrame)
 
 
 def names_of(table: Any) -> list[Hashable]:
-    """Names of the columns of a table; none for arrays."""
-    if _is_arrow(table):
-        return list(table.column_names)
-    return list(table.columns) if is_frame(table) else []
+    """Return the names of the columns of a table; none for arrays."""
+    return list(_read(table).columns) if is_frame(table) else []
 
 
 def index_of(values: Any) -> pd.Index[Any] | None:
-    """Row labels of a table or series of pandas; None of anything else, which has none."""
-    return values.index if isinstance(values, (pd.DataFrame, pd.Series)) else None
+    """Return the row labels of a table or series of pandas; None of anything else."""
+    return values.index if isinstance(values, pd.DataFrame | pd.Series) else None
 
 
 def repeated_names(table: Any) -> list[Hashable]:
-    """Names that several columns of a table share."""
+    """Return the names that several columns of a table share."""
     names = pd.Series(names_of(table), dtype=object)
     return list(names[names.duplicated()])
 
 
 def column_at(table: Any, position: int) -> NDArray[Any]:
-    """Values of a column of a table that names its columns."""
+    """Return the values of a column of a table that names its columns."""
     if isinstance(table, pd.DataFrame):
         return as_column(table.iloc[:, position])
-    return as_column(table.column(position) if _is_arrow(table) else table[:, position])
+    return as_column(_read(table)[:, position].to_native())
 
 
 def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
-    """Columns of a table that is not sparse: name, or position in an array, and values."""
+    """Iterate over a table that is not sparse: name, or position in an array, and values."""
     if is_frame(table):
         yield from ((name, column_at(table, j)) for j, name in enumerate(names_of(table)))
     else:
@@ -55,24 +66,21 @@ def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Values as an array; numpy alone reads dictionaries of pyarrow without what is missing.
-
-    And its own masked arrays with the values below the masks.
-    """
-    if str(getattr(values, "type", "")).startswith("dictionary"):
+    """Return values as an array in which None stands for what is missing or masked."""
+    if str(getattr(values, "type", "")).startswith("dictionary"):  # of pyarrow
         values = values.to_pandas()
     found = np.asarray(unmasked(values))
-    # Nobody else knows what is missing in numpy's own texts.
+    # Only numpy knows what is missing in its own variable-width texts.
     return found.astype(object) if found.dtype.kind == "T" else found
 
 
 def is_masked(values: Any) -> bool:
-    """Whether something is masked in an array of numpy."""
+    """Return whether something is masked in an array of numpy."""
     return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
 
 
 def unmasked(values: Any) -> Any:
-    """Give None in the place of what is masked in an array of numpy."""
+    """Replace what is masked in an array of numpy by None."""
     if not is_masked(values):
         return values
     found = values.data.astype(object)
@@ -81,10 +89,10 @@ def unmasked(values: Any) -> Any:
 
 
 def as_column(values: Any) -> NDArray[Any]:
-    """One column, or lists of several, as an array, in which categories are their values.
+    """Return one column, or a list of several, as an array in which categories are their values.
 
     In a list of texts numpy would turn what is missing into the text "nan", and whole numbers
-    beside it into floating-point ones, of which the largest are no longer told apart.
+    beside it into floats, in which the largest ones are equal.
     """
     dtype = getattr(values, "dtype", None)
     found = as_array(values)
@@ -98,27 +106,23 @@ def as_column(values: Any) -> NDArray[Any]:
 
 
 def foreign_categories(table: Any) -> list[Hashable]:
-    """Names of the categorical columns of a table of polars or pyarrow."""
-    if _is_arrow(table):
-        types = [str(field.type) for field in table.schema]
-    else:
-        types = [str(dtype) for dtype in table.dtypes] if is_polars(table) else []
-    categorical = ("dictionary", "Categorical", "Enum")
-    return [n for n, t in zip(names_of(table), types, strict=False) if t.startswith(categorical)]
+    """Return the names of the categorical columns of a table of polars or pyarrow."""
+    found = _read(table)
+    schema = found.schema if isinstance(found, nw.DataFrame) else {}
+    return [name for name, dtype in schema.items() if dtype in (nw.Categorical, nw.Enum)]
 
 
 def categories_of(table: Any) -> dict[int, pd.Index[Any]]:
-    """Categories of each categorical column of pandas, by its position."""
-    columns = table.items() if isinstance(table, pd.DataFrame) else ()
+    """Return the categories of each categorical column of pandas, by its position."""
     return {
-        j: values.cat.categories
-        for j, (_, values) in enumerate(columns)
-        if isinstance(values.dtype, pd.CategoricalDtype)
+        j: dtype.categories
+        for j, dtype in enumerate(table.dtypes if isinstance(table, pd.DataFrame) else ())
+        if isinstance(dtype, pd.CategoricalDtype)
     }
 
 
 def as_numbers(table: pd.DataFrame) -> NDArray[np.float64]:
-    """Features of a table of pandas as LightGBM reads them: categories by their positions.
+    """Return a table of pandas as LightGBM reads it: categories by their positions.
 
     LightGBM takes longer to read a table than to score a few thousand rows of it.
     """
@@ -132,7 +136,7 @@ def as_numbers(table: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def never_equal(categories: pd.Index[Any], others: pd.Index[Any]) -> bool:
-    """Whether categories share no value because their types differ, as numbers and texts do."""
+    """Return whether categories share no value because their types differ."""
     kinds = {
         "number" if pd.api.types.is_numeric_dtype(values) else pd.api.types.infer_dtype(values)
         for values in (categories, others)
@@ -141,9 +145,9 @@ def never_equal(categories: pd.Index[Any], others: pd.Index[Any]) -> bool:
 
 
 def categories_beyond_ascii(table: Any) -> list[Hashable]:
-    """Names of the categorical columns of pandas with a category that is not in ASCII."""
+    """Return the names of the categorical columns of pandas with a category beyond ASCII."""
     return [
-        names_of(table)[j]
+        table.columns[j]
         for j, categories in categories_of(table).items()
         if not all(str(category).isascii() for category in categories)
     ]
@@ -155,25 +159,25 @@ def number_of_rows(table: Any) -> int:
 
 
 def with_rows(table: Any) -> Any:
-    """Give a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
+    """Return a table whose rows can be taken: sparse matrices in rows, lists as arrays."""
     if sparse.issparse(table):
         as_rows: Any = sparse.csr_matrix  # LightGBM takes rows of no other sparse type
         return as_rows(table)
-    table = np.asarray(table) if isinstance(table, (list, tuple)) else table
-    return table if _is_arrow(table) else indexable(table)[0]
+    return np.asarray(table) if isinstance(table, list | tuple) else indexable(table)[0]
 
 
 def take_rows(table: Any, index: Any) -> Any:
     """Take some of the rows of a table, or some entries of a series or array."""
-    if hasattr(table, "take") and type(table).__module__.startswith("pyarrow"):
-        return table.take(index)
+    found = _read(table)
+    if isinstance(found, nw.DataFrame | nw.Series):
+        return found[index].to_native()
     return _safe_indexing(with_rows(table), index)
 
 
-def is_same(table: Any, other: Any) -> bool:
-    """Whether two tables, or arrays of labels, have the same values, whatever holds them.
+def tables_equal(table: Any, other: Any) -> bool:
+    """Return whether two tables, or arrays of labels, have the same values, whatever holds them.
 
-    Numbers as the libraries keep them, in single precision.
+    Numbers are compared as the libraries keep them, in single precision.
     """
     if table is other:
         return True
@@ -183,7 +187,7 @@ def is_same(table: Any, other: Any) -> bool:
 
 
 def _parts(table: Any) -> Iterator[NDArray[Any]]:
-    """Values of a table in pieces: columns, or the three arrays of a sparse one."""
+    """Iterate over the values of a table: its columns, or the three arrays of a sparse one."""
     if sparse.issparse(table):
         rows = with_rows(table).copy()
         rows.sum_duplicates()
@@ -196,17 +200,7 @@ def _parts(table: Any) -> Iterator[NDArray[Any]]:
 
 
 def _same_values(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    kinds = one.dtype.kind + other.dtype.kind
-    if one.shape == other.shape and set(kinds) <= set("biuf"):
+    if one.shape == other.shape and set(one.dtype.kind + other.dtype.kind) <= set("biuf"):
         first, second = one.astype(np.float32), other.astype(np.float32)
         return np.array_equal(first, second, equal_nan=True)
     return pd.Series(one, dtype=object).equals(pd.Series(other, dtype=object))
-
-
-def _is_arrow(table: Any) -> bool:
-    return hasattr(table, "column_names") and hasattr(table, "to_pandas")
-
-
-def is_polars(table: Any) -> bool:
-    """Whether a table is a data frame of polars."""
-    return hasattr(table, "get_column_index") and hasattr(table, "columns")

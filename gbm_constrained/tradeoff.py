@@ -1,14 +1,7 @@
-r"""What a bound costs: a model for each of several bounds, and what a score alone can promise.
+"""The trade-off between a bound and the accuracy: one fit for each of several bounds.
 
-:func:`tradeoff_curve` trains under one bound after the other and tells what each model does on
-rows it has not seen. Multipliers grow as a bound tightens, so that each fit starts from those of
-the one before.
-
-:func:`np_roc_band` is about thresholds on a score. The empirical ROC curve promises nothing: a
-threshold that lets 5% of some negatives through lets more than 5% through in about half of all
-cases. The band answers another question, for a score and rows it was not trained on: which
-threshold keeps the type I error (false positive rate) below :math:`\alpha` with probability
-:math:`1 - \delta`, and between which bounds does its type II error (false negative rate) then lie?
+Multipliers grow as a bound tightens, so that each fit starts from the multipliers of the one
+before.
 """
 
 from __future__ import annotations
@@ -28,18 +21,18 @@ from sklearn.dummy import DummyClassifier
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
-from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.audit import AuditTables, measure_classifier, rows_held_by
+from gbm_constrained.evaluation.audit import (
+    AuditRows,
+    AuditTables,
+    measure_classifier,
+    rows_held_by,
+)
 from gbm_constrained.training.callbacks import ConstraintState
 from gbm_constrained.training.options import start_from
 
 __all__ = ["tradeoff_curve"]
 
-CURVE_COLUMNS = (
-    "constraint", "bound", "value", "value_low", "value_high", "accuracy", "accuracy_low",
-    "accuracy_high", "rows", "satisfied", "verdict", "train", "multiplier", "rounds", "shift",
-    "all_met", "seconds",
-)  # fmt: skip
+ACCURACY = {"": "value", "_low": "low", "_high": "high"}  # Columns of an estimate of accuracy.
 
 
 def tradeoff_curve(
@@ -57,30 +50,30 @@ def tradeoff_curve(
     level: float = 0.95,
     **fit_params: Any,
 ) -> pd.DataFrame:
-    """Train under one bound after the other, and measure each model on rows it has not seen.
+    """Train under one bound after the other, and measure each model on held-out rows.
 
     Bounds are taken from the loosest to the tightest, and each fit starts from the multipliers of
-    the one before: the first rounds, in which a multiplier would still
-    be on its way, are then not spent on a rule that is broken.
+    the one before. The first rounds, in which a multiplier would still be on its way, are then not
+    spent on a constraint that is violated.
 
     Parameters
     ----------
     estimator : constrained classifier
-        As it is to be trained; it is cloned for each bound and stays as it is.
+        Classifier to train; it is cloned for each bound and stays as it is.
     X, y : array-like
         Training rows.
     bounds : sequence of float
         Bounds, in any order.
     constraint : callable, default=None
         Maps a bound to a constraint or several, such as ``lambda b: fnr() <= b``. By default the
-        estimator's own constraint, which must be one, with its bound replaced. Of several, the
-        first one whose bound changes tells what is loose and what is tight.
+        estimator's own constraint, which must be one, with its bound replaced. Of several
+        constraints, the first one whose bound changes decides what is loose and what is tight.
     sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
         As in the estimator's ``fit``.
     X_test, y_test, sensitive_features_test, sample_weight_test : default=None
-        Rows held out, that the models are measured on, and their weights in all rates. By default
-        these are the rows that the fit itself holds out: those of its certificates, an
-        ``eval_set`` in `fit_params`, or those its multipliers were moved by, out of fold.
+        Held-out rows that the models are measured on, and their weights in all rates. By default
+        these are the rows that the fit itself holds out: certification rows, an ``eval_set`` in
+        `fit_params`, or the rows that moved its multipliers, out of fold.
     level : float, default=0.95
         Level of the intervals on test rows; those of a fit's own rows are at 0.95.
     **fit_params
@@ -90,10 +83,10 @@ def tradeoff_curve(
     -------
     DataFrame
         One row for each bound, from the loosest to the tightest; where `constraint` makes several
-        rules, one for each of these as well.
+        constraints, one for each of these as well.
 
-        - ``constraint``, ``bound``: the rule.
-        - ``value``, ``value_low``, ``value_high``: on the unseen rows, and the interval.
+        - ``constraint``, ``bound``: the constraint.
+        - ``value``, ``value_low``, ``value_high``: on the held-out rows, and the interval.
         - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
         - ``satisfied``: whether the value is on the right side; missing where there is none.
@@ -101,14 +94,14 @@ def tradeoff_curve(
         - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
           several classes, the largest.
-        - ``all_met``: whether the fit's own verdict on each of its rules is "met".
+        - ``all_met``: whether the fit's own verdict on each of its constraints is "met".
         - ``seconds``: the fit's time.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no constraint to bound, if arguments of test rows lack the rows, if a rule
-        holds a mask or decisions, which are of training rows, and test rows are given, or
+        If there is no constraint to bound, if arguments of test rows lack the rows, if test rows
+        are given and a constraint holds a mask or decisions of the training rows, or for
         something that ``fit`` refuses.
 
     See Also
@@ -117,68 +110,43 @@ def tradeoff_curve(
 
     Notes
     -----
-    A fit's own rows chose its threshold, and are a little kinder to it than new ones where rows
-    are few (out of fold, each is decided by a threshold that the other folds chose). To choose a
-    bound by this table, and then report the model's rate, needs rows used for neither.
+    A fit's own rows chose its threshold, and are a little more favourable than new ones where rows
+    are few (out of fold, each row is decided by a threshold that the other folds chose). To choose
+    a bound by this table, and then report the model's rate, needs rows used for neither.
     """
-    rule = _rule_of(estimator, constraint)
-    values = _sorted_bounds(bounds)
+    make = _constraint_maker(estimator, constraint)
+    values = _sort_bounds(bounds)
     check_share("level", level)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together: give both, or neither.")
-    of_test = {
-        "sensitive_features": sensitive_features_test,
-        "sample_weight": sample_weight_test,
-    }
-    for name, given in of_test.items():
-        if X_test is None and given is not None:
-            raise ValueError(
-                f"{name}_test is of test rows, and there are none: give X_test and y_test as "
-                f"well, or leave it out."
-            )
+    test = AuditRows(X_test, y_test, sensitive_features_test, sample_weight_test)
     if sensitive_features is not None:
         fit_params["sensitive_features"] = sensitive_features
-    made = [rule(value) for value in values]
-    if len({len(rules) for rules in made}) > 1:
+    made = [make(value) for value in values]
+    if len({len(constraints) for constraints in made}) > 1:
         raise ValueError(
-            "constraint makes different numbers of rules of these bounds: let it return the same "
-            "rules for each, with other bounds."
+            "constraint makes different numbers of constraints of these bounds: let it return the "
+            "same constraints for each, with other bounds."
         )
-    if X_test is not None:
-        positive = getattr(estimator, "positive", None)
-        _check_auditable(X, y, X_test, y_test, made[0], positive, of_test)
-    if _loosens(made[0], made[-1]):
+    _check_test_rows(test, (X, y), made[0], getattr(estimator, "positive", None))
+    if _is_looser_last(made[0], made[-1]):
         made.reverse()
     if getattr(estimator, "guarantee", None) is not None:
         _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
     start = None
-    for rules in made:
-        model = clone(estimator).set_params(constraints=list(rules))
+    for constraints in made:
+        model = clone(estimator).set_params(constraints=list(constraints))
         if start is not None and start.any():
             start_from(model, start)
         began = time.perf_counter()
         model.fit(X, y, **fit_params)
         seconds = time.perf_counter() - began
         start = model.multipliers_.to_numpy()
-        report = model.constraint_report_
-        if X_test is None:
-            unseen = _measured_by_fit(report, model.unseen_accuracy_)
-        else:
-            found = measure_classifier(model, X_test, y_test, rules, level=level, **of_test)
-            unseen = _measured_by_audit(found)
-        shift = getattr(model, "shift_", np.zeros(1))
-        own = {
-            "train": report["train"],
-            "multiplier": report["multiplier"],
-            "rounds": int(model.history_["rounds"].iloc[-1]),
-            "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
-            "all_met": model.feasibility_.status == "met",
-            "seconds": seconds,
-        }
-        rows = {"constraint": report["constraint"], "bound": report["bound"], **unseen, **own}
-        # Given the columns, pandas would make objects of an accuracy that is NaN.
-        tables.append(pd.DataFrame(rows)[list(CURVE_COLUMNS)])
+        found = None
+        if X_test is not None:
+            found = measure_classifier(model, test, constraints, level=level)
+        tables.append(_tabulate(model, found, seconds))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -201,35 +169,37 @@ def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> 
         model.fit(X, y, **others | {"constraint_callbacks": [end]})
 
 
-def _check_auditable(
-    X: Any,
-    y: Any,
-    X_test: Any,
-    y_test: Any,
-    rules: Sequence[Constraint],
-    positive: Any,
-    of_test: dict[str, Any],
+def _check_test_rows(
+    test: AuditRows, training: tuple[Any, Any], constraints: Sequence[Constraint], positive: Any
 ) -> None:
     """Find before training what an audit would refuse, by auditing a classifier of no features."""
-    shape, test_shape = np.shape(X), np.shape(X_test)
+    if test.X is None:
+        for name in ("sensitive_features", "sample_weight"):
+            if getattr(test, name) is not None:
+                raise ValueError(
+                    f"{name}_test is of test rows, and there are none: give X_test and y_test as "
+                    f"well, or leave it out."
+                )
+        return
+    shape, test_shape = np.shape(training[0]), np.shape(test.X)
     if len(shape) == len(test_shape) == 2 and shape[1] != test_shape[1]:
         raise ValueError(
             f"X_test has {test_shape[1]} features and X has {shape[1]}: give the same ones, in "
             f"the same order."
         )
-    check_weight(of_test["sample_weight"], as_labels(y_test, "y_test").size, "sample_weight_test")
-    for rule in rules:
-        if rows_held_by(rule):
+    check_weight(test.sample_weight, as_labels(test.y, "y_test").size, "sample_weight_test")
+    for constraint in constraints:
+        if rows_held_by(constraint):
             raise ValueError(
-                f"{rule} holds a mask or decisions of the training rows, and has no value on "
-                f"X_test: name a column or a model instead, or leave X_test out."
+                f"{constraint} holds a mask or decisions of the training rows, and has no value "
+                f"on X_test: name a column or a model instead, or leave X_test out."
             )
-    labels = as_labels(y)
+    labels = as_labels(training[1])
     constant = DummyClassifier(strategy="prior").fit(np.zeros((labels.size, 1)), labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            measure_classifier(constant, X_test, y_test, rules, positive=positive, **of_test)
+            measure_classifier(constant, test, constraints, positive=positive)
         except ValueError as error:
             raise ValueError(
                 f"The models cannot be measured on X_test, y_test and sensitive_features_test: "
@@ -237,8 +207,8 @@ def _check_auditable(
             ) from None
 
 
-def _sorted_bounds(bounds: Sequence[float]) -> list[float]:
-    """Bounds as numbers, from the smallest to the largest."""
+def _sort_bounds(bounds: Sequence[float]) -> list[float]:
+    """Sort bounds as numbers, from the smallest to the largest."""
     try:
         values = sorted(float(bound) for bound in bounds)
     except (TypeError, ValueError):
@@ -251,12 +221,12 @@ def _sorted_bounds(bounds: Sequence[float]) -> list[float]:
     return values
 
 
-def _loosens(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
-    """Whether rules allow more at the largest value than at the smallest.
+def _is_looser_last(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
+    """Whether constraints allow more at the largest value than at the smallest.
 
-    The first rule whose bound changes tells, for a rule may be bounded by the value or by one
-    minus it, and others may stay as they are. Where none changes, the sense of the first rule
-    does.
+    The first constraint whose bound changes decides: a constraint may be bounded by the value or
+    by one minus it, and others may stay as they are. Where none changes, the sense of the first
+    constraint decides.
     """
     for before, after in zip(first, last, strict=True):
         if before.bound != after.bound:
@@ -264,17 +234,17 @@ def _loosens(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
     return first[0].sense == "<="
 
 
-def _rule_of(
+def _constraint_maker(
     estimator: Any, constraint: Callable[[float], Any] | None
 ) -> Callable[[float], tuple[Constraint, ...]]:
-    """Map a bound to the rules of a fit."""
+    """Return what maps a bound to the constraints of a fit."""
     if constraint is not None:
         if not callable(constraint):
             raise TypeError(
-                f"constraint must map a bound to rules, as in lambda b: fnr() <= b, got "
+                f"constraint must map a bound to constraints, as in lambda b: fnr() <= b, got "
                 f"{constraint!r}."
             )
-        return lambda bound: _not_empty(check_constraints(constraint(bound)))
+        return lambda bound: _check_not_empty(check_constraints(constraint(bound)))
     if not hasattr(estimator, "constraints"):
         raise TypeError(
             f"estimator must be a classifier of this package, with constraints to bound, got "
@@ -289,41 +259,36 @@ def _rule_of(
     return lambda bound: (replace(own[0], bound=bound),)
 
 
-def _not_empty(rules: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-    if not rules:
-        raise ValueError("constraint made no rule of a bound: return one at least.")
-    return rules
+def _check_not_empty(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    if not constraints:
+        raise ValueError("constraint made no constraint of a bound: return one at least.")
+    return constraints
 
 
-def _measured_by_fit(report: pd.DataFrame, accuracy: Estimate) -> dict[str, Any]:
-    """Columns of a curve from the rows that a fit held out itself."""
-    return {
-        "value": report["held_out"],
-        "value_low": report["low"],
-        "value_high": report["high"],
-        **_of_accuracy(accuracy),
-        "rows": report["rows"],
-        "satisfied": report["satisfied"],
-        "verdict": report["verdict"],
+def _tabulate(model: Any, found: AuditTables | None, seconds: float) -> pd.DataFrame:
+    """List the rows of a curve for one fit, measured by itself or on test rows."""
+    report = model.constraint_report_
+    table, accuracy = (
+        (report.rename(columns={"held_out": "value"}), model.unseen_accuracy_)
+        if found is None
+        else (found.frame.assign(rows="test"), found.accuracy)
+    )
+    shift = getattr(model, "shift_", np.zeros(1))
+    columns = {
+        "constraint": report["constraint"],
+        "bound": report["bound"],
+        "value": table["value"],
+        "value_low": table["low"],
+        "value_high": table["high"],
+        **{f"accuracy{end}": getattr(accuracy, name) for end, name in ACCURACY.items()},
+        "rows": table["rows"],
+        "satisfied": table["satisfied"],
+        "verdict": table["verdict"],
+        "train": report["train"],
+        "multiplier": report["multiplier"],
+        "rounds": int(model.history_["rounds"].iloc[-1]),
+        "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
+        "all_met": model.feasibility_.status == "met",
+        "seconds": seconds,
     }
-
-
-def _measured_by_audit(found: AuditTables) -> dict[str, Any]:
-    """Columns of a curve from test rows."""
-    return {
-        "value": found.frame["value"],
-        "value_low": found.frame["low"],
-        "value_high": found.frame["high"],
-        **_of_accuracy(found.accuracy),
-        "rows": "test",
-        "satisfied": found.frame["satisfied"],
-        "verdict": found.frame["verdict"],
-    }
-
-
-def _of_accuracy(accuracy: Estimate) -> dict[str, float]:
-    return {
-        "accuracy": accuracy.value,
-        "accuracy_low": accuracy.low,
-        "accuracy_high": accuracy.high,
-    }
+    return pd.DataFrame(columns)

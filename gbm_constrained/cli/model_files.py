@@ -23,7 +23,7 @@ from gbm_constrained.boosters.lightgbm.model_text import classifier_of
 from gbm_constrained.boosters.xgboost.classifier import KEEPS_NAMES, ConstrainedXGBClassifier
 from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.text import format_constraint, parse_constraint
-from gbm_constrained.evaluation.audit import repeatable_decisions
+from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.training.model_note import rules_of
 
 LABELS_ATTRIBUTE = "class_labels"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from narwhals.dependencies import is_polars_dataframe
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -21,7 +22,6 @@ from gbm_constrained._dataframes import (
     categories_of,
     foreign_categories,
     is_frame,
-    is_polars,
     named_columns,
     names_of,
     number_of_rows,
@@ -300,7 +300,7 @@ def _concatenated(features: Sequence[Any]) -> Any:
         return sparse.vstack(features, format="csr")
     if is_frame(first):
         library = importlib.import_module(_library(first))
-        if is_polars(first):
+        if is_polars_dataframe(first):
             return library.concat(features, how="vertical_relaxed")
         return library.concat_tables(features, promote_options="permissive")
     if not isinstance(first, (np.ndarray, list)):

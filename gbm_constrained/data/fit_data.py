@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_consistent_length
 
-from gbm_constrained._dataframes import is_same, take_rows
+from gbm_constrained._dataframes import tables_equal, take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.data.alignment import RowAlignment, row_labels_of
@@ -330,7 +330,7 @@ class FitData:
 
     def holds(self, pair: tuple[Any, Any]) -> bool:
         """Whether a pair (X, y) is that of the training rows."""
-        return all(map(is_same, pair, (self.arguments.X, self.arguments.y)))
+        return all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
 
 
 def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None) -> None:

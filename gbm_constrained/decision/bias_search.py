@@ -9,9 +9,9 @@ from itertools import combinations, cycle
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.decision.lines import BEYOND, line_of
+from gbm_constrained.decision.lines import PAST_LAST_SCORE, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
-from gbm_constrained.decision.rule import MET
+from gbm_constrained.problem.linear_constraints import ROUNDING
 
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
 VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
@@ -19,93 +19,92 @@ MANY_CONSTRAINTS = 100  # Rows of constraints beyond which a line takes as many 
 FEWEST_LINES, MOST_LINES = 60, 1500
 RESTARTS = 4  # That may find nothing better.
 PAIRS_UP_TO = 8  # Classes that are also raised two by two.
-# Standard errors by which biases of classes that no rule tells apart have to pay; those found for
-# probabilities, where there is nothing to gain, reach 3.6 by chance.
+# Standard errors by which biases between classes that no constraint distinguishes have to pay.
+# Chance reaches less for probabilities, where there is nothing to gain (evidence, Decisions).
 SURELY = 4.0
 
 
 @dataclass(frozen=True)
 class _Biases:
-    """Biases and what comes of them."""
+    """Biases, with the error and the violations under them."""
 
     value: Float
     error: float
-    excess: float
+    violation: float
     total: float
 
     def beats(self, other: _Biases) -> bool:
         """Whether the largest violation is smaller, or equal and the error smaller."""
-        if abs(self.excess - other.excess) > MET:
-            return self.excess < other.excess
-        return self.error < other.error - MET
+        if abs(self.violation - other.violation) > ROUNDING:
+            return self.violation < other.violation
+        return self.error < other.error - ROUNDING
 
 
 class BiasSearch:
     """Search for the biases of several classes, one line after the other.
 
-    A line raises one class, or two by the same amount, against all others; classes that no
-    constraint tells apart are one here, until biases are found that are feasible. It is searched
-    exactly for the smallest error plus violations times a penalty, which grows: small ones lead
+    A line raises one class, or two by the same amount, against all others. Classes that no
+    constraint distinguishes are one here, until feasible biases are found. A line is searched
+    exactly for the smallest error plus penalised violations. The penalty grows: small ones lead
     along good trade-offs to the feasible biases, where the last phase lowers the error. The best
-    biases by largest violation and error are remembered on every line, whatever it was searched
-    for. Where no biases found are feasible and violations have a price, the best by error plus
-    that are given instead.
+    biases by largest violation and error are remembered on every line. Where no biases found are
+    feasible, and with a `violation_penalty`, the best by the error plus that are returned.
 
     Parameters
     ----------
     margin : ndarray of shape (n_samples, n_classes)
         Scores.
-    merits : _Merits
-        What is looked for.
-    price : float, default=None
-        Errors that a violation is worth where no biases are feasible.
+    merits : ErrorAndViolations
+        Measures of decisions.
+    violation_penalty : float, default=None
+        Errors that a unit of violation is worth where no biases are feasible.
     """
 
     def __init__(
-        self, margin: Float, merits: ErrorAndViolations, price: float | None = None
+        self, margin: Float, merits: ErrorAndViolations, violation_penalty: float | None = None
     ) -> None:
         self.merits = merits
-        self.price = price
+        self.violation_penalty = violation_penalty
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
         k, n = self.scores.shape
         visits = n * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
         self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
-        self.best = self.fair = self._at(np.zeros(k))
+        self.best = self.penalised = self._measure(np.zeros(k))
 
-    def _decided(self, value: Float) -> Codes:
+    def _decide(self, value: Float) -> Codes:
         return np.asarray((self.scores + value[:, None]).argmax(axis=0))
 
-    def _at(self, value: Float) -> _Biases:
-        return _Biases(value, *self.merits.of(self._decided(value)))
+    def _measure(self, value: Float) -> _Biases:
+        return _Biases(value, *self.merits.measure(self._decide(value)))
 
     def run(self) -> Float:
-        """Give the best biases found."""
-        alike = self.merits.alike
-        if len(alike) > 1:
-            self._search(alike)
-            if self.best.excess == 0.0 and len(alike) < len(self.scores):
+        """Search, and return the best biases found."""
+        classes = self.merits.indistinct_classes
+        if len(classes) > 1:
+            self._search(classes)
+            if self.best.violation == 0.0 and len(classes) < len(self.scores):
                 together = self.best
                 self._search([(j,) for j in range(len(self.scores))])
-                if not self._surely_better(together):
+                if not self._is_surely_better(together):
                     self.best = together
         for always in self._constants():
             if always.beats(self.best):
                 self.best = always
-        unmet = self.best.excess > 0.0 and self.price is not None
-        value = (self.fair if unmet else self.best).value
+        unmet = self.best.violation > 0.0 and self.violation_penalty is not None
+        value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
 
     def _constants(self) -> Iterator[_Biases]:
-        """Biases that decide all rows alike, for each class."""
-        far = float(np.ptp(self.scores)) + BEYOND
+        """Measure the biases that decide all rows as one class, for each class."""
+        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
         for unit in np.eye(len(self.scores)):
-            yield self._at(far * unit)
+            yield self._measure(far * unit)
 
-    def _surely_better(self, other: _Biases) -> bool:
+    def _is_surely_better(self, other: _Biases) -> bool:
         """Whether the best biases make fewer errors than others, beyond chance."""
         errors = self.merits.linear.decisions.errors
-        fewer = errors(self._decided(other.value)) - errors(self._decided(self.best.value))
+        fewer = errors(self._decide(other.value)) - errors(self._decide(self.best.value))
         return bool(fewer.sum() > SURELY * np.sqrt((fewer**2).sum()))
 
     def _search(self, single: Sequence[tuple[int, ...]]) -> None:
@@ -118,15 +117,15 @@ class BiasSearch:
         while self.lines_left and stalled < RESTARTS:
             before = self.best
             for penalty in PENALTIES:
-                start = self._descend(start, penalty, every if self.best.excess else single)
+                start = self._descend(start, penalty, every if self.best.violation else single)
             self._descend(self.best, None, every)
-            if self.price is not None and self.best.excess > 0.0:
-                self._descend(self.fair, self.price, every)
+            if self.violation_penalty is not None and self.best.violation > 0.0:
+                self._descend(self.penalised, self.violation_penalty, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
             noise = np.zeros(len(self.scores))
             for group in single:
                 noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
-            start = self._at(self.best.value + noise)
+            start = self._measure(self.best.value + noise)
 
     def _descend(
         self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]
@@ -142,38 +141,44 @@ class BiasSearch:
         return at
 
     def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
-        """Best biases on a line; those it starts from unless others are better."""
+        """Find the best biases on a line; those it starts from unless others are better."""
         self.lines_left -= 1
         scores = self.scores + at.value[:, None]
         inside = np.array(raised)
         outside = np.delete(np.arange(scores.shape[0]), inside)
         before, low = _highest(scores, outside)
         after, high = _highest(scores, inside)
-        line = line_of(low - high, self.size, before, after)
+        line = sort_along_line(low - high, self.size, before, after)
         merits = self.merits
-        error, excess, total = merits.along(line, merits.worst, merits.total)
+        error, violation, total = merits.measure_along(
+            line, merits.largest_violation, merits.total_violation
+        )
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
             value[inside] += line.shift[i]
-            return _Biases(value, float(error[i]), float(excess[i]), float(total[i]))
+            return _Biases(value, float(error[i]), float(violation[i]), float(total[i]))
 
-        best = biases(best_of(error, excess, line.shift))
+        best = biases(best_of(error, violation, line.shift))
         if best.beats(self.best):
             self.best = best
-        if self.price is not None:
-            fair = biases(int((error + self.price * total).argmin()))
-            gained = self.fair.error - fair.error + self.price * (self.fair.total - fair.total)
-            self.fair = fair if gained > MET else self.fair
+        if self.violation_penalty is not None:
+            penalised = biases(int((error + self.violation_penalty * total).argmin()))
+            gained = (
+                self.penalised.error
+                - penalised.error
+                + self.violation_penalty * (self.penalised.total - penalised.total)
+            )
+            self.penalised = penalised if gained > ROUNDING else self.penalised
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total
         i = int(merit.argmin())
-        return biases(i) if merit[i] < at.error + penalty * at.total - MET else at
+        return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
 
 
 def _highest(scores: Float, classes: Codes) -> tuple[Codes, Float]:
-    """Class of the highest score among some, and the score."""
+    """Find the class of the highest score among some classes, and the score."""
     if classes.size == 1:
         return np.full(scores.shape[1], classes[0]), scores[classes[0]]
     some = scores[classes]

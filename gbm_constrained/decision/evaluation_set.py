@@ -1,16 +1,16 @@
-"""Rows that no tree has seen, and what constraints are worth there."""
+"""Held-out rows, and the values of constraints there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson
@@ -38,17 +38,17 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 
 
-class UnseenRows:
-    """Rows that the trees have not seen, and what the rules are worth on them.
+class EvaluationSet:
+    """Rows that the trees have not seen, and the values of constraints there.
 
     Parameters
     ----------
     cells : Cells
-        Their partition.
+        The partition of the rows.
     compiled : CompiledConstraints
-        The constraints.
+        The constraints on the rows.
     source : str
-        What the rows are called in reports.
+        Name of the rows in reports.
     folds : sequence of ndarray of int, default=()
         Parts of the rows, each scored by another booster.
 
@@ -57,7 +57,7 @@ class UnseenRows:
     functionals_in : dict from int to ndarray
         Value of each functional after the rounds that were measured.
     choices : dict from int to Choice
-        Prefixes at their best shift, as far as :func:`choose` has looked at them.
+        Prefixes at their best shift, as far as the choice of a prefix has searched them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class UnseenRows:
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def state(self) -> dict[str, Any]:
-        """Give what has been measured so far, for :meth:`restore`."""
+        """Return what has been measured so far, for :meth:`restore`."""
         return {
             "rounds": list(self.functionals_in),
             "functionals": list(self.functionals_in.values()),
@@ -87,21 +87,21 @@ class UnseenRows:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what was measured on the same rows."""
+        """Restore what was measured on the same rows."""
         self.functionals_in = dict(zip(state["rounds"], state["functionals"], strict=True))
         self.lagrangian.restore(state["lagrangian"])
 
     def values(self, rounds: int) -> Float:
-        """Value of each constraint after some rounds, shape (n_constraints,)."""
+        """Return the value of each constraint after some rounds, shape (n_constraints,)."""
         return self.compiled.values(self.functionals_after(rounds))
 
     def functionals_after(self, rounds: int) -> Float:
-        """Value of each functional after some rounds; NaN where these were not looked at."""
+        """Return the value of each functional after some rounds; NaN if not measured."""
         unknown = np.full(self.compiled.constant.size, np.nan)
         return self.functionals_in.get(rounds, unknown)
 
-    def functionals(self, telling: Array, counts: CellCounts) -> Float:
-        """Value of each functional: rates as counted, mean losses of the scores given."""
+    def functionals(self, margin: Array, counts: CellCounts) -> Float:
+        """Compute each functional: rates from counts of decisions, mean losses from scores."""
         compiled = self.compiled
         functionals = functionals_of(compiled, counts)
         if compiled.V.nnz:
@@ -109,7 +109,7 @@ class UnseenRows:
             shares = np.divide(
                 counts.weight, total, out=np.zeros_like(counts.weight), where=total > 0
             )
-            statistics = replace(self.lagrangian.at(telling).statistics(), predicted=shares)
+            statistics = replace(self.lagrangian.at(margin).statistics(), predicted=shares)
             with_loss = np.diff(compiled.V.indptr) > 0
             functionals = np.where(with_loss, compiled.functionals(statistics), functionals)
         return functionals
@@ -119,18 +119,18 @@ class UnseenRows:
         return CellCounts.of(self.cells, decisions)
 
     def decisions(self, margin: Array) -> Codes:
-        """Class index that each row's scores decide for."""
+        """Decide the class index of each row by its scores."""
         return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
 
     def violations(self, margin: Array) -> Float:
-        """Left-hand minus right-hand side of each row of constraints at some scores, (m,)."""
+        """Compute left-hand minus right-hand side of each row of constraints, shape (m,)."""
         functionals = self.functionals(margin, self.counts(self.decisions(margin)))
         return self.compiled.rows_of(np.nan_to_num(functionals)) - self.compiled.b
 
     def error(self, decisions: Codes) -> float:
-        """Fraction of the labelled rows of the objective that is decided wrongly.
+        """Compute the share of the labelled rows of the objective that is decided wrongly.
 
-        By the weights of rows and of classes: what decisions are chosen by.
+        Rows count by the weights of rows and of classes, as in the objective.
         """
         inside = self.cells.labelled
         labels = self.cells.labels[inside]
@@ -140,10 +140,10 @@ class UnseenRows:
         return float(1.0 - right / total) if total > 0 else np.nan
 
     def accuracy(self, counts: CellCounts) -> Estimate:
-        """Weighted fraction of the labelled rows of the objective that is decided rightly.
+        """Estimate the share of the labelled rows of the objective that is decided rightly.
 
-        Clopper and Pearson's interval at level 0.95; unequal weights count as their effective
-        number of rows.
+        The interval is Clopper and Pearson's at level 0.95; rows of unequal weights count as their
+        effective number.
         """
         inside = self.cells.labelled
         weight, square = counts.weight[inside], counts.square[inside].sum()
@@ -154,3 +154,19 @@ class UnseenRows:
         n = total**2 / square
         low, high = clopper_pearson(n * right, n)
         return Estimate(float(right), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Held-out rows, and their scores under each prefix of an ensemble.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        The rows.
+    margins : callable
+        Scores of the rows under the prefix of so many rounds.
+    """
+
+    rows: EvaluationSet
+    margins: Margins

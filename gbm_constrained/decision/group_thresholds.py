@@ -1,8 +1,8 @@
-r"""The smallest error that scores allow under constraints, if each group had its own decisions.
+r"""Smallest error that scores allow under constraints, if each group had its own decisions.
 
 A constraint costs errors even at best. A linear programme over the decisions that scores allow
-says how many: with :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
-candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`,
+says how many. With :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
+candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
 
 .. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
     \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
@@ -10,8 +10,8 @@ candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`,
 The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
 supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
 with the same values of all attributes that the constraints look at, except for the label. A model
-that does not see the groups cannot decide like that. Boosters under multipliers come close to it
-on real data, so that a model far from it pays more for its constraints than they should cost.
+that does not see the groups cannot decide like that. Boosters under multipliers come close on real
+data, so that a model far from this error pays more for its constraints than they should cost.
 """
 
 from __future__ import annotations
@@ -28,51 +28,26 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
-THRESHOLDS = 100  # Of each group, at the quantiles of either class.
-BIASES = 120  # Of several classes.
-SMALL = 30  # Rows below which groups are put together.
-MOST_GROUPS = 64  # The largest ones; the others are one group.
+N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
+N_BIASES = 120  # Biases of several classes.
+MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
+MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
 
 
-def group_threshold_error(
-    cells: Cells,
-    compiled: CompiledConstraints,
-    margin: Array,
-    shift: Float,
-    bounds: Float | None = None,
-) -> float:
-    """Compute the smallest error of group-wise decisions on some scores that meet constraints.
+class GroupThresholds:
+    """Decisions of groups on some scores, under one right-hand side of constraints after another.
 
     Parameters
     ----------
     cells : Cells
         The partition of rows that the model has not seen.
     compiled : CompiledConstraints
-        The constraints on them. Those on mean losses are left out, since decisions do not move
+        The constraints on the rows. Those on mean losses are left out, since decisions do not move
         them.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores of the rows.
     shift : ndarray of shape (1,) or (n_classes,)
-        The best shift of all scores that is known. Biases of several classes, of which there are
-        too many to look at all, are drawn around it.
-    bounds : ndarray of shape (m,), default=None
-        Right-hand sides of the constraints; their own by default.
-
-    Returns
-    -------
-    float
-        Weighted 0-1 error; NaN if no decisions meet the constraints.
-    """
-    return GroupThresholds(cells, compiled, margin, shift).error(bounds)
-
-
-class GroupThresholds:
-    """Decisions of groups on some scores, for one right-hand side of constraints after another.
-
-    Parameters
-    ----------
-    cells, compiled, margin, shift
-        As in :func:`group_threshold_error`.
+        Best common shift that is known. Biases of several classes are drawn around it.
     """
 
     def __init__(
@@ -89,21 +64,21 @@ class GroupThresholds:
         # Of each candidate of each group: functionals that constraints look at, and errors.
         self.rates: list[Any] = []
         self.errors: list[Float] = []
-        groups = _groups(cells)
+        groups = _encode_groups(cells)
         for group in np.unique(groups):
             inside = np.flatnonzero(groups == group)
-            weight = _decided(cells.take(inside), margin[inside], shift)
+            weight = _count_candidates(cells.take(inside), margin[inside], shift)
             fractions = (weight * share[:, None]).reshape(len(weight), -1)
             self.rates.append(sparse.csr_array(compiled.U[self.used] @ fractions.T))
             self.errors.append((weight * wrong).sum(axis=(1, 2)))
 
-    def error(self, bounds: Float | None = None) -> float:
-        """Compute the smallest error under some bounds, as :func:`group_threshold_error` does.
+    def find_error(self, bounds: Float | None = None) -> float:
+        """Find the smallest weighted error that satisfies the constraints; NaN if none does.
 
         Parameters
         ----------
         bounds : ndarray of shape (m,), default=None
-            As there.
+            Right-hand sides of the constraints; their own by default.
         """
         compiled = self.compiled
         right = compiled.b if bounds is None else bounds
@@ -133,8 +108,8 @@ class GroupThresholds:
         return np.nan if found.status else float(found.fun or 0.0)
 
 
-def _groups(cells: Cells) -> Codes:
-    """Give the group of each row, of which small ones are one."""
+def _encode_groups(cells: Cells) -> Codes:
+    """Encode the group of each row; small groups are one."""
     codes = []
     for view in cells.views:
         keys = [key for key in view.levels if key != "label"]
@@ -144,16 +119,16 @@ def _groups(cells: Cells) -> Codes:
         codes.append(of_cell[view.small_codes])
     table = np.stack(codes, axis=1)
     _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    least = max(SMALL, int(np.sort(count)[::-1][:MOST_GROUPS][-1]))
+    least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:MAX_GROUPS][-1]))
     return np.where(count < least, -1, np.arange(count.size))[group.ravel()]
 
 
-def _decided(cells: Cells, margin: Array, shift: Float) -> Float:
-    """Weights by cell and class of each candidate, shape (n_candidates, n_cells, n_classes)."""
+def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
+    """Count each candidate by cell and class, shape (n_candidates, n_cells, n_classes)."""
     if margin.ndim > 1:
-        decided = [(margin + bias).argmax(axis=1) for bias in _biases(shift)]
+        decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, THRESHOLDS)
+    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, N_THRESHOLDS)
     scores: Sequence[Float] = [
         np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)
     ]
@@ -161,9 +136,9 @@ def _decided(cells: Cells, margin: Array, shift: Float) -> Float:
     return CellCounts.at_thresholds(cells, margin, at).weight
 
 
-def _biases(shift: Float) -> Float:
-    """Biases of several classes: none, a shift, those for one class, and random ones near it."""
+def _draw_biases(shift: Float) -> Float:
+    """Draw biases of several classes: none, a shift, one class only, and random ones near it."""
     rng, n_classes = np.random.default_rng(0), shift.size
-    drawn = rng.normal(size=(BIASES, n_classes)) * rng.exponential(1.0, (BIASES, 1))
+    drawn = rng.normal(size=(N_BIASES, n_classes)) * rng.exponential(1.0, (N_BIASES, 1))
     nothing = np.zeros(n_classes)
     return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])

@@ -1,63 +1,210 @@
-"""Guarantees that no decision can earn."""
+"""Guarantees that no decision can earn, refused before training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import compress
 from math import ceil, log
+from typing import Any
 
 import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
+from gbm_constrained.decision.prefix_choice import Prefixes
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
-from gbm_constrained.statistics.order_statistics import expected_bounds, minimum_rows
+from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
 
 
-def expected(compiled: CompiledConstraints, cells: Cells) -> Float:
-    """Right-hand sides under which rules that hold on these rows hold in the mean."""
-    counts = CellCounts.of(cells, np.zeros(len(cells.rows), dtype=np.intp))
-    bounds = expected_bounds(compiled, counts)
-    return np.where(np.isnan(bounds), compiled.b, bounds)
+@dataclass(frozen=True)
+class GuaranteeRequest:
+    """A guarantee that was asked for.
+
+    Parameters
+    ----------
+    kind : {"expected", "high_probability"}
+        The guarantee.
+    calibration_fraction : float
+        Share of the rows that is set aside for certification.
+    delta : float
+        Largest probability of a false certificate.
+    prefixes : Prefixes
+        The prefixes to choose from.
+    """
+
+    kind: str
+    calibration_fraction: float
+    delta: float
+    prefixes: Prefixes
 
 
-def least_values(rows: UnseenRows) -> Float:
-    """Smallest value that any decisions could give each row of constraints."""
+def check_guarantee(
+    rows: EvaluationSet,
+    training: CompiledConstraints,
+    asked: GuaranteeRequest,
+) -> None:
+    """Refuse a guarantee that the certification rows can never give.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        The certification rows.
+    training : CompiledConstraints
+        The constraints on the rows that are trained on.
+    asked : GuaranteeRequest
+        The guarantee.
+
+    Raises
+    ------
+    ValueError
+        If no decision could earn the guarantee.
+    """
+    _check_losses(rows.compiled, asked)
+    _check_groups(rows.compiled, training, asked)
+    _check_base_sets(rows, training, asked)
+    if asked.kind == "expected":
+        _check_conformal_bounds(rows, asked)
+    else:
+        _check_equalities(rows.compiled)
+        _check_p_values(rows, asked)
+
+
+def _check_losses(compiled: CompiledConstraints, asked: GuaranteeRequest) -> None:
+    for constraint in compiled.constraints:
+        if any(term.event == "log_loss" for term in constraint.terms):
+            raise ValueError(
+                f"guarantee={asked.kind!r} cannot be given for {constraint}: a mean "
+                f"loss may be as large as it likes. Bound an error rate, or leave the "
+                f"guarantee out."
+            )
+
+
+def _check_groups(
+    compiled: CompiledConstraints, training: CompiledConstraints, asked: GuaranteeRequest
+) -> None:
+    for group in compiled.further_groups(training)[:1]:
+        raise ValueError(
+            f"guarantee={asked.kind!r} sets aside all rows of {group}: the model would "
+            f"be trained on none. Give more rows of this group, drop them, or leave the "
+            f"guarantee out."
+        )
+
+
+def _check_base_sets(
+    rows: EvaluationSet, training: CompiledConstraints, asked: GuaranteeRequest
+) -> None:
+    compiled = rows.compiled
+    for j, constraint in enumerate(compiled.constraints):
+        is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
+        # A constraint without rows of constraints is one that no decision violates.
+        if j not in training.owner or not is_undefined.any():
+            continue
+        where = merge = ""
+        if compiled.groups[j]:
+            where = f" in {next(compress(compiled.groups[j], is_undefined))}"
+            merge = ", or put small groups together with small_groups='merge'"
+        raise ValueError(
+            f"guarantee={asked.kind!r} cannot be given for {constraint}: of the "
+            f"{len(rows.cells.rows)} rows that "
+            f"calibration_fraction={asked.calibration_fraction:g} sets aside it "
+            f"is taken over none{where}. Give more rows or a larger calibration_fraction"
+            f"{merge}."
+        )
+
+
+def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    compiled = rows.compiled
+    bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
+    for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
+        raise ValueError(
+            f"guarantee='expected' cannot be given for {compiled.rows[j]}: the "
+            f"{len(rows.cells.rows)} rows that "
+            f"calibration_fraction={asked.calibration_fraction:g} sets aside "
+            f"are too few for it, even without a single error. {_remedy(compiled, j)}"
+        )
+
+
+def _check_equalities(compiled: CompiledConstraints) -> None:
+    for i, j in zip(*compiled.opposites, strict=True):
+        if compiled.b[i] + compiled.b[j] <= ROUNDING:
+            raise ValueError(
+                f"guarantee='high_probability' cannot be given for "
+                f"{compiled.constraints[compiled.owner[i]]}: that two rates are equal no "
+                f"number of rows certifies. Relax the bound."
+            )
+
+
+def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    compiled = rows.compiled
+    level = asked.delta / count_sequences(rows, asked.prefixes)
+    found = smallest_p_values(compiled, rows.cells, level)
+    for j, (constraint, (p_value, why)) in enumerate(
+        zip(compiled.constraints, found, strict=True)
+    ):
+        if p_value > level:
+            raise ValueError(
+                f"guarantee='high_probability' cannot be given for {constraint}: {why}. With "
+                f"not a single error the {len(rows.cells.rows)} rows that "
+                f"calibration_fraction={asked.calibration_fraction:g} sets aside leave a "
+                f"p-value of {p_value:.2g}, above {level:.2g}, which delta={asked.delta:g} "
+                f"leaves to it. {_remedy(compiled, compiled.owner == j, ' or delta')}"
+            )
+
+
+def _remedy(compiled: CompiledConstraints, at: Any, others: str = "") -> str:
+    """Describe what would help some rows of constraints."""
+    if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
+        return "No number of rows is enough for it: relax the bound."
+    return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
+
+
+def smallest_values(compiled: CompiledConstraints) -> Float:
+    """Compute the smallest value that any decisions could give each row of constraints."""
     return np.array(
         [
             -np.inf if blocks is None else sum(block.low for block in blocks)
-            for blocks in blocks_of_rows(rows.compiled)
+            for blocks in blocks_of_rows(compiled)
         ]
     )
 
 
-def least_p_values(
+def smallest_p_values(
     compiled: CompiledConstraints, cells: Cells, level: float
 ) -> list[tuple[float, str]]:
-    """Smallest p-value that any decisions on these rows could give each constraint, and why.
+    """Compute the smallest p-value that any decisions could give each constraint, and say why.
 
-    With the rows that would bring it down to `level`, for the bound of one rate; rows of unequal
-    weights count as their effective number.
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of the certification rows.
+    level : float
+        Level of the test. For the bound of one rate, the reason names the number of rows that
+        would reach the level; rows of unequal weights count as their effective number.
     """
-    least = [(0.0, "")] * len(compiled.constraints)
+    smallest = [(0.0, "")] * len(compiled.constraints)
     shape = (len(cells), cells.classes.size)
     for j, blocks in enumerate(blocks_of_rows(compiled)):
         cost = compiled.A[[j]].toarray().reshape(shape)
         counts = CellCounts.of_shares(cells, np.eye(shape[1])[cost.argmin(axis=1)])
         p = float(p_value_of_blocks(blocks, float(compiled.b[j]), counts))
         owner = int(compiled.owner[j])
-        if p > least[owner][0]:
+        if p > smallest[owner][0]:
             n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
             needed = ""
             if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
-                needed = _rows_needed(blocks[0], float(compiled.b[j]), counts, level)
-            least[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows{needed}"
-    return least
+                needed = _describe_rows_needed(blocks[0], float(compiled.b[j]), counts, level)
+            smallest[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows{needed}"
+    return smallest
 
 
-def _rows_needed(block: Block, bound: float, counts: CellCounts, level: float) -> str:
-    """Say how many rows without an event would certify a bound; nothing where none would."""
+def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level: float) -> str:
+    """Describe how many rows without an event would certify a bound; empty where none would."""
     room = (bound - block.low) / block.width
     if not 0.0 < room < 1.0:
         return ""

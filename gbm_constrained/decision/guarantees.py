@@ -1,20 +1,19 @@
-"""Which model to return: the prefix of the ensemble, and the shift of its scores.
+"""Certified and conformal decisions: guarantees by rows that were used for nothing else.
 
-Training leaves a row of models, one for each outer iteration, and each gives a family of
-decisions as its threshold (or its class biases) moves. The choice among them is made by rows that
-the trees have not seen: the decision of smallest error under which all rules hold there. What is
-asked beyond that is a guarantee, by rows that were used for nothing else:
+The rows that choose a prefix and a shift give the decision with the smallest error that satisfies
+the constraints there. Certification rows give a guarantee for the population:
 
-- ``"expected"``: the threshold is moved until each rule holds on them with what one more row could
-  add, so that it holds in the mean over samples (conformal risk control; see
-  :func:`~.certificates.expected_bounds`).
-- ``"high_probability"``: they test a sequence of decisions, from the safest to the boldest, and
-  the best one that passes is returned: all rules then hold in the population with probability
-  ``1 - delta``.
+- ``"expected"``: the threshold is moved until each constraint holds on the certification rows with
+  what one more row could add. Each constraint then holds in the mean over samples (conformal risk
+  control; see :func:`~gbm_constrained.statistics.order_statistics.expected_bounds`).
+- ``"high_probability"``: the certification rows test a sequence of decisions, from the safest on,
+  and the best one that passes is returned. All constraints then hold in the population with
+  probability ``1 - delta``.
 
 The bound of one rate of one class has an exact order-statistic threshold in both
-(:func:`~.certificates.expected_threshold`, :func:`~.certificates.umbrella_threshold`), and
-decisions stay where they are if they are on its safe side.
+(:func:`~gbm_constrained.statistics.order_statistics.expected_threshold`,
+:func:`~gbm_constrained.statistics.order_statistics.umbrella_threshold`). Decisions stay where they
+are if they are on its safe side.
 """
 
 from __future__ import annotations
@@ -27,25 +26,51 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
-from gbm_constrained.decision.prefix_choice import Margins, prefixes, price, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import ShiftSearch, best_shift, threshold_curve
+from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
+from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
-from gbm_constrained.statistics.order_statistics import expected_threshold, umbrella_threshold
+from gbm_constrained.statistics.order_statistics import (
+    expected_bounds,
+    expected_threshold,
+    umbrella_threshold,
+)
 from gbm_constrained.statistics.p_values import rule_p_value
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
-TESTED_PREFIXES = 3  # Of these, how many are tested: each has its share of delta.
-THRESHOLDS = 400  # Thresholds of each that are tested, at most.
-TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # Of several classes, standard errors.
+MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
+MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
+TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # For several classes, in standard errors.
 
 
-def _monotone(rows: UnseenRows) -> tuple[Codes, int, float] | None:
-    """Rows of a single rate that only falls as decisions move towards one class.
+def conformal_bounds(compiled: CompiledConstraints, cells: Cells) -> Float:
+    """Compute right-hand sides whose satisfaction on these rows holds in the mean over samples.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of the certification rows.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        The constraints' own bounds where none is known.
+    """
+    counts = CellCounts.of(cells, np.zeros(len(cells.rows), dtype=np.intp))
+    bounds = expected_bounds(compiled, counts)
+    return np.where(np.isnan(bounds), compiled.b, bounds)
+
+
+def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
+    """Find the rows of a single rate that only falls as decisions move towards one class.
 
     Returns
     -------
@@ -85,7 +110,7 @@ def _monotone(rows: UnseenRows) -> tuple[Codes, int, float] | None:
 
 @dataclass(frozen=True)
 class _Limit:
-    """The boldest shift of a threshold under which one rate keeps what is promised.
+    """The last shift of a threshold under which the guarantee for one rate holds.
 
     Parameters
     ----------
@@ -99,22 +124,22 @@ class _Limit:
     towards: int
 
     def clamp(self, shift: Float) -> Float:
-        """Shift nearest to another on the safe side."""
+        """Return the shift nearest to another on the safe side."""
         nearer = np.minimum if self.towards == 0 else np.maximum
         return np.asarray(nearer(shift, self.shift))
 
 
-def _limit(
-    rows: UnseenRows, margin: Array, threshold: Callable[[Array, float], float]
+def _find_limit(
+    rows: EvaluationSet, margin: Array, threshold: Callable[[Array, float], float]
 ) -> _Limit | None:
-    """Find the shift of an order-statistic threshold of one rate; None where it is not for."""
-    found = _monotone(rows)
+    """Find the limit by an order-statistic threshold; None unless one rate is bounded."""
+    found = _find_monotone_rate(rows)
     if found is None:
         return None
     taken, towards, bound = found
     wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
-    # Decided otherwise are the rows beyond it. The threshold lies as near to it as the saved model
-    # tells the two apart: of the other class many rows may be between this score and the next.
+    # The rows beyond the threshold are decided otherwise. The threshold lies as near to this score
+    # as the saved model can resolve: many rows of the other class may lie before the next score.
     reached = np.sort(wrong[wrong >= threshold(wrong, bound)])
     cuts = np.append(np.flatnonzero(are_apart(reached, np.abs(reached))), reached.size - 1)
     score = reached[cuts[0]]
@@ -122,178 +147,193 @@ def _limit(
     return _Limit(np.array([-cut if towards == 0 else cut]), towards)
 
 
-def _within(limit: _Limit, chosen: UnseenRows, margin: Array, start: Choice) -> Choice:
-    """Decision of smallest error on the safe side of a limit, on the rows it is chosen by.
+def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choice:
+    """Find the decision with the smallest error on the safe side of a limit.
 
-    The library's own threshold stays where it is safe; and the limit is not left for fewer errors
-    that may be chance.
+    The library's own threshold stays where it is safe. The limit is not left for fewer errors that
+    may be chance.
     """
+    rows, margin = selection.rows, selection.margins(start.rounds)
     shift = limit.clamp(start.shift)
     if start.shift.any():
-        curve = threshold_curve(margin, chosen.cells, chosen.compiled)
-        safe = limit.clamp(curve.shift) == curve.shift
-        at_limit = chosen.error(chosen.decisions(margin + limit.shift[0]))
-        fewest = curve.error[safe].min(initial=np.inf)
+        curve = threshold_curve(margin, rows.cells, rows.compiled)
+        is_safe = limit.clamp(curve.shift) == curve.shift
+        at_limit = rows.error(rows.decisions(margin + limit.shift[0]))
+        fewest = curve.error[is_safe].min(initial=np.inf)
         shift = limit.shift
         if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
-            best = curve.shift[safe & (curve.error <= fewest + MET)]
+            best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # neither class comes first among equals
-    return replace(start, shift=shift, error=chosen.error(chosen.decisions(margin + shift[0])))
+    return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
 
 
-def hold_in_the_mean(
-    chosen: UnseenRows, margins: Margins, fresh: UnseenRows, fresh_margins: Margins, start: Choice
-) -> Choice:
-    """Move a decision until rules hold in the mean over samples of fresh rows.
+def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice) -> Choice:
+    """Move a decision until the constraints hold in the mean over samples.
 
-    Conformal risk control (Angelopoulos et al., 2024, Theorem 1): exact for one rate, whose
-    thresholds are nested; several rules and gaps meet the bounds of
-    :func:`~.certificates.expected_bounds` together.
+    Conformal risk control (Angelopoulos et al., 2024, Theorem 1) is exact for one rate, whose
+    thresholds are nested. Several constraints and gaps meet their :func:`conformal_bounds`
+    together.
 
     Parameters
     ----------
-    chosen, margins, fresh, fresh_margins, start
-        As for :func:`certify`.
+    selection : ScoredRows
+        The rows that chose `start`.
+    certification : ScoredRows
+        Rows used for nothing else.
+    start : Choice
+        The best decision without a guarantee.
     """
-    margin = fresh_margins(start.rounds)
-    limit = _limit(fresh, margin, expected_threshold)
+    rows, margin = certification.rows, certification.margins(start.rounds)
+    limit = _find_limit(rows, margin, expected_threshold)
     if limit is not None:
-        return _within(limit, chosen, margins(start.rounds), replace(start, excess=0.0))
-    bounds = expected(fresh.compiled, fresh.cells)
-    scores = shifted(margin, start.shift)
-    held = fresh.functionals(scores, fresh.counts(fresh.decisions(scores)))
-    if (fresh.compiled.rows_of(np.nan_to_num(held)) <= bounds + MET).all():
-        return replace(start, excess=0.0)
-    found = best_shift(
-        margin, fresh.cells, fresh.compiled, bounds=bounds, price=price(fresh.cells)
-    )
-    return replace(start, shift=found.value, error=found.error, excess=found.excess)
+        return _choose_within(limit, selection, replace(start, violation=0.0))
+    bounds = conformal_bounds(rows.compiled, rows.cells)
+    scores = shift_scores(margin, start.shift)
+    values = rows.functionals(scores, rows.counts(rows.decisions(scores)))
+    if (rows.compiled.rows_of(np.nan_to_num(values)) <= bounds + ROUNDING).all():
+        return replace(start, violation=0.0)
+    search = ShiftSearch(margin, rows.cells, rows.compiled)
+    found = search.find(bounds=bounds, penalty=violation_penalty(rows.cells))
+    return replace(start, shift=found.value, error=found.error, violation=found.violation)
 
 
 def certify(
-    chosen: UnseenRows,
-    margins: Margins,
-    fresh: UnseenRows,
-    fresh_margins: Margins,
+    selection: ScoredRows,
+    certification: ScoredRows,
     start: Choice,
-    rounds: int,
-    rounds_per_iteration: int,
+    prefixes: Prefixes,
     delta: float,
-    *,
-    among_prefixes: bool,
 ) -> Choice:
-    """Find the decision of smallest error that fresh rows certify.
+    """Find the decision with the smallest error that the certification rows certify.
 
     Learn then Test (Angelopoulos et al., 2021, section 2.3): decisions are put in order by how
-    safe they look on the rows they were chosen by, and tested in that order on fresh rows until
-    one fails; if any prefix may be better, some of them share `delta`. Of those that passed, the
-    one of least error on the first rows is returned, unless `start` leaves the model's own
-    decisions and these are among them; where none did, the one of smallest p-value. One rate has
-    an exact threshold instead.
+    safe they look on the selection rows, and tested in that order on the certification rows until
+    one fails. Where any prefix may be returned, some prefixes share `delta`. Of the decisions that
+    passed, the one with the smallest error on the selection rows is returned, unless `start` keeps
+    the model's own decisions and these passed. Where none passed, the one with the smallest
+    p-value is returned. One rate has an exact threshold instead.
 
     Parameters
     ----------
-    chosen, margins
-        Rows that decisions are ordered by, and their scores.
-    fresh, fresh_margins
-        Rows used for nothing else, and their scores.
+    selection : ScoredRows
+        The rows that decisions are ordered by.
+    certification : ScoredRows
+        Rows used for nothing else.
     start : Choice
         The best decision without a guarantee.
-    rounds, rounds_per_iteration : int
-        Length of the whole ensemble, and of an outer iteration.
+    prefixes : Prefixes
+        The prefixes to choose from.
     delta : float
-        Probability of a false certificate, at most.
-    among_prefixes : bool
-        Whether any prefix may be better than the one of `start`.
+        Largest probability of a false certificate.
     """
-    margin = fresh_margins(start.rounds)
-    limit = _limit(fresh, margin, partial(umbrella_threshold, delta=delta))
+    rows, margin = certification.rows, certification.margins(start.rounds)
+    limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
     if limit is not None:
-        best = _within(limit, chosen, margins(start.rounds), start)
-        return replace(best, p_value=_p_value(fresh, margin, best.shift), level=delta)
-    candidates = prefixes(rounds, rounds_per_iteration)
-    near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
-    tested = [start.rounds, *(p for p in near if p != start.rounds)]
-    tested = tested[: sequences_of(fresh, len(candidates) if among_prefixes else 1)]
-    at_rest = not start.shift.any()
-    sequences = [_sequence(chosen, margins(p), fresh, p, at_rest) for p in tested]
-    longest = max(len(sequence) for sequence in sequences)
-    p_values = np.ones((len(sequences), longest))
+        best = _choose_within(limit, selection, start)
+        return replace(best, p_value=_p_value(rows, margin, best.shift), level=delta)
+    tested = _list_tested_prefixes(rows, start, prefixes)
+    keeps_own = not start.shift.any()
+    sequences = [_order_decisions(selection, rows, prefix, keeps_own) for prefix in tested]
+    p_values = np.ones((len(sequences), max(map(len, sequences))))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
-        margin = fresh_margins(prefix)
+        margin = certification.margins(prefix)
         for j, choice in enumerate(sequence):
-            p_values[i, j] = _p_value(fresh, margin, choice.shift)
-            if p_values[i, j] > delta:  # none behind it can pass
+            p_values[i, j] = _p_value(rows, margin, choice.shift)
+            if p_values[i, j] > delta:  # none behind this one can pass
                 break
     passed = learn_then_test(p_values, delta)
-    if not passed.any():  # nor has what is behind a failure, however small its own p-value
+    if not passed.any():  # nor can a decision behind a failure, however small its own p-value
         p_values = np.maximum.accumulate(p_values, axis=1)
-    all_choices = [
+    choices = [
         replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
         for i, sequence in enumerate(sequences)
         for j, choice in enumerate(sequence)
         if passed[i, j] or not passed.any()
     ]
-    if passed.any():
-        own = [c for c in all_choices if c.rounds == start.rounds and not c.shift.any()]
-        return own[0] if at_rest and own else min(all_choices, key=lambda c: c.error)
-    return min(all_choices, key=lambda c: c.p_value)
+    if not passed.any():
+        return min(choices, key=lambda c: c.p_value)
+    own = [c for c in choices if c.rounds == start.rounds and not c.shift.any()]
+    return own[0] if keeps_own and own else min(choices, key=lambda c: c.error)
 
 
-def sequences_of(fresh: UnseenRows, n_prefixes: int) -> int:
-    """Sequences that share `delta`, one for each prefix; one alone if thresholds are exact."""
-    one = fresh.cells.classes.size > 2 or _monotone(fresh)
-    return 1 if one else min(n_prefixes, TESTED_PREFIXES)
+def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes) -> list[int]:
+    """List the prefixes that share delta: the one chosen, and those nearest to it."""
+    candidates = prefixes.candidates
+    near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
+    tested = [start.rounds, *(p for p in near if p != start.rounds)]
+    return tested[: count_sequences(rows, prefixes)]
 
 
-def _p_value(rows: UnseenRows, margin: Array, shift: Float) -> float:
-    decided = rows.decisions(shifted(margin, shift))
-    return float(rule_p_value(rows.compiled, rows.counts(decided)))
+def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
+    """Count the prefixes that share delta: one where thresholds are exact, and by default.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        The certification rows.
+    prefixes : Prefixes
+        The prefixes to choose from.
+    """
+    is_single = rows.cells.classes.size > 2 or _find_monotone_rate(rows) is not None
+    if is_single or not prefixes.has_free_choice:
+        return 1
+    return min(len(prefixes.candidates), MAX_TESTED_PREFIXES)
 
 
-def _sequence(
-    chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int, at_rest: bool
+def _p_value(rows: EvaluationSet, margin: Array, shift: Float) -> float:
+    decisions = rows.decisions(shift_scores(margin, shift))
+    return float(rule_p_value(rows.compiled, rows.counts(decisions)))
+
+
+def _order_decisions(
+    selection: ScoredRows, certification: EvaluationSet, prefix: int, keeps_own: bool
 ) -> list[Choice]:
-    """Decisions of one prefix, from the safest to the boldest, by the rows they are chosen by."""
-    compiled = chosen.compiled
+    """Order the decisions of one prefix from the safest on, by the selection rows."""
+    rows, margin = selection.rows, selection.margins(prefix)
     if margin.ndim > 1:
-        return _tightened(chosen, margin, fresh, prefix, at_rest)
-    curve = threshold_curve(margin, chosen.cells, compiled, most=THRESHOLDS)
-    # By how many standard errors of the fresh rows each rule holds, at the worst of them.
-    spread = np.maximum(standard_errors(fresh.compiled, fresh.cells), 1e-9)
+        return _order_biases(selection, certification, prefix, keeps_own)
+    curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
+    # Distance from each bound in standard errors of the certification rows, at the nearest bound.
+    spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
+    measured = rows.compiled.is_told
     with np.errstate(divide="ignore", invalid="ignore"):
-        safety = np.min((-curve.violations / spread)[:, compiled.is_told], axis=1, initial=np.inf)
+        safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
     safety = np.round(safety, 9)  # running sums of the same numbers
-    # Where these rows tell no difference, as between thresholds at which none of them breaks a
-    # rule, those come first that are further from where they do, and then those of fewer errors.
-    bolder = safety < safety[:, None]
+    # Where the selection rows show no difference, as between thresholds at which none of them
+    # violates a constraint, thresholds come first that are further from where rows do, and then
+    # those of fewer errors.
+    is_less_safe = safety < safety[:, None]
     apart = np.abs(curve.n_positive - curve.n_positive[:, None])
-    distance = np.where(bolder, apart, len(margin)).min(axis=1)
+    distance = np.where(is_less_safe, apart, len(margin)).min(axis=1)
     order = np.lexsort((curve.error, -distance, -safety))
-    # Nothing that fails on the rows it is chosen by will be certified; a few for good measure.
+    # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
-    excess = np.maximum(curve.violations.max(axis=1, initial=0.0), 0.0)
+    violation = np.maximum(curve.violations.max(axis=1, initial=0.0), 0.0)
     return [
-        Choice(prefix, curve.shift[[i]], float(curve.error[i]), float(excess[i])) for i in order
+        Choice(prefix, curve.shift[[i]], float(curve.error[i]), float(violation[i])) for i in order
     ]
 
 
-def _tightened(
-    chosen: UnseenRows, margin: Array, fresh: UnseenRows, prefix: int, at_rest: bool
+def _order_biases(
+    selection: ScoredRows, certification: EvaluationSet, prefix: int, keeps_own: bool
 ) -> list[Choice]:
-    """Best biases under bounds that are less and less tight; none, at rest, where these hold."""
-    compiled, decisions = chosen.compiled, chosen.decisions(margin)
-    held = chosen.functionals(margin, chosen.counts(decisions))
-    rates = compiled.rows_of(np.nan_to_num(held))
-    own = Choice(prefix, np.zeros(margin.shape[1]), chosen.error(decisions), 0.0)
-    spread = standard_errors(fresh.compiled, fresh.cells)
-    search = ShiftSearch(margin, chosen.cells, compiled)
+    """Find the best biases under bounds that are less and less tight.
+
+    Where the model's own decisions are to be kept, they stand for each bound that they meet.
+    """
+    rows, margin = selection.rows, selection.margins(prefix)
+    compiled, decisions = rows.compiled, rows.decisions(margin)
+    values = rows.functionals(margin, rows.counts(decisions))
+    rates = compiled.rows_of(np.nan_to_num(values))
+    own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(decisions), 0.0)
+    spread = standard_errors(certification.compiled, certification.cells)
+    search = ShiftSearch(margin, rows.cells, compiled)
     choices = []
     for t in TIGHTENINGS:
         bounds = compiled.b - t * spread
-        if at_rest and (rates <= bounds).all():
+        if keeps_own and (rates <= bounds).all():
             choices.append(own)
             continue
-        found = search.best(bounds=bounds)
-        choices.append(Choice(prefix, found.value, found.error, found.excess))
+        found = search.find(bounds=bounds)
+        choices.append(Choice(prefix, found.value, found.error, found.violation))
     return choices

@@ -17,10 +17,11 @@ from gbm_constrained.problem.linear_constraints import CompiledConstraints
 # the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
 # no longer count, while all gaps are small.
 RESOLUTION, MANY = 1e-5, 1_000_000
-BEYOND = 1.0  # How far past the outermost score a shift goes that decides all rows alike.
+PAST_LAST_SCORE = 1.0  # Distance past the outermost score of a shift that decides all rows alike.
 
 
-def _check_scores(margin: NDArray[Any], cells: Cells) -> Float:
+def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
+    """Check that scores fit the rows and classes of a partition."""
     n, k = len(cells.rows), cells.classes.size
     shape = (n,) if k == 2 else (n, k)
     margin = np.asarray(margin, dtype=np.float64)
@@ -32,7 +33,8 @@ def _check_scores(margin: NDArray[Any], cells: Cells) -> Float:
     return margin
 
 
-def _functionals_needed(compiled: CompiledConstraints, fractions: Float) -> Float:
+def functionals_of_rates(compiled: CompiledConstraints, fractions: Float) -> Float:
+    """Compute the functionals of predicted fractions; NaN for those with a mean loss."""
     values = compiled.U @ fractions.ravel() + compiled.constant
     return np.where(np.diff(compiled.V.indptr) > 0, np.nan, values)
 
@@ -59,7 +61,7 @@ class Line:
     shift: Float
     flipped: Codes
 
-    def thinned(self, most: int) -> Line:
+    def thin(self, most: int) -> Line:
         """Keep some of the candidates, evenly spread over the rows."""
         wanted = np.linspace(0, self.order.size, most - 1)
         middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
@@ -68,14 +70,14 @@ class Line:
 
 
 def are_apart(at: Float, size: Float) -> Bool:
-    """Whether sorted scores are told apart from the next ones by a threshold midway.
+    """Find the sorted scores that a threshold midway separates from the next ones.
 
     Parameters
     ----------
     at : ndarray of shape (n,)
-        Where rows change their decision, ascending.
+        Shifts at which rows change their decision, ascending.
     size : ndarray of shape (n,)
-        Magnitude of their scores.
+        Magnitude of the scores of the rows.
 
     Returns
     -------
@@ -86,22 +88,23 @@ def are_apart(at: Float, size: Float) -> Bool:
     return np.asarray(np.diff(at) > resolution * larger)
 
 
-def line_of(at: Float, size: Float, before: Codes | int, after: Codes | int) -> Line:
+def sort_along_line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> Line:
     """Sort rows that change their decision where the shift exceeds `at`.
 
-    Scores of magnitude `size` have to differ by more than their rounding to be told apart.
+    A threshold lies between two scores of magnitude `size` only if they differ by more than their
+    rounding.
     """
     order = np.argsort(at)
     at, size = at[order], size[order]
     cut = np.flatnonzero(are_apart(at, size))
     middle = (at[cut] + at[cut + 1]) / 2
-    shift = np.concatenate([[at[0] - BEYOND], middle, [at[-1] + BEYOND]])
+    shift = np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
     return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
 
 
 def threshold_line(margin: Float) -> Line:
-    """All thresholds of two classes, no shift among them."""
-    line = line_of(-margin, np.abs(margin), 0, 1)
+    """List the thresholds of two classes, no shift among them."""
+    line = sort_along_line(-margin, np.abs(margin), 0, 1)
     positive = int(np.count_nonzero(margin > 0))
     i = int(np.searchsorted(line.flipped, positive))
     shift, flipped = line.shift, line.flipped

@@ -11,26 +11,25 @@ import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.lines import Line
-from gbm_constrained.decision.rule import MET
 from gbm_constrained.decision.score_counts import (
     ROWS_AT_ONCE,
     DecisionCounts,
     FunctionalsAlongLine,
 )
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 
 
 class ErrorAndViolations:
-    """Error and violations of decisions.
+    """Measures the error and the violations of decisions on some rows.
 
     Parameters
     ----------
-    decisions : _Decisions
+    decisions : DecisionCounts
         The rows.
     compiled : CompiledConstraints
         The constraints.
     right : ndarray of shape (m,)
-        Their right-hand sides.
+        Right-hand sides of the constraints.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class ErrorAndViolations:
         self.linear = FunctionalsAlongLine(
             decisions, compiled.A[kept] if few else compiled.U[self._used]
         )
-        self._bound_by(right)
+        self._set_bounds(right)
 
-    def _bound_by(self, right: Float) -> None:
-        """Take right-hand sides of all rows of constraints."""
+    def _set_bounds(self, right: Float) -> None:
+        """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept]
         self.pairs = list[_Pairs]()
         if self._kept.size <= self._used.size:
@@ -65,52 +64,58 @@ class ErrorAndViolations:
         self.parts = _Combined.split(combine, self.right)
         self.others = _Combined.split(combine[left], self.right[left])
 
-    def under(self, right: Float) -> ErrorAndViolations:
-        """Give the merits of the same decisions under other right-hand sides."""
+    def with_bounds(self, right: Float) -> ErrorAndViolations:
+        """Return the same decisions measured by other right-hand sides."""
         other = copy.copy(self)
-        other._bound_by(right)
+        other._set_bounds(right)
         return other
 
     @property
-    def alike(self) -> list[tuple[int, ...]]:
-        """Classes that no constraint tells apart."""
-        return _alike(self._compiled.A[self._kept], self.linear.decisions.n_classes)
+    def indistinct_classes(self) -> list[tuple[int, ...]]:
+        """Sets of classes that no constraint distinguishes."""
+        return _group_indistinct(self._compiled.A[self._kept], self.linear.decisions.n_classes)
 
     @property
-    def stays(self) -> bool:
-        """Whether there are constraints, none of which decisions on these rows determine."""
+    def has_only_uncalibrated(self) -> bool:
+        """Whether there are constraints, and decisions on these rows determine none of them."""
         return self.right.size == 0 and bool(self.uncalibrated)
 
-    def worst(self, values: Float) -> Float:
-        """Largest violation, from the values of the linear map."""
+    def largest_violation(self, values: Float) -> Float:
+        """Compute the largest violation from the values of the linear map."""
         values = np.ascontiguousarray(values[1:])
         worst = np.zeros(values.shape[1])
         for part in self.others:
-            np.maximum(worst, part.excess(values).max(axis=0, initial=0.0), out=worst)
+            np.maximum(worst, part.violation(values).max(axis=0, initial=0.0), out=worst)
         for pairs in self.pairs:
-            np.maximum(worst, pairs.excess(values), out=worst)
-        worst[worst <= MET] = 0.0
+            np.maximum(worst, pairs.violation(values), out=worst)
+        worst[worst <= ROUNDING] = 0.0
         return worst
 
-    def total(self, values: Float) -> Float:
-        """Sum of violations, from the values of the linear map."""
+    def total_violation(self, values: Float) -> Float:
+        """Compute the sum of violations from the values of the linear map."""
         values = np.ascontiguousarray(values[1:])
         total = np.zeros(values.shape[1])
         for part in self.parts:
-            excess = part.excess(values)
-            np.maximum(excess, 0.0, out=excess)  # bounds of rules that are left out are infinite
-            excess *= excess > MET
-            excess[:1] += total
-            total = excess.sum(axis=0)
+            violation = part.violation(values)
+            np.maximum(
+                violation, 0.0, out=violation
+            )  # bounds of constraints that are left out are infinite
+            violation *= violation > ROUNDING
+            violation[:1] += total
+            total = violation.sum(axis=0)
         return total
 
-    def of(self, decided: Codes) -> tuple[float, float, float]:
-        """Error, largest violation, and sum of violations of some decisions."""
-        values = self.linear.of(decided)[:, None]
-        return float(values[0, 0]), float(self.worst(values)[0]), float(self.total(values)[0])
+    def measure(self, decided: Codes) -> tuple[float, float, float]:
+        """Compute the error, largest violation and sum of violations of some decisions."""
+        values = self.linear.measure(decided)[:, None]
+        return (
+            float(values[0, 0]),
+            float(self.largest_violation(values)[0]),
+            float(self.total_violation(values)[0]),
+        )
 
-    def along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
-        """Error and further measures of each candidate of a line."""
+    def measure_along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
+        """Compute the error and further measures of each candidate of a line."""
         parts = [
             (values[0], *(measure(values) for measure in measures))
             for _, values in self.linear.along(line)
@@ -131,8 +136,8 @@ class _Combined:
         some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, right.size, ROWS_AT_ONCE)]
         return [cls(combine[part], right[part]) for part in some]
 
-    def excess(self, values: Float) -> Float:
-        """Left-hand minus right-hand side of each row, (rows, candidates)."""
+    def violation(self, values: Float) -> Float:
+        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
         rates = values if self.combine is None else self.combine @ values
         return np.asarray(rates - self.right[:, None])
 
@@ -167,14 +172,14 @@ class _Pairs:
             return None
         return cls(values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0]))
 
-    def excess(self, values: Float) -> Float:
-        """Violation of the pair that violates most, or holds least."""
+    def violation(self, values: Float) -> Float:
+        """Compute the violation of the pair that violates most, or holds least."""
         mine = values[self.values]
         return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
 
 
-def _alike(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
-    """Classes that no constraint tells apart, whatever the cell, as sets."""
+def _group_indistinct(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
+    """Group the classes that no constraint distinguishes in any cell."""
     by_class = costs.tocsc()
     groups: list[tuple[int, ...]] = []
     for j in range(n_classes):
@@ -188,15 +193,16 @@ def _alike(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
     return groups
 
 
-def best_of(error: Float, excess: Float, shift: Float, price: float | None = None) -> int:
-    """Candidate of smallest violation, then error, then shift, equal up to rounding.
+def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:
+    """Find the candidate of smallest violation, then error, then shift, equal up to rounding.
 
-    With a price, of smallest error plus that of the violation where all violate.
+    With a penalty, and where all candidates violate, the smallest error plus penalised violation
+    comes first.
     """
-    least = excess.min()
-    if least > 0.0 and price is not None:
-        error, good = error + price * excess, np.ones(error.size, dtype=bool)
+    least = violation.min()
+    if least > 0.0 and penalty is not None:
+        error, good = error + penalty * violation, np.ones(error.size, dtype=bool)
     else:
-        good = excess <= (least + MET if least > 0.0 else 0.0)
-    good &= error <= error[good].min() + MET
+        good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
+    good &= error <= error[good].min() + ROUNDING
     return int(np.where(good, np.abs(shift), np.inf).argmin())

@@ -1,4 +1,4 @@
-"""What is known of the returned model, from the rows that may say so."""
+"""Values and intervals of constraints at the returned decisions, on held-out rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, UnseenRows
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.between_folds import disagreement, of_one_booster
@@ -24,37 +24,38 @@ class Sampled(NamedTuple):
 
     Parameters
     ----------
-    rules : ndarray of shape (n_constraints, 2)
-        Of what the constraints bound.
-    rates : ndarray of shape (n_functionals, 2)
-        Of the rates that they are made of.
+    constraints : ndarray of shape (n_constraints, 2)
+        Intervals of what the constraints bound.
+    functionals : ndarray of shape (n_functionals, 2)
+        Intervals of the functionals that constraints are made of.
     """
 
-    rules: Float
-    rates: Float
+    constraints: Float
+    functionals: Float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the rules are worth on unseen rows, at the returned decisions.
+    """Values of the constraints on held-out rows, at the returned decisions.
 
     Parameters
     ----------
     functionals : ndarray of shape (n_functionals,)
-        Rates.
+        Values of the functionals.
     intervals : ndarray of shape (n_constraints, 2)
-        Of what the constraints bound; NaN where there is none. Of cross-fitted rows those of one
-        more booster, but for mean losses; see :mod:`gbm_constrained.statistics.between_folds`.
+        Intervals of what the constraints bound; NaN where there is none. Intervals on cross-fitted
+        rows are those of one more booster, but for mean losses; see
+        :mod:`gbm_constrained.statistics.between_folds`.
     of_functionals : ndarray of shape (n_functionals, 2)
-        Of the rates.
+        Intervals of the functionals.
     sources : ndarray of str, shape (n_constraints,)
-        The rows, for each constraint.
+        Name of the rows that each constraint is measured on.
     sampled : Sampled
-        The intervals without what differs from booster to booster.
+        Intervals by the sampling of rows alone.
     accuracy : Estimate
-        Fraction of these rows decided rightly.
-    unsteady : ndarray of shape (n_constraints,), bool
-        Whether the boosters differ by more than chance.
+        Share of the rows decided rightly.
+    is_unsteady : ndarray of shape (n_constraints,), bool
+        Whether the boosters of the folds differ by more than chance.
     """
 
     functionals: Float
@@ -63,12 +64,12 @@ class Outcome:
     sources: NDArray[np.object_]
     sampled: Sampled
     accuracy: Estimate = UNKNOWN
-    unsteady: Bool = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    is_unsteady: Bool = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
     def of(
         cls,
-        rows: UnseenRows,
+        rows: EvaluationSet,
         scores: Scores,
         decisions: Codes | None = None,
     ) -> Outcome:
@@ -76,31 +77,33 @@ class Outcome:
 
         Parameters
         ----------
-        rows : UnseenRows
+        rows : EvaluationSet
             The rows.
         scores : Scores
-            Of these rows, by one shift on all folds: boosters are compared by it.
+            Scores of the rows, with one shift on all folds, by which boosters are compared.
         decisions : ndarray of int, default=None
-            What rates are of, if not of decisions by these scores: those of cross-fitted rows by
-            shifts of their own.
+            Decisions that rates are taken of, such as cross-fitted ones; those of the scores by
+            default.
         """
-        alike = rows.decisions(scores.deciding)
-        decisions = alike if decisions is None else decisions
+        by_one_shift = rows.decisions(scores.for_decisions)
+        decisions = by_one_shift if decisions is None else decisions
         counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
-        functionals = rows.functionals(scores.telling, counts)
+        functionals = rows.functionals(scores.for_probabilities, counts)
         sampled = Sampled(
             constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
         )
         if compiled.V.nnz:
-            loss = rows.lagrangian.at(scores.telling).losses()
+            loss = rows.lagrangian.at(scores.for_probabilities).losses()
             given = rows.cells, compiled, functionals, decisions, loss
             sampled = Sampled(*add_loss_intervals(*given, *sampled))
-        differ = disagreement(compiled, rows.cells, folds, alike, decisions)
+        differ = disagreement(compiled, rows.cells, folds, by_one_shift, decisions)
         values, n = compiled.values(functionals), len(folds)
         return cls(
             functionals,
-            of_one_booster(sampled.rules, values, differ.rules, n, compiled.ranges),
-            of_one_booster(sampled.rates, functionals, differ.rates, n, compiled.ranges_of_rates),
+            of_one_booster(sampled.constraints, values, differ.rules, n, compiled.ranges),
+            of_one_booster(
+                sampled.functionals, functionals, differ.rates, n, compiled.ranges_of_rates
+            ),
             _sources(rows),
             sampled,
             rows.accuracy(counts),
@@ -108,15 +111,15 @@ class Outcome:
         )
 
     @classmethod
-    def of_mean(cls, rows: UnseenRows, rounds: int, counts: CellCounts) -> Outcome:
-        """Take the rates of a mean over models.
+    def of_mean(cls, rows: EvaluationSet, rounds: int, counts: CellCounts) -> Outcome:
+        """Measure the mean over several models.
 
         Parameters
         ----------
-        rows : UnseenRows
+        rows : EvaluationSet
             The rows, whose mean rates are known.
         rounds : int
-            The rounds that these are known for.
+            Rounds under which the mean rates are stored.
         counts : CellCounts
             The mean of the models' decisions. The rate of a mean varies no more than a binomial
             one, so that the intervals of rates are conservative.
@@ -127,45 +130,45 @@ class Outcome:
         )
         return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
 
-    def completed_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
-        """Tell of the constraints that other rows tell better by those.
+    def complete_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
+        """Take constraints that these rows measure incompletely from other rows.
 
         Parameters
         ----------
         other : Outcome
-            Of rows where some of them may have one.
+            Values on the other rows.
         compiled : CompiledConstraints
-            The constraints, which say whose a functional is.
+            The constraints.
 
         Returns
         -------
         Outcome
             The accuracy is that of these rows.
         """
-        untold = told_elsewhere(compiled, self.functionals, other.functionals)
+        is_incomplete = find_incomplete(compiled, self.functionals, other.functionals)
         of_these = np.zeros(self.functionals.size, dtype=bool)
-        for span in itertools.compress(compiled.spans, untold):
+        for span in itertools.compress(compiled.spans, is_incomplete):
             of_these[span] = True
         return replace(
             self,
             functionals=np.where(of_these, other.functionals, self.functionals),
-            intervals=np.where(untold[:, None], other.intervals, self.intervals),
+            intervals=np.where(is_incomplete[:, None], other.intervals, self.intervals),
             of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
-            sources=np.where(untold, other.sources, self.sources),
+            sources=np.where(is_incomplete, other.sources, self.sources),
         )
 
 
-def told_elsewhere(compiled: CompiledConstraints, here: Float, there: Float) -> Bool:
-    """Find the constraints that rows do not tell of as wholly as other rows do.
+def find_incomplete(compiled: CompiledConstraints, here: Float, there: Float) -> Bool:
+    """Find the constraints that rows measure less completely than other rows do.
 
-    Those that have no value there, and comparisons of which a group is missing.
+    These are constraints without a value there, and comparisons of which a group is missing.
 
     Parameters
     ----------
     compiled : CompiledConstraints
         The constraints.
     here, there : ndarray of shape (n_functionals,)
-        Their functionals on these rows and on the others; NaN of groups without rows.
+        Functionals on these rows and on the others; NaN of groups without rows.
 
     Returns
     -------
@@ -179,5 +182,5 @@ def told_elsewhere(compiled: CompiledConstraints, here: Float, there: Float) -> 
     return np.asarray((has_none | (lacking & ~lacking_there)) & ~has_none_there)
 
 
-def _sources(rows: UnseenRows) -> NDArray[np.object_]:
+def _sources(rows: EvaluationSet) -> NDArray[np.object_]:
     return np.full(len(rows.compiled.constraints), rows.source, dtype=object)

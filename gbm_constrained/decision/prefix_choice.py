@@ -1,165 +1,182 @@
-"""Which prefix of the ensemble is returned, with which shift."""
+"""Choice of the prefix of the ensemble that is returned, and of its shift."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.grouped import Gap
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.rule import MET, Choice, shifted
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
-PREFIXES = 12  # Prefixes that are looked at where one is to be chosen.
-FEW_PREFIXES = 3  # The last of these, for several classes.
-# Errors that a violation is worth where not all rules can be met: the last of it would otherwise
-# cost any number of them. Of several classes, and of one that is told by training rows; of two
-# classes, where a gap or ratio of groups has this price also if it can be met.
-PRICE, DEAR = 3.0, 10.0
-# Shares of a violation by which a shift leaves room, one after the other.
+N_PREFIXES = 12  # Prefixes that a choice looks at.
+N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searches take longer.
+# Errors that a unit of violation is worth where not all constraints can be met: for several
+# classes, and for a violation on the training rows of the model; and for two classes, where a
+# comparison of groups has this penalty also if it can be met (evidence, Decisions).
+VIOLATION_PENALTY, VIOLATION_PENALTY_BINARY = 3.0, 10.0
+# Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
 ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-COSTLY = 0.02  # Further errors by a shift beyond which other prefixes are looked at, too.
-Margins: TypeAlias = Callable[[int], Array]
+# Further errors by a shift, as a share of rows, beyond which other prefixes are searched as well.
+MAX_ERROR_INCREASE = 0.02
 
 
-def prefixes(rounds: int, rounds_per_iteration: int) -> list[int]:
-    """List the rounds of the prefixes to look at: few, and denser where models change fast."""
-    last = max(rounds // rounds_per_iteration, 1)
-    iterations = np.unique(np.geomspace(min(3, last), last, PREFIXES).round().astype(int))
-    return [*(int(k) * rounds_per_iteration for k in iterations[:-1]), rounds]
-
-
-def price(cells: Cells) -> float:
-    """Errors that a violation on these rows is worth where not all rules can be met."""
-    return DEAR if cells.classes.size == 2 else PRICE
-
-
-def choose(
-    rows: UnseenRows,
-    margins: Margins,
-    rounds: int,
-    rounds_per_iteration: int,
-    *,
-    among_prefixes: bool,
-    stray: Callable[[int, Float], float] = lambda rounds, shift: 0.0,
-    found: dict[int, Choice] | None = None,
-) -> Choice:
-    """Prefix and shift of smallest error under which the rules hold on unseen rows.
-
-    A comparison of groups that only a costly shift would meet is violated: a shift is common to
-    all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
-    has its :func:`price`.
+@dataclass(frozen=True)
+class Prefixes:
+    """The prefixes of an ensemble that a choice may return.
 
     Parameters
     ----------
-    rows : UnseenRows
-        The rows.
-    margins : callable
-        Their scores after some rounds.
-    rounds, rounds_per_iteration : int
-        Length of the whole ensemble, and of an outer iteration.
-    among_prefixes : bool
-        Whether any prefix may be better; otherwise the whole ensemble is kept if some shift of it
-        meets the rules, at the cost of no more than :data:`COSTLY` further errors.
-    stray : callable, default=0
-        Given rounds and a shift, how far the model that would be returned breaks a rule beyond
-        sampling error, although those that scored the rows may not; worth :data:`PRICE` errors.
+    rounds : int
+        Boosting rounds of the whole ensemble.
+    rounds_per_iteration : int
+        Boosting rounds of an outer iteration.
+    has_free_choice : bool, default=False
+        Whether any prefix may be returned. Otherwise the whole ensemble is kept if some shift of
+        it meets the constraints at :data:`MAX_ERROR_INCREASE` further errors or fewer.
+    """
+
+    rounds: int
+    rounds_per_iteration: int
+    has_free_choice: bool = False
+
+    @property
+    def candidates(self) -> list[int]:
+        """Rounds of the candidates: few, and denser where models change fast."""
+        step = self.rounds_per_iteration
+        last = max(self.rounds // step, 1)
+        iterations = np.unique(np.geomspace(min(3, last), last, N_PREFIXES).round().astype(int))
+        return [*(int(k) * step for k in iterations[:-1]), self.rounds]
+
+
+def violation_penalty(cells: Cells) -> float:
+    """Return the errors that a unit of violation is worth where not all constraints can be met."""
+    return VIOLATION_PENALTY_BINARY if cells.classes.size == 2 else VIOLATION_PENALTY
+
+
+def choose_prefix(
+    scored: ScoredRows,
+    prefixes: Prefixes,
+    *,
+    refit_violation: Callable[[int, Float], float] = lambda rounds, shift: 0.0,
+    found: dict[int, Choice] | None = None,
+) -> Choice:
+    """Find the prefix and shift with the smallest error that satisfy the constraints.
+
+    A comparison of groups that only a costly shift would meet is violated: a shift is common to
+    all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
+    costs its :func:`violation_penalty`.
+
+    Parameters
+    ----------
+    scored : ScoredRows
+        The rows that choose, and their scores.
+    prefixes : Prefixes
+        The prefixes to choose from.
+    refit_violation : callable, default=0
+        Given rounds and a shift, the violation beyond sampling error by the model of all rows,
+        worth :data:`VIOLATION_PENALTY` errors per unit.
     found : dict from int to Choice, default=None
-        Prefixes at their best shift that an earlier call has found by the same scores; those that
-        are missing are added.
+        Prefixes at their best shift that an earlier call has found by the same scores; missing
+        ones are added.
     """
     found = {} if found is None else found
+    rows, rounds = scored.rows, prefixes.rounds
 
     def at(prefix: int) -> Choice:
         if prefix not in found:
-            margin = margins(prefix)
-            start = functionals_of(rows.compiled, rows.counts(rows.decisions(margin)))
-            aimed = aims(rows.compiled, rows.cells, start)
-            best, used = _aimed_shift(margin, rows.cells, rows.compiled, aimed)
-            found[prefix] = _choice_of(rows, prefix, best, used)
+            found[prefix] = _choose_shift(scored, prefix)
         return found[prefix]
 
-    def told(choice: Choice) -> Choice:
-        return replace(choice, stray=stray(choice.rounds, choice.shift))
+    def with_refit(choice: Choice) -> Choice:
+        return replace(choice, refit_violation=refit_violation(choice.rounds, choice.shift))
 
     def rank(choice: Choice) -> tuple[bool, float, float]:
         # The later of equals, for that is what was asked for.
-        return (choice.breaks_rates, choice.loss + PRICE * choice.stray, -choice.rounds)
+        penalised = choice.loss + VIOLATION_PENALTY * choice.refit_violation
+        return (choice.has_rate_violation, penalised, -choice.rounds)
 
     whole = at(rounds)
-    cost = whole.error - rows.error(rows.decisions(margins(rounds)))
-    if whole.excess == 0.0 and cost <= COSTLY and not among_prefixes:
+    cost = whole.error - rows.error(rows.decisions(scored.margins(rounds)))
+    is_cheap = whole.violation == 0.0 and cost <= MAX_ERROR_INCREASE
+    if is_cheap and not prefixes.has_free_choice:
         return whole
-    others = prefixes(rounds, rounds_per_iteration)[:-1]
-    if rows.cells.classes.size > 2:  # whose shifts take longer to find
-        others = others[-FEW_PREFIXES:]
-    best = told(whole)
+    others = prefixes.candidates[:-1]
+    if rows.cells.classes.size > 2:
+        others = others[-N_PREFIXES_OF_SEVERAL_CLASSES:]
+    best = with_refit(whole)
     for other in sorted(map(at, others), key=rank):
         if rank(other) > rank(best):
-            break  # nor are those that follow better, whether they stray or not
-        best = min(best, told(other), key=rank)
+            break  # a violation after refitting can only make the following ones worse
+        best = min(best, with_refit(other), key=rank)
     return best
 
 
+def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
+    """Find the best shift of one prefix, and what it is worth."""
+    rows, margin = scored.rows, scored.margins(prefix)
+    compiled = rows.compiled
+    start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
+    tightened = tightened_bounds(compiled, rows.cells, start)
+    best, bounds = _search_inside(margin, rows.cells, compiled, tightened)
+    left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
+    left[list(best.uncalibrated)] = 0.0
+    return Choice(
+        prefix,
+        best.value,
+        best.error,
+        best.violation,
+        bounds=bounds,
+        loss=best.loss if best.violation > 0.0 else best.error,
+        has_rate_violation=bool((left[~compares_groups(compiled)] > ROUNDING).any()),
+    )
+
+
 def compares_groups(compiled: CompiledConstraints) -> Bool:
-    """Whether each row of constraints is of a gap or a ratio of groups, shape (m,)."""
+    """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
     kinds = [isinstance(c.expression, Gap) for c in compiled.constraints]  # ratios are gaps
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 
-def _choice_of(rows: UnseenRows, prefix: int, best: Shift, bounds: Float) -> Choice:
-    """Give a prefix at its best shift, and what that is worth."""
-    compiled = rows.compiled
-    loss = best.loss if best.excess > 0.0 else best.error
-    left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
-    left[list(best.uncalibrated)] = 0.0
-    broken = bool((left[~compares_groups(compiled)] > MET).any())
-    return Choice(
-        prefix, best.value, best.error, best.excess, bounds=bounds, loss=loss, breaks_rates=broken
-    )
-
-
-def _aimed_shift(
-    margin: Array, cells: Cells, compiled: CompiledConstraints, aimed: Float
+def _search_inside(
+    margin: Array, cells: Cells, compiled: CompiledConstraints, tightened: Float
 ) -> tuple[Shift, Float]:
-    """Aim inside the bounds if that is possible and costs little, and at them otherwise.
+    """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
-    Comparisons of groups have their price, unless a standard error of the errors is enough for a
+    Comparisons of groups have their penalty, unless a standard error of the errors is enough for a
     shift that meets them.
 
     Returns
     -------
     shift : Shift
-        The best shift to there.
+        The best shift.
     bounds : ndarray of shape (m,)
-        The right-hand sides that it was chosen by.
+        The right-hand sides that the shift was chosen by.
     """
-    asked = compiled.b
-    priced = compares_groups(compiled) if margin.ndim == 1 else None
+    compares = compares_groups(compiled) if margin.ndim == 1 else None
     search = ShiftSearch(margin, cells, compiled)
-    found = search.best(price=price(cells), priced=priced)
-    if priced is not None and priced.any() and not found.feasible:
-        firm = search.best()
-        if firm.feasible and firm.error <= found.error + standard_error_of(
-            found.error, len(margin)
-        ):
-            found = firm
-    if (aimed < asked).any():
-        inside = search.best(bounds=aimed)
-        if inside.feasible and inside.error <= found.error + COSTLY:
-            return inside, aimed
-    return found, asked
+    found = search.find(penalty=violation_penalty(cells), is_penalised=compares)
+    if compares is not None and compares.any() and not found.is_feasible:
+        met = search.find()
+        affordable = found.error + standard_error_of(found.error, len(margin))
+        if met.is_feasible and met.error <= affordable:
+            found = met
+    if (tightened < compiled.b).any():
+        inside = search.find(bounds=tightened)
+        if inside.is_feasible and inside.error <= found.error + MAX_ERROR_INCREASE:
+            return inside, tightened
+    return found, compiled.b
 
 
 def standard_error_of(error: float, n_rows: int) -> float:
-    """Give the standard error of an error on so many rows; NaN for an error that is NaN.
+    """Compute the standard error of an error on so many rows; NaN for an error that is NaN.
 
     Parameters
     ----------
@@ -171,38 +188,47 @@ def standard_error_of(error: float, n_rows: int) -> float:
     return float(np.sqrt(error * (1.0 - error) / n_rows))
 
 
-def honest_decisions(rows: UnseenRows, margin: Array, choice: Choice) -> Codes:
-    """Decisions on cross-fitted rows by shifts that were chosen without them.
+def cross_fitted_decisions(rows: EvaluationSet, margin: Array, choice: Choice) -> Codes:
+    """Decide each fold by the shift that the other folds would have chosen.
 
-    A shift chosen by the very rows that report it looks a little better than it is. So each fold
-    is decided by the shift that the other folds would have chosen, with the aims of the choice: of
-    a gap that no common threshold closes, they would not have gone inside the bound at any price.
-    Several classes, whose shifts take longer to find, are decided by their common one. So are rows
-    under rules that the choice violates: what a fold would choose there may be another way out.
+    A shift looks a little better on the rows that chose it than on new ones. The other folds
+    search with the bounds of the choice: of a gap that no common threshold closes, they would not
+    have gone inside the bound at any penalty. Several classes, whose shifts take longer to find,
+    are decided by their common one. So are rows under constraints that the choice violates: what a
+    fold would choose there may be another way out.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        Cross-fitted rows.
+    margin : ndarray
+        Their scores under the prefix of the choice.
+    choice : Choice
+        The prefix and shift that all rows chose.
     """
-    alone = len(rows.folds) < 2 or not choice.shift.any()
-    if margin.ndim > 1 or alone or choice.excess > 0.0:
-        return rows.decisions(shifted(margin, choice.shift))
-    aimed = rows.compiled.b if choice.bounds is None else choice.bounds
-    decided = np.empty(margin.size, dtype=np.intp)
+    is_common = len(rows.folds) < 2 or not choice.shift.any()
+    if margin.ndim > 1 or is_common or choice.violation > 0.0:
+        return rows.decisions(shift_scores(margin, choice.shift))
+    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+    decisions = np.empty(margin.size, dtype=np.intp)
     everyone = np.arange(margin.size)
     for fold in rows.folds:
         others = np.setdiff1d(everyone, fold, assume_unique=True)
         cells = rows.cells.take(others)
-        found, _ = _aimed_shift(margin[others], cells, rows.compiled.on(cells), aimed)
-        decided[fold] = rows.decisions(margin[fold] + found.value[0])
-    return decided
+        found, _ = _search_inside(margin[others], cells, rows.compiled.on(cells), bounds)
+        decisions[fold] = rows.decisions(margin[fold] + found.value[0])
+    return decisions
 
 
-def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
-    """Move a shift until decisions by shifts that were chosen without them meet the rules, too.
+def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
+    """Move a shift until cross-fitted decisions satisfy the constraints, too.
 
-    A shift that meets a rule exactly misses it by a hair on rows that have not chosen it. It is
-    moved as long as that costs no more than a standard error of the errors.
+    A shift that meets a constraint exactly misses it by little on rows that have not chosen it.
+    The shift is moved as long as that costs no more than a standard error of the errors.
 
     Parameters
     ----------
-    rows : UnseenRows
+    rows : EvaluationSet
         The rows.
     margin : ndarray
         Their scores under the prefix of the choice.
@@ -212,35 +238,35 @@ def choose_with_room(rows: UnseenRows, margin: Array, choice: Choice) -> tuple[C
     Returns
     -------
     choice : Choice
-        With a shift that leaves room, where that is possible.
+        The choice, with a shift that leaves room where that is possible.
     decisions : ndarray of int
-        See :func:`honest_decisions`.
+        Decisions of :func:`cross_fitted_decisions`.
     """
-    decisions = honest_decisions(rows, margin, choice)
-    if margin.ndim > 1 or choice.excess > 0.0:
+    decisions = cross_fitted_decisions(rows, margin, choice)
+    if margin.ndim > 1 or choice.violation > 0.0:
         return choice, decisions
-    missed = _missed(rows, margin, choice, decisions)
-    if missed.max(initial=0.0) <= MET:
+    violations = _violations(rows, margin, choice, decisions)
+    if violations.max(initial=0.0) <= ROUNDING:
         return choice, decisions
-    aimed = rows.compiled.b if choice.bounds is None else choice.bounds
+    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, len(margin))
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     for share in ROOM:
-        bounds = aimed - share * missed
-        found = search.best(bounds=bounds)
-        if not found.feasible or found.error > affordable:
+        tighter = bounds - share * violations
+        found = search.find(bounds=tighter)
+        if not found.is_feasible or found.error > affordable:
             break
-        roomy = replace(choice, shift=found.value, error=found.error, bounds=bounds)
-        decided = honest_decisions(rows, margin, roomy)
-        if _missed(rows, margin, roomy, decided).max() <= MET:
-            return roomy, decided
+        moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
+        decided = cross_fitted_decisions(rows, margin, moved)
+        if _violations(rows, margin, moved, decided).max() <= ROUNDING:
+            return moved, decided
     return choice, decisions
 
 
-def _missed(rows: UnseenRows, margin: Array, choice: Choice, decisions: Codes) -> Float:
-    """How far decisions violate each row of constraints, apart from those on mean losses."""
+def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
+    """Compute the violation of each row of constraints, apart from those on mean losses."""
     compiled = rows.compiled
-    functionals = rows.functionals(shifted(margin, choice.shift), rows.counts(decisions))
+    functionals = rows.functionals(shift_scores(margin, choice.shift), rows.counts(decisions))
     left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
     return np.where(np.diff(compiled.B.indptr) > 0, 0.0, np.maximum(left, 0.0))
 
@@ -248,9 +274,21 @@ def _missed(rows: UnseenRows, margin: Array, choice: Choice, decisions: Codes) -
 def standard_errors(
     compiled: CompiledConstraints, cells: Cells, functionals: Float | None = None
 ) -> Float:
-    """Rough standard error of each row of constraints on these rows, groups being disjoint.
+    """Approximate the standard error of each row of constraints, taking groups as disjoint.
 
-    At given rates where a functional is one rate; at a rate of 0.1 otherwise.
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of the rows.
+    functionals : ndarray of shape (n_functionals,), default=None
+        Values of the functionals. Variances are taken at these where a functional is one rate, and
+        at a rate of 0.1 otherwise.
+
+    Returns
+    -------
+    ndarray of shape (m,)
     """
     squares = np.zeros(compiled.constant.size)
     for k, parts in enumerate(compiled.parts):
@@ -266,23 +304,35 @@ def standard_errors(
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 
-def aims(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Float:
-    """Right-hand sides to aim at on unseen rows: those of comparisons lie a little further in.
+def tightened_bounds(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Float:
+    """Tighten the bounds of comparisons of groups for held-out rows.
 
     A comparison of groups is broken from two sides: whichever group is ahead, noise of the sample
-    and of the model pushes the gap up and never down, so that a gap brought to its bound out of
-    fold lies beyond it on new rows, on average. It is therefore held one standard error inside
-    (the rule of Breiman et al., 1984, section 3.4.3), but no further than half of the way to
-    equality. All other rules are aimed at as they are.
+    and of the model pushes the gap up and never down. A gap brought to its bound out of fold lies
+    beyond the bound on new rows, on average. Such bounds are therefore tightened by one standard
+    error (the rule of Breiman et al., 1984, section 3.4.3), but by no more than half of the way to
+    equality. All other bounds stay.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+        The constraints.
+    cells : Cells
+        The partition of the held-out rows.
+    functionals : ndarray of shape (n_functionals,)
+        Values of the functionals there.
+
+    Returns
+    -------
+    ndarray of shape (m,)
     """
-    right = compiled.b
-    compares = np.array([isinstance(c.expression, Gap) for c in compiled.constraints], dtype=bool)
+    compares = compares_groups(compiled)
     if not compares.any():
-        return right
+        return compiled.b
     filled = np.nan_to_num(functionals)
     equal = filled.copy()
     for span in compiled.spans:
         equal[span] = filled[span].mean()
-    room = np.maximum(right - compiled.rows_of(equal), 0.0)
+    room = np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
     margin = np.minimum(standard_errors(compiled, cells, functionals), 0.5 * room)
-    return np.asarray(right - np.where(compares[compiled.owner], margin, 0.0))
+    return np.asarray(compiled.b - np.where(compares, margin, 0.0))

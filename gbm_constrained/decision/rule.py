@@ -1,29 +1,112 @@
-"""From scores to classes: shifts of the scores, and drawn prefixes."""
+"""Decision rules: from the scores of an ensemble's prefixes to classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.lagrangian import Lagrangian
 
+Margins: TypeAlias = Callable[[int], Array]  # Scores of some rows under the prefix of k rounds.
 
-def shifted(margin: Array, shift: Float) -> Array:
-    """Scores with a shift added to them."""
+
+def shift_scores(margin: Array, shift: Float) -> Array:
+    """Add a shift to scores.
+
+    Parameters
+    ----------
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores.
+    shift : ndarray of shape (1,) or (n_classes,)
+        Shift of the threshold, or bias of each class.
+    """
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
 
 
-def decided(margin: Array, shift: Float) -> Array:
-    """Class index that shifted scores decide for."""
-    scores = shifted(margin, shift)
-    return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp))
+class DecisionRule(Protocol):
+    """Maps the scores of prefixes to classes."""
+
+    def decide(self, margins: Margins) -> Codes:
+        """Decide the class index of each row.
+
+        Parameters
+        ----------
+        margins : callable
+            Scores of the rows under the prefix of so many rounds.
+        """
+
+
+@dataclass(frozen=True)
+class MarginShift:
+    """The class of the largest shifted score under one prefix.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (1,) or (n_classes,)
+        Shift of the threshold, or bias of each class.
+    rounds : int, default=0
+        Boosting rounds of the prefix.
+    """
+
+    shift: Float
+    rounds: int = 0
+
+    def decide(self, margins: Margins) -> Codes:
+        """Decide by ``margin + shift > 0`` for two classes, by the largest score for several."""
+        scores = shift_scores(np.asarray(margins(self.rounds)), self.shift)
+        return np.asarray(
+            scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp)
+        )
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A randomised classifier: each row is decided by a rule that is drawn for it.
+
+    Parameters
+    ----------
+    rules : tuple of DecisionRule
+        The rules to draw from.
+    probability : ndarray of shape (n_rules,)
+        Probability of each rule.
+    random_state : int, RandomState or None, default=None
+        Source of the draws.
+    """
+
+    rules: tuple[DecisionRule, ...]
+    probability: Float
+    random_state: Any = None
+
+    @classmethod
+    def of_prefixes(cls, prefixes: pd.DataFrame, n_classes: int, random_state: Any) -> Mixture:
+        """Build the mixture of unshifted prefixes.
+
+        Parameters
+        ----------
+        prefixes : DataFrame
+            ``rounds`` and ``probability`` of each prefix.
+        n_classes : int
+            Number of classes.
+        random_state : int, RandomState or None
+            Source of the draws.
+        """
+        nothing = np.zeros(1 if n_classes == 2 else n_classes)
+        rules = tuple(MarginShift(nothing, int(rounds)) for rounds in prefixes["rounds"])
+        return cls(rules, prefixes["probability"].to_numpy(), random_state)
+
+    def decide(self, margins: Margins) -> Codes:
+        """Decide each row by one rule, drawn independently with the rules' probabilities."""
+        decisions = np.array([rule.decide(margins) for rule in self.rules])
+        uniform = check_random_state(self.random_state).random_sample(decisions.shape[1])
+        which = np.searchsorted(np.cumsum(self.probability)[:-1], uniform, side="right")
+        return np.asarray(decisions[which, np.arange(uniform.size)])
 
 
 class Scores(NamedTuple):
@@ -31,96 +114,80 @@ class Scores(NamedTuple):
 
     Parameters
     ----------
-    deciding : ndarray
-        Those that ``predict`` decides by.
-    telling : ndarray
-        Those that ``predict_proba`` tells of, and that mean losses are taken of; the same object
-        unless the shift is kept beside the model.
+    for_decisions : ndarray
+        Scores that ``predict`` decides by.
+    for_probabilities : ndarray
+        Scores that ``predict_proba`` and mean losses are computed from; the same object unless the
+        shift is kept beside the model.
     """
 
-    deciding: Array
-    telling: Array
+    for_decisions: Array
+    for_probabilities: Array
 
     @classmethod
     def of(cls, margin: Array, shift: Float, *, beside: bool) -> Scores:
-        """Shift scores, or keep the shift beside those that probabilities are of."""
-        deciding = shifted(margin, shift)
-        return cls(deciding, margin if beside and shift.any() else deciding)
+        """Shift the scores of decisions, and those of probabilities unless the shift is beside."""
+        for_decisions = shift_scores(margin, shift)
+        return cls(for_decisions, margin if beside and shift.any() else for_decisions)
 
     def statistics(self, lagrangian: Lagrangian) -> CellStatistics:
-        """Cell statistics of the decisions, and of the losses of the probabilities."""
-        found = lagrangian.at(self.deciding).statistics()
-        if self.telling is self.deciding:
+        """Compute the cell statistics of the decisions, and of the losses of probabilities."""
+        found = lagrangian.at(self.for_decisions).statistics()
+        if self.for_probabilities is self.for_decisions:
             return found
-        return replace(lagrangian.at(self.telling).statistics(), predicted=found.predicted)
+        losses = lagrangian.at(self.for_probabilities).statistics()
+        return replace(losses, predicted=found.predicted)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A prefix of the ensemble and a shift of its scores.
+    """A prefix of the ensemble and a shift of its scores, with what chose them.
 
     Parameters
     ----------
     rounds : int
         Boosting rounds of the prefix.
     shift : ndarray of shape (1,) or (n_classes,)
-        Added to the scores.
+        Shift that is added to the scores.
     error : float
-        0-1 error on the rows it was chosen by.
-    excess : float
+        0-1 error on the rows that chose the shift.
+    violation : float
         Largest violation of a row of constraints there; 0 if all hold.
     p_value : float, default=NaN
-        Of the null hypothesis that a rule is violated, on rows used for nothing else.
+        P-value, on the certification rows, of the hypothesis that a constraint is violated.
     level : float, default=NaN
-        What it had to be at most for a certificate.
+        Largest p-value that earns the certificate.
     bounds : ndarray of shape (m,), default=None
         Right-hand sides that the shift was chosen by; those of the constraints by default.
-    loss : float, default=nan
-        Error plus the price of the largest violation, if there is one; see :func:`price`.
-    breaks_rates : bool, default=False
-        Whether a constraint is violated that compares no groups: its violation is accepted only
-        where no decision meets all such constraints.
-    stray : float, default=0
-        Largest violation beyond sampling error by the model that would be returned, which may be
-        elsewhere than those that scored the rows.
+    loss : float, default=NaN
+        Error plus the penalty of the largest violation, if there is one.
+    has_rate_violation : bool, default=False
+        Whether a constraint is violated that compares no groups. Such a violation is accepted only
+        where no decision meets all of these constraints.
+    refit_violation : float, default=0
+        Largest violation beyond sampling error by the model of all rows, by its training rows.
     """
 
     rounds: int
     shift: Float
     error: float
-    excess: float
+    violation: float
     p_value: float = np.nan
     level: float = np.nan
     bounds: Float | None = None
     loss: float = np.nan
-    breaks_rates: bool = False
-    stray: float = 0.0
+    has_rate_violation: bool = False
+    refit_violation: float = 0.0
 
     @property
-    def uncertified(self) -> bool:
-        """Whether a certificate was asked for and not given."""
+    def is_certified(self) -> bool:
+        """Whether a certificate was asked for and is given."""
+        return self.p_value <= self.level
+
+    @property
+    def is_uncertified(self) -> bool:
+        """Whether a certificate was asked for and is not given."""
         return self.p_value > self.level
-
-
-MET = 1e-12  # Violation that is rounding.
-
-
-def drawn(decide: Callable[[int], Array], prefixes: pd.DataFrame, random_state: Any) -> Array:
-    """Decisions of a randomised classifier: each row by a prefix drawn for it.
-
-    Parameters
-    ----------
-    decide : callable
-        Decisions on all rows of the prefix of so many rounds.
-    prefixes : DataFrame
-        Rounds and probability of each prefix.
-    random_state : int, RandomState or None
-        As in scikit-learn.
-    """
-    decisions = np.array([decide(int(rounds)) for rounds in prefixes["rounds"]])
-    uniform = check_random_state(random_state).random_sample(decisions.shape[1])
-    which = np.searchsorted(np.cumsum(prefixes["probability"])[:-1], uniform, side="right")
-    return np.asarray(decisions[which, np.arange(uniform.size)])
 
 
 def refuse_random_state(random_state: Any) -> None:

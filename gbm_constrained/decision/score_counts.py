@@ -20,12 +20,12 @@ FEW_COEFFICIENTS = 1 << 16  # Entries of all of them up to which it is never spa
 
 
 class DecisionCounts:
-    """Rows, their weights, and sums of them by cell and decision.
+    """Counts decisions on some rows by cell and class.
 
     Parameters
     ----------
     cells : Cells
-        The rows' partition.
+        The partition of the rows.
     weight : ndarray of shape (n_samples,), default=None
         Weights of the rows; those of the cells' rows by default.
     """
@@ -44,13 +44,16 @@ class DecisionCounts:
         self.cost = cost / total if total > 0 else np.zeros_like(cost)
 
     def errors(self, decided: Codes) -> Float:
-        """Give what each row adds to the error."""
+        """Compute what each row adds to the error."""
         cells = self.cells.views[0].codes
         errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
         return errors if self.weight is None else errors * self.weight
 
     def fractions(self, decided: Codes) -> Float:
-        """Weighted fraction of each cell decided as each class; the first one's in empty cells."""
+        """Compute the weighted fraction of each cell decided as each class.
+
+        Empty cells count as decided as the first class.
+        """
         k, size = self.n_classes, self.mass.size * self.n_classes
         table = np.zeros(size)
         for view in self.cells.views:
@@ -61,14 +64,14 @@ class DecisionCounts:
 
 
 class FunctionalsAlongLine:
-    """The error, and linear maps of predicted fractions, along a line.
+    """Computes the error, and linear maps of predicted fractions, along a line.
 
     Parameters
     ----------
-    decisions : _Decisions
+    decisions : DecisionCounts
         The rows.
     coefficients : csr_array of shape (r, n_cells * n_classes)
-        Of the predicted fractions.
+        Coefficients of the predicted fractions.
     """
 
     def __init__(self, decisions: DecisionCounts, coefficients: Any) -> None:
@@ -91,7 +94,7 @@ class FunctionalsAlongLine:
             self.parts.append((view.codes - view.cells.start, members, table))
 
     def _per_weight(self, coefficients: Any) -> Any:
-        """Coefficients of sums of weights, those of the error first; an array if they are few.
+        """Scale coefficients to sums of weights, the error first; an array if they are few.
 
         To take a sparse matrix apart takes longer than all else that a search does on few rows.
         """
@@ -104,8 +107,8 @@ class FunctionalsAlongLine:
         scaled = coefficients.multiply(density[None])
         return sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))
 
-    def of(self, decided: Codes) -> Float:
-        """Values of some decisions, shape (1 + r,); the error comes first."""
+    def measure(self, decided: Codes) -> Float:
+        """Compute the values of some decisions, shape (1 + r,); the error comes first."""
         values = np.zeros(self.size)
         k, weight = self.decisions.n_classes, self.decisions.weight
         for codes, members, table in self.parts:
@@ -113,9 +116,9 @@ class FunctionalsAlongLine:
         return values
 
     def along(self, line: Line) -> Iterator[tuple[slice, Float]]:
-        """Give consecutive candidates of a line with their values, shape (1 + r, candidates)."""
+        """Yield consecutive candidates of a line with their values, shape (1 + r, candidates)."""
         n = line.order.size
-        values = self.of(np.broadcast_to(line.before, n))
+        values = self.measure(np.broadcast_to(line.before, n))
         done = int(np.searchsorted(line.flipped, 0, side="right"))
         if done:
             yield slice(0, done), np.repeat(values[:, None], done, axis=1)
@@ -130,7 +133,7 @@ class FunctionalsAlongLine:
             done = stop
 
     def _changes(self, line: Line, rows: Codes) -> Float:
-        """Change of each value when each of the rows changes its decision."""
+        """Compute the change of each value when each of the rows changes its decision."""
         changes = np.zeros((self.size, rows.size))
         before = line.before if isinstance(line.before, int) else line.before[rows]
         after = line.after if isinstance(line.after, int) else line.after[rows]

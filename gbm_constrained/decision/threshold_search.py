@@ -1,12 +1,12 @@
-r"""Move the decisions of a trained model until the rules hold on rows it has not seen.
+r"""Search for the shift of scores with the smallest error that satisfies the constraints.
 
 A shift is added to the scores: a number to the margin of two classes, which moves the threshold,
-or one bias to each class's score. The error and every 0-1 rate are step functions of it,
+or one bias to each class's score. The error and every 0-1 rate are step functions of the shift:
 
-.. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b,
+.. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b .
 
-and as a shift grows along a line each row changes its decision once: sorted by where they do,
-rows give all values on the line as running sums. Two classes have one line, and its best shift is
+As a shift grows along a line, each row changes its decision once. Rows sorted by these changes
+give all values on the line as running sums. Two classes have one line, and its best shift is
 found exactly. Several classes are searched line by line, raising one class or two against the
 others. Shifts that decide alike are one candidate, put midway between its neighbours' scores.
 """
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.lines import Line, _check_scores, _functionals_needed, threshold_line
+from gbm_constrained.decision.lines import Line, check_margin, functionals_of_rates, threshold_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
@@ -31,37 +31,37 @@ from gbm_constrained.problem.linear_constraints import CompiledConstraints
 
 @dataclass(frozen=True)
 class Shift:
-    """What to add to the scores, and what comes of it.
+    """A shift of the scores, with the error and the violations under it.
 
     Parameters
     ----------
     value : ndarray of shape (1,) or (n_classes,)
-        Added to the margin of two classes, or to the scores of several, where it sums to zero.
+        Shift of the margin of two classes, or of the scores of several, where it sums to zero.
     error : float
-        Weighted 0-1 error after it, of labelled rows that are in the objective.
+        Weighted 0-1 error of labelled rows that are in the objective.
     functionals : ndarray of shape (n_functionals,)
-        Value of each functional after it; NaN for those with a mean loss.
-    excess : float
-        Largest violation of a row of constraints after it; 0 if all hold.
+        Value of each functional; NaN for those with a mean loss.
+    violation : float
+        Largest violation of a row of constraints; 0 if all hold.
     loss : float
-        What was made smallest where no shift is feasible: the excess, or the error plus a price of
-        violations.
+        Quantity that is smallest where no shift is feasible: the violation, or the error plus the
+        penalty of violations.
     uncalibrated : tuple of int, default=()
-        Rows of constraints with a mean loss, which decisions do not determine, or with a rate over
-        none of the rows: they were left out.
+        Rows of constraints that were left out: those with a mean loss, which decisions do not
+        determine, and those with a rate over none of the rows.
     """
 
     value: Float
     error: float
     functionals: Float
-    excess: float
+    violation: float
     loss: float
     uncalibrated: tuple[int, ...] = ()
 
     @property
-    def feasible(self) -> bool:
-        """Whether all rows of constraints hold that were calibrated."""
-        return self.excess == 0.0
+    def is_feasible(self) -> bool:
+        """Whether all rows of constraints hold that were not left out."""
+        return self.violation == 0.0
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,6 @@ class Curve:
     error: Float
     functionals: Float
     _compiled: CompiledConstraints = field(repr=False)
-    _order: Codes = field(repr=False)
-    _decisions: DecisionCounts = field(repr=False)
-
-    def __len__(self) -> int:
-        return self.shift.size
 
     @cached_property
     def violations(self) -> Float:
@@ -97,79 +92,38 @@ class Curve:
         compiled = self._compiled
         return np.array([compiled.rows_of(f) - compiled.b for f in self.functionals])
 
-    def counts(self, i: int) -> Float:
-        """Weighted fraction of each cell predicted as each class at shift i."""
-        decided = np.zeros(self._order.size, dtype=np.intp)
-        decided[self._order[: self.n_positive[i]]] = 1
-        return self._decisions.fractions(decided)
 
+class ShiftSearch:
+    """Search for shifts of given scores, under one right-hand side of constraints after another.
 
-def best_shift(
-    margin: NDArray[Any],
-    cells: Cells,
-    compiled: CompiledConstraints,
-    weight: NDArray[Any] | None = None,
-    *,
-    bounds: NDArray[Any] | None = None,
-    price: float | None = None,
-    priced: Bool | None = None,
-) -> Shift:
-    """Shift of smallest error under which all constraints hold on these rows.
+    The search is exact for two classes, where among equals the shift nearest to zero is taken.
+    Several classes are searched from several starts, and the outcome is never worse than no shift.
 
-    Where none is found that meets them all, the largest violation is made smallest, and then the
-    error; or the error plus a price of violations: of the largest for two classes, and of all for
-    several. Rows of constraints may be `priced` in any case, two classes only: a shift that
-    violates them is taken if meeting them costs more errors than the price of the violation. No
-    shift is preferred to others as good. The search is exact for two classes, where among equals
-    the shift nearest to zero is taken; several classes are searched from several starts, and the
-    outcome is never worse than no shift.
-
-    Of several classes, those that no constraint tells apart keep their scores relative to each
+    Of several classes, those that no constraint distinguishes keep their scores relative to each
     other, as long as that costs no errors beyond chance. The best decisions under constraints on
-    rates weigh the probability of each class by what the constraints say of it (its multipliers in
-    the Lagrangian), so that such classes have equal weights, and biases between them mostly fit
-    noise. Where scores are no probabilities, far from where they decide alone, biases of their own
-    may spare many errors: they are taken if the rules hold under both and the errors, compared row
-    by row, fall by more than :data:`SURELY` standard errors.
-
-    Rows of constraints with a mean loss, or with a rate over none of these rows, are left out and
-    listed in the result; where no others are, the scores stay.
+    rates weigh the probability of each class by its multipliers in the Lagrangian. Such classes
+    have equal weights, and biases between them mostly fit noise. Where scores are no
+    probabilities, biases between them may spare many errors: they are taken if the constraints
+    hold under both and the errors, compared row by row, fall by more than :data:`SURELY` standard
+    errors.
 
     Parameters
     ----------
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores of rows that the model was not trained on.
     cells : Cells
-        The rows' partition.
+        The partition of the rows.
     compiled : CompiledConstraints
-        The constraints on them.
+        The constraints on the rows. Rows of constraints with a mean loss, or with a rate over none
+        of these rows, are left out and listed in the result; where no others are, no shift is
+        applied.
     weight : ndarray of shape (n_samples,), default=None
         Sample weights; those of the cells' rows by default.
-    bounds : ndarray of shape (m,), default=None
-        Right-hand sides instead of those of the constraints, for instance tighter ones.
-    price : float, default=None
-        Errors that a violation is worth where not all constraints can be met. By default any
-        number, to the last digit of the largest violation.
-    priced : ndarray of shape (m,), bool, default=None
-        Rows of constraints whose violation has its price also where they can be met; none by
-        default. Only with two classes, and with a price.
 
     Raises
     ------
     ValueError
-        If the scores or bounds do not fit the rows or constraints.
-    """
-    search = ShiftSearch(margin, cells, compiled, weight)
-    return search.best(bounds=bounds, price=price, priced=priced)
-
-
-class ShiftSearch:
-    """The search for shifts of some scores, under one right-hand side after another.
-
-    Parameters
-    ----------
-    margin, cells, compiled, weight
-        As in :func:`best_shift`.
+        If the scores do not fit the rows.
     """
 
     def __init__(
@@ -179,23 +133,38 @@ class ShiftSearch:
         compiled: CompiledConstraints,
         weight: NDArray[Any] | None = None,
     ) -> None:
-        self.margin, self.compiled = _check_scores(margin, cells), compiled
+        self.margin, self.compiled = check_margin(margin, cells), compiled
         self.decisions = DecisionCounts(cells, weight)
         self.merits = ErrorAndViolations(self.decisions, compiled, compiled.b)
 
-    def best(
+    def find(
         self,
         *,
         bounds: NDArray[Any] | None = None,
-        price: float | None = None,
-        priced: Bool | None = None,
+        penalty: float | None = None,
+        is_penalised: Bool | None = None,
     ) -> Shift:
-        """Give the best shift, as :func:`best_shift` does.
+        """Find the shift with the smallest error that satisfies the constraints.
+
+        Where no shift satisfies them all, the largest violation is made smallest, and then the
+        error. With a penalty, the error plus penalised violations is made smallest instead: the
+        largest violation of two classes, the sum of all violations of several.
 
         Parameters
         ----------
-        bounds, price, priced
-            As there.
+        bounds : ndarray of shape (m,), default=None
+            Right-hand sides; those of the constraints by default.
+        penalty : float, default=None
+            Errors that a unit of violation is worth where not all constraints can be met.
+        is_penalised : ndarray of shape (m,), bool, default=None
+            Rows of constraints that are penalised also where they can be met: a shift that
+            violates them is taken if meeting them costs more errors. Two classes only, and with a
+            penalty.
+
+        Raises
+        ------
+        ValueError
+            If the bounds do not fit the constraints.
         """
         margin, compiled, merits = self.margin, self.compiled, self.merits
         if bounds is not None and np.shape(bounds) != (len(compiled),):
@@ -204,21 +173,21 @@ class ShiftSearch:
                 f"constraints: give one right-hand side for each."
             )
         if bounds is not None:
-            merits = merits.under(np.asarray(bounds, dtype=np.float64))
+            merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
         if margin.ndim == 1:
-            value = np.array([self._best_threshold(merits, price, priced)])
+            value = np.array([self._best_threshold(merits, penalty, is_penalised)])
             decided = (margin + value > 0).astype(np.intp)
         else:
-            value = BiasSearch(margin, merits, price).run()
+            value = BiasSearch(margin, merits, penalty).run()
             decided = (margin + value).argmax(axis=1)
-        error, excess, total = merits.of(decided)
-        violation = excess if margin.ndim == 1 else total
+        error, largest, total = merits.measure(decided)
+        penalised = largest if margin.ndim == 1 else total
         return Shift(
             value,
             error,
-            _functionals_needed(compiled, self.decisions.fractions(decided)),
-            excess,
-            excess if price is None else error + price * violation,
+            functionals_of_rates(compiled, self.decisions.fractions(decided)),
+            largest,
+            largest if penalty is None else error + penalty * penalised,
             merits.uncalibrated,
         )
 
@@ -227,21 +196,23 @@ class ShiftSearch:
         return threshold_line(self.margin)
 
     def _best_threshold(
-        self, merits: ErrorAndViolations, price: float | None, priced: Bool | None
+        self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
     ) -> float:
-        """Best shift of two classes."""
-        if merits.stays:
+        """Find the best shift of two classes."""
+        if merits.has_only_uncalibrated:
             return 0.0
         line = self._thresholds
-        if priced is None or not priced.any():
-            error, excess = merits.along(line, merits.worst)
-            return float(line.shift[best_of(error, excess, line.shift, price)])
-        assert price is not None
-        firm = merits.under(np.where(priced, np.inf, merits.bounds))
-        error, excess, broken = merits.along(line, merits.worst, firm.worst)
+        if is_penalised is None or not is_penalised.any():
+            error, violation = merits.measure_along(line, merits.largest_violation)
+            return float(line.shift[best_of(error, violation, line.shift, penalty)])
+        assert penalty is not None
+        strict = merits.with_bounds(np.where(is_penalised, np.inf, merits.bounds))
+        error, violation, broken = merits.measure_along(
+            line, merits.largest_violation, strict.largest_violation
+        )
         if (broken == 0.0).any():
-            return float(line.shift[best_of(error + price * excess, broken, line.shift)])
-        return float(line.shift[best_of(error, excess, line.shift, price)])
+            return float(line.shift[best_of(error + penalty * violation, broken, line.shift)])
+        return float(line.shift[best_of(error, violation, line.shift, penalty)])
 
 
 def threshold_curve(
@@ -252,22 +223,22 @@ def threshold_curve(
     *,
     most: int | None = None,
 ) -> Curve:
-    """Error and functionals at every threshold of two classes.
+    """Compute the error and functionals at every threshold of two classes.
 
     Parameters
     ----------
     margin, cells, compiled, weight
-        As in :func:`best_shift`.
+        Scores, partition, constraints and weights, as in :class:`ShiftSearch`.
     most : int, default=None
-        Keep at most so many thresholds, evenly spread over the rows; no shift, and one to either
-        side of all rows, are always among them.
+        Largest number of thresholds to keep, evenly spread over the rows. No shift, and a shift to
+        either side of all rows, are always among them.
 
     Raises
     ------
     ValueError
         If there are more than two classes, or `most` is less than three.
     """
-    margin = _check_scores(margin, cells)
+    margin = check_margin(margin, cells)
     if margin.ndim == 2:
         raise ValueError(
             f"a threshold curve is for two classes, and there are {cells.classes.size}."
@@ -277,24 +248,24 @@ def threshold_curve(
     decisions = DecisionCounts(cells, weight)
     line = threshold_line(margin)
     if most is not None and line.shift.size > most:
-        line = line.thinned(most)
+        line = line.thin(most)
     measure = FunctionalsAlongLine(decisions, compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
     has_loss = np.diff(compiled.V.indptr) > 0
     constant = np.where(has_loss, np.nan, compiled.constant)
     functionals = values[1:].T + constant
-    return Curve(line.shift, line.flipped, values[0], functionals, compiled, line.order, decisions)
+    return Curve(line.shift, line.flipped, values[0], functionals, compiled)
 
 
 def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) -> Float:
-    """Shift under which a share of the rows is decided as class 1, as nearly as scores allow.
+    """Find the shift under which about a given share of the rows is decided as class 1.
 
     Parameters
     ----------
     margin : ndarray of shape (n_samples,)
         Scores; a positive one decides for class 1.
     share : float
-        Of the total weight.
+        Share of the total weight.
     weight : ndarray of shape (n_samples,)
         Weights of the rows, not all zero.
 

@@ -1,246 +1,187 @@
-"""From an evaluation set to a verdict on each constraint."""
+"""From a returned model and its held-out rows to a verdict on each constraint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
-from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import Margins, prefixes, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.evaluation.conflicts import DecisionPool, _told
+from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
+from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.evaluation.conflicts import DecisionPool, is_measured
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost, measure_cost
-from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
-from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
-from gbm_constrained.evaluation.verdicts import (
-    Verdict,
-    reaches_beyond,
+from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.sample_size import (
+    TooFewRows,
+    find_too_few_rows,
     rows_of_constraint,
     rows_of_smallest_group,
 )
+from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import constraint_p_values
 
-HARDLY = 0.8  # Of the error of a constant decision.
-GAIN_KEPT = 0.5  # Of what the model knows.
+FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
+FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisions are fragile.
 
 
-def judge(
-    rows: UnseenRows,
-    margins: Margins,
-    rounds: int,
-    rounds_per_iteration: int,
-    choice: Choice,
-    reported: UnseenRows,
-    decisions: Codes,
-    outcome: Outcome,
-    bounds: Float | None = None,
-    untouched: bool = False,
-    plain_error: float = np.nan,
-) -> Feasibility:
-    """Judge rules by what a model can do on rows that it has not seen.
+@dataclass(frozen=True)
+class ReturnedModel:
+    """The model that a fit returns, and what is known of it on the rows that are reported.
 
     Parameters
     ----------
-    rows : UnseenRows
-        The rows that the model was chosen by.
-    margins : callable
-        Their scores after some rounds.
-    rounds, rounds_per_iteration : int
-        Length of the whole ensemble, and of an outer iteration.
     choice : Choice
-        The model returned: it violates the rules least.
-    reported : UnseenRows
-        The rows that report on it: the same, or those of a certificate.
+        Prefix and shift of the model.
+    rows : EvaluationSet
+        The rows that are reported: those that chose the model, or certification rows.
     decisions : ndarray of int
-        Its decisions on them.
+        Decisions of the model on these rows.
     outcome : Outcome
-        What the rules are worth on them.
+        Values of the constraints there.
     bounds : ndarray of shape (m,), default=None
-        Tighter right-hand sides that the choice had to meet.
-    untouched : bool, default=False
-        Whether the model and its decisions are those without rules, which then cost nothing.
-    plain_error : float, default=NaN
-        Error of boosters without multipliers on `rows`, if there are any.
+        Tighter right-hand sides that the choice had to meet for ``guarantee="expected"``.
+    is_unconstrained : bool, default=False
+        Whether the model and its decisions are those without constraints.
     """
-    compiled = rows.compiled
-    reached: list[tuple[float, float]] = [(np.nan, np.nan)] * len(compiled.constraints)
-    conflict: tuple[int, ...] = ()
+
+    choice: Choice
+    rows: EvaluationSet
+    decisions: Codes
+    outcome: Outcome
+    bounds: Float | None = None
+    is_unconstrained: bool = False
+
+    @property
+    def counts(self) -> CellCounts:
+        """Decisions counted by cell and class."""
+        return CellCounts.of(self.rows.cells, self.decisions)
+
+    @property
+    def misses_conformal_bounds(self) -> bool:
+        """Whether ``guarantee="expected"`` was asked for and is not given."""
+        return self.bounds is not None and self.choice.violation > 0.0
+
+
+@dataclass(frozen=True)
+class _Conflict:
+    """Positions of constraints that cannot be met, or are not certified, and of those given up."""
+
+    named: tuple[int, ...] = ()
     unmet: tuple[int, ...] = ()
-    broken = np.zeros(len(compiled.constraints), dtype=bool)
-    certified = choice.p_value <= choice.level
-    counts = CellCounts.of(reported.cells, decisions)
-    told = _told(reported.compiled, counts).all()
-    if not certified and (choice.excess > 0.0 or choice.uncertified or not told):
-        pool = DecisionPool(rows, margins, prefixes(rounds, rounds_per_iteration), choice)
-        conflict = unmet = pool.conflict()
-        for j in conflict:
-            reached[j] = pool.best(j, conflict)
-        if not conflict:
-            broken = pool.told[0] & ~pool.reached[0]
-        if not conflict and choice.uncertified:
-            p_values = constraint_p_values(reported.compiled, counts)
-            conflict = tuple(np.flatnonzero(p_values > choice.level).tolist())
-            broken[:] = False  # what is not certified is told of as that
-    named = {compiled.constraints[j] for j in conflict}
-    error = reported.error(decisions)
-    constant, constant_error, free_error = None, np.nan, np.nan
-    is_fragile = False
-    few: list[TooFewRows] = []
-    if not conflict:
-        constant, constant_error = _best_constant(reported)
-        if error > HARDLY * constant_error and not untouched:
-            free_error = _free_error(rows, margins, prefixes(rounds, rounds_per_iteration))
-            is_fragile = _is_fragile(error, constant_error, free_error, len(decisions))
-    if not np.isfinite(choice.p_value):
-        few = find_too_few_rows(
-            reported.cells,
-            reported.compiled,
-            counts,
-            outcome.functionals,
-            outcome.sampled.rules,
-            outcome.sampled.rates,
-        )
-        # A rule in conflict is told of already.
-        few = [rate for rate in few if rate.constraint not in named]
-        if bounds is not None and choice.excess > 0.0 and not conflict:
-            few += _out_of_reach(reported, counts, outcome, bounds, few)
-    values = compiled.values(outcome.functionals)
-    unshifted = _broken_by_shift(rows, margins, choice, values)
-    doubts = {rate.constraint: rate.reason for rate in reversed(few)}
-    unsteady: list[int] = []
-    if not conflict:  # what gives way to other rules is no promise
-        for j in np.flatnonzero(outcome.unsteady).tolist():
-            constraint = compiled.constraints[j]
-            if reaches_beyond(constraint, outcome.intervals[j]):
-                unsteady.append(j)
-                doubts.setdefault(constraint, "the boosters of the folds differ beyond chance")
-    if choice.uncertified or (bounds is not None and choice.excess > 0.0):
-        asked = "expected" if bounds is not None else "high_probability"
-        not_given = f"guarantee={asked!r} was asked for and is not given"
-        doubts = dict.fromkeys(compiled.constraints, not_given)
-    rules = tuple(
-        RuleReached(
-            constraint,
-            float(values[j]),
-            float(outcome.intervals[j, 0]),
-            float(outcome.intervals[j, 1]),
-            rows_of_smallest_group(reported.cells, compiled, j, counts),
-            Verdict.of(
-                constraint,
-                values[j],
-                outcome.intervals[j],
-                rows_of_constraint(reported.cells, reported.compiled, j),
-                reported.source,
-                doubt=doubts.get(constraint, ""),
-                conflict=[compiled.constraints[k] for k in unmet],
-            ),
-            *reached[j],
-            unshifted=float(unshifted[j]),
-        )
-        for j, constraint in enumerate(compiled.constraints)
-    )
-    left = [rules[j] for j in np.flatnonzero(broken) if rules[j].verdict.kind == "missed"]
-    cost = Cost(error, error, error)
-    if not untouched:
-        chosen = margins(choice.rounds)
-        # By the shift that is returned: those of the folds may be far from it, and cost more.
-        own = rows.decisions(shifted(chosen, choice.shift))
-        right = compiled.b if bounds is None else bounds
-        if np.isfinite(choice.level):
-            right = compiled.b - norm.isf(choice.level) * standard_errors(
-                reported.compiled, reported.cells, outcome.functionals
-            )
-        cost = measure_cost(rows, chosen, choice.shift, right, rows.error(own), plain_error)
-    return Feasibility(
-        tuple(compiled.constraints[j] for j in conflict),
-        rules,
-        tuple(few),
-        tuple(rules[j] for j in unsteady),
-        error,
-        constant,
-        constant_error,
-        free_error,
-        reported.source,
-        len(decisions),
-        choice.p_value,
-        choice.level,
-        left=tuple(left),
-        is_fragile=is_fragile,
-        cost=cost,
-    )
+    best: dict[int, tuple[float, float]] = field(default_factory=dict)
+    left: tuple[int, ...] = ()
 
 
-def _broken_by_shift(rows: UnseenRows, margins: Margins, choice: Choice, values: Float) -> Float:
-    """Value of each constraint without the shift, if it is a mean loss that the shift breaks.
+def assess(
+    scored: ScoredRows,
+    prefixes: Prefixes,
+    returned: ReturnedModel,
+    unconstrained_error: float = np.nan,
+) -> Feasibility:
+    """Assess the constraints by what a model can decide on rows that it has not seen.
 
-    The shift is chosen by what decisions do, and mean losses are of probabilities. NaN for all
-    other constraints.
+    Parameters
+    ----------
+    scored : ScoredRows
+        The rows that the model was chosen by, and their scores.
+    prefixes : Prefixes
+        The prefixes that it was chosen from.
+    returned : ReturnedModel
+        The model returned: no decision of it violates the constraints less.
+    unconstrained_error : float, default=NaN
+        Error of boosters without multipliers on the rows of `scored`, if there are any.
     """
-    compiled = rows.compiled
-    is_loss = np.array([constraint.is_loss for constraint in compiled.constraints], dtype=bool)
-    if not (choice.shift.any() and is_loss.any()):
-        return np.full(is_loss.size, np.nan)
-    margin = margins(choice.rounds)
-    before = compiled.values(rows.functionals(margin, rows.counts(rows.decisions(margin))))
-    sign = np.array([constraint.sign for constraint in compiled.constraints])
-    broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
-    return np.where(broken, before, np.nan)
+    compiled, choice = scored.rows.compiled, returned.choice
+    conflict = _find_conflict(scored, prefixes, returned)
+    error = returned.rows.error(returned.decisions)
+    constant: tuple[Any, float] = (None, np.nan)
+    free_error, is_fragile = np.nan, False
+    if not conflict.named:
+        constant = _find_best_constant(returned.rows)
+        if error > FRAGILE_ERROR * constant[1] and not returned.is_unconstrained:
+            free_error = _measure_free_error(scored, prefixes.candidates)
+            is_fragile = _is_fragile(error, constant[1], free_error, len(returned.decisions))
+    few = _find_too_few_rows(returned, conflict)
+    unsteady = () if conflict.named else _find_unsteady(returned.outcome, compiled.constraints)
+    doubts = _list_doubts(returned, few, [compiled.constraints[j] for j in unsteady])
+    results = _list_results(scored, returned, conflict, doubts)
+    return Feasibility(
+        conflict=tuple(compiled.constraints[j] for j in conflict.named),
+        rules=results,
+        too_few_rows=tuple(few),
+        unsteady=tuple(results[j] for j in unsteady),
+        error=error,
+        constant_class=constant[0],
+        constant_error=constant[1],
+        free_error=free_error,
+        source=returned.rows.source,
+        n_rows=len(returned.decisions),
+        p_value=choice.p_value,
+        level=choice.level,
+        left=tuple(results[j] for j in conflict.left if results[j].verdict.kind == "missed"),
+        is_fragile=is_fragile,
+        cost=_measure_cost(scored, returned, error, unconstrained_error),
+    )
 
 
-def _best_constant(rows: UnseenRows) -> tuple[Any, float]:
-    """Class and error of the best constant decision that meets the rules; None without one."""
-    best, best_error = None, np.nan
-    for k, label in enumerate(rows.cells.classes):
-        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
-        functionals = functionals_of(rows.compiled, CellCounts.of(rows.cells, decided))
-        losses = np.diff(rows.compiled.V.indptr) > 0
-        left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
-        error = rows.error(decided)
-        if (left <= rows.compiled.b + MET).all() and not error >= best_error:
-            best, best_error = getattr(label, "item", lambda label=label: label)(), error
-    return best, best_error
+def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedModel) -> _Conflict:
+    """Find the constraints in conflict, and those that are violated although all can be met."""
+    choice, counts = returned.choice, returned.counts
+    has_rows = is_measured(returned.rows.compiled, counts).all()
+    is_met = choice.violation == 0.0 and not choice.is_uncertified and has_rows
+    if choice.is_certified or is_met:
+        return _Conflict()
+    pool = DecisionPool(scored, prefixes.candidates, choice)
+    if found := pool.conflict():
+        return _Conflict(found, found, {j: pool.best(j, found) for j in found})
+    if choice.is_uncertified:
+        p_values = constraint_p_values(returned.rows.compiled, counts)
+        if named := tuple(np.flatnonzero(p_values > choice.level).tolist()):
+            return _Conflict(named)
+        return _Conflict()
+    left = np.flatnonzero(pool.measured[0] & ~pool.reached[0])
+    return _Conflict(left=tuple(left.tolist()))
 
 
-def _free_error(rows: UnseenRows, margins: Margins, candidates: Sequence[int]) -> float:
-    """Error of the best decision of a model if there were no rules."""
-    several = rows.cells.classes.size > 2
-    free = np.full(len(rows.compiled), np.inf)
+def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[TooFewRows]:
+    """Find the rates over too few rows, apart from those of constraints in conflict."""
+    if np.isfinite(returned.choice.p_value):
+        return []
+    rows, outcome, counts = returned.rows, returned.outcome, returned.counts
+    sampled = outcome.sampled
+    found = find_too_few_rows(
+        rows.cells,
+        rows.compiled,
+        counts,
+        outcome.functionals,
+        sampled.constraints,
+        sampled.functionals,
+    )
+    named = {rows.compiled.constraints[j] for j in conflict.named}
+    found = [rate for rate in found if rate.constraint not in named]
+    if returned.misses_conformal_bounds and not named:
+        known = {rate.constraint for rate in found}
+        found += [rate for rate in _list_out_of_reach(returned) if rate.constraint not in known]
+    return found
 
-    def at(margin: Array) -> float:
-        if several:  # whose biases take longer to find, and matter less
-            return rows.error(rows.decisions(margin))
-        return best_shift(margin, rows.cells, rows.compiled, bounds=free).error
 
-    return min(at(margins(prefix)) for prefix in candidates)
-
-
-def _is_fragile(error: float, constant_error: float, free_error: float, n: int) -> bool:
-    """Whether rules cost most of what a model knows more than a constant decision."""
-    gain = constant_error - free_error
-    noise = 2.0 * np.sqrt(constant_error * (1.0 - constant_error) / n)
-    knows = free_error < HARDLY * constant_error and gain > noise
-    return bool(knows and constant_error - error < GAIN_KEPT * gain)
-
-
-def _out_of_reach(
-    rows: UnseenRows,
-    counts: CellCounts,
-    outcome: Outcome,
-    bounds: Float,
-    known: Sequence[TooFewRows],
-) -> list[TooFewRows]:
-    """Rules that hold on these rows, but not as tightly as a guarantee asks for."""
-    compiled = rows.compiled
+def _list_out_of_reach(returned: ReturnedModel) -> list[TooFewRows]:
+    """List the constraints that hold on these rows, but not as tightly as a guarantee needs."""
+    rows, outcome, counts = returned.rows, returned.outcome, returned.counts
+    compiled, bounds = rows.compiled, returned.bounds
+    assert bounds is not None
     left = compiled.rows_of(np.nan_to_num(outcome.functionals))
-    short = np.unique(compiled.owner[left > bounds + MET])
-    named = {few.constraint for few in known}
     values = compiled.values(outcome.functionals)
     return [
         TooFewRows(
@@ -250,6 +191,133 @@ def _out_of_reach(
             float(values[j]),
             *map(float, outcome.intervals[j]),
         )
-        for j in short
-        if compiled.constraints[j] not in named
+        for j in np.unique(compiled.owner[left > bounds + ROUNDING])
     ]
+
+
+def _find_unsteady(outcome: Outcome, constraints: Sequence[Constraint]) -> tuple[int, ...]:
+    """Find the constraints on which the folds differ, and that the interval may violate."""
+    differ = np.flatnonzero(outcome.is_unsteady).tolist()
+    return tuple(j for j in differ if reaches_beyond(constraints[j], outcome.intervals[j]))
+
+
+def _list_doubts(
+    returned: ReturnedModel, few: Sequence[TooFewRows], unsteady: Sequence[Constraint]
+) -> dict[Constraint, str]:
+    """List the evidence that speaks against the values of constraints."""
+    choice = returned.choice
+    if choice.is_uncertified or returned.misses_conformal_bounds:
+        asked = "high_probability" if returned.bounds is None else "expected"
+        reason = f"guarantee={asked!r} was asked for and is not given"
+        return dict.fromkeys(returned.rows.compiled.constraints, reason)
+    differ = dict.fromkeys(unsteady, "the boosters of the folds differ beyond chance")
+    return {**differ, **{rate.constraint: rate.reason for rate in reversed(few)}}
+
+
+def _list_results(
+    scored: ScoredRows,
+    returned: ReturnedModel,
+    conflict: _Conflict,
+    doubts: dict[Constraint, str],
+) -> tuple[ConstraintResult, ...]:
+    """List the value, interval and verdict of each constraint."""
+    compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome
+    values, counts = compiled.values(outcome.functionals), returned.counts
+    unshifted = _find_broken_by_shift(scored, returned.choice, values)
+    unmet = [compiled.constraints[k] for k in conflict.unmet]
+    results = []
+    for j, constraint in enumerate(compiled.constraints):
+        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        verdict = Verdict.of(
+            constraint,
+            estimate,
+            rows_of_constraint(rows.cells, rows.compiled, j),
+            rows.source,
+            doubt=doubts.get(constraint, ""),
+            conflict=unmet,
+        )
+        n_rows = rows_of_smallest_group(rows.cells, compiled, j, counts)
+        alone, with_others = conflict.best.get(j, (np.nan, np.nan))
+        results.append(
+            ConstraintResult(
+                constraint,
+                *estimate,
+                n_rows,
+                verdict,
+                alone=alone,
+                with_others=with_others,
+                unshifted=float(unshifted[j]),
+            )
+        )
+    return tuple(results)
+
+
+def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> Float:
+    """Find the value without the shift of each mean loss that the shift breaks.
+
+    The shift is chosen by what decisions do, and mean losses are of probabilities. NaN for all
+    other constraints.
+    """
+    rows, compiled = scored.rows, scored.rows.compiled
+    is_loss: Bool = np.array([constraint.is_loss for constraint in compiled.constraints], bool)
+    if not (choice.shift.any() and is_loss.any()):
+        return np.full(is_loss.size, np.nan)
+    margin = scored.margins(choice.rounds)
+    before = compiled.values(rows.functionals(margin, rows.counts(rows.decisions(margin))))
+    sign = np.array([constraint.sign for constraint in compiled.constraints])
+    is_broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
+    return np.where(is_broken, before, np.nan)
+
+
+def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
+    """Find the class and error of the best constant decision that meets the constraints."""
+    best, best_error = None, np.nan
+    for k, label in enumerate(rows.cells.classes):
+        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
+        functionals = functionals_of(rows.compiled, CellCounts.of(rows.cells, decided))
+        losses = np.diff(rows.compiled.V.indptr) > 0
+        left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
+        error = rows.error(decided)
+        if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
+            best, best_error = getattr(label, "item", lambda label=label: label)(), error
+    return best, best_error
+
+
+def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:
+    """Measure the error of the best decision of a model if there were no constraints."""
+    rows = scored.rows
+    free = np.full(len(rows.compiled), np.inf)
+
+    def at(margin: Array) -> float:
+        if margin.ndim > 1:  # the biases of several classes take longer to find, and matter less
+            return rows.error(rows.decisions(margin))
+        return ShiftSearch(margin, rows.cells, rows.compiled).find(bounds=free).error
+
+    return min(at(scored.margins(prefix)) for prefix in candidates)
+
+
+def _is_fragile(error: float, constant_error: float, free_error: float, n: int) -> bool:
+    """Whether constraints cost most of what a model knows more than a constant decision."""
+    gain = constant_error - free_error
+    noise = 2.0 * np.sqrt(constant_error * (1.0 - constant_error) / n)
+    has_gain = free_error < FRAGILE_ERROR * constant_error and gain > noise
+    return bool(has_gain and constant_error - error < FRAGILE_GAIN * gain)
+
+
+def _measure_cost(
+    scored: ScoredRows, returned: ReturnedModel, error: float, unconstrained_error: float
+) -> Cost:
+    """Measure what the constraints cost on the rows that the model was chosen by."""
+    if returned.is_unconstrained:
+        return Cost(error, error, error)
+    rows, choice = scored.rows, returned.choice
+    margin = scored.margins(choice.rounds)
+    # By the shift that is returned: those of the folds may be far from it, and cost more.
+    own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
+    bounds = rows.compiled.b if returned.bounds is None else returned.bounds
+    if np.isfinite(choice.level):
+        spread = standard_errors(
+            returned.rows.compiled, returned.rows.cells, returned.outcome.functionals
+        )
+        bounds = rows.compiled.b - norm.isf(choice.level) * spread
+    return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import reprlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._dataframes import as_column
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.events import Differs
@@ -24,10 +21,19 @@ from gbm_constrained.constraints.selectors import DataSet, Judged, Mask
 from gbm_constrained.data.alignment import check_alignment, row_labels_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.rows import Rows, columns_of
-from gbm_constrained.data.validation import as_labels, check_no_scores, check_share, check_weight
+from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
-from gbm_constrained.evaluation.verdicts import KINDS, Verdict, rows_of_constraint
+from gbm_constrained.evaluation.classifiers import (
+    cross_entropies,
+    encode_labels,
+    find_classes,
+    find_history,
+    has_classes,
+    positive_of,
+    predict_labels,
+)
+from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
+from gbm_constrained.evaluation.verdicts import KINDS, Verdict
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts
@@ -46,14 +52,14 @@ MODEL_COLUMNS = ("model", "accuracy", "low", "high", "violation", *VERDICTS)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditTables:
-    """What a classifier did on given rows.
+    """Tables of what a classifier did on given rows.
 
     Parameters
     ----------
     model : str
         Class of the model.
     n_rows : int
-        Rows that it was asked about.
+        Number of audited rows.
     level : float
         Level of each interval.
     weighted : bool
@@ -74,9 +80,9 @@ class AuditTables:
     models : DataFrame
         One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
         to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
-        number of rules by verdict, and ``value[...]`` of each.
+        number of constraints by verdict, and ``value[...]`` of each.
     history : DataFrame or None
-        How values and multipliers moved while the model was trained under constraints.
+        Values and multipliers along the training of a constrained model.
     """
 
     model: str
@@ -91,98 +97,127 @@ class AuditTables:
     history: pd.DataFrame | None = None
 
 
-def measure_classifier(
-    model: Any,
-    X: Any,
-    y: Any,
-    constraints: Any,
-    *,
-    positive: Hashable | None = None,
-    sensitive_features: Any = None,
-    sample_weight: Any = None,
-    level: float = 0.95,
-    others: Mapping[str, Any] | None = None,
-) -> AuditTables:
-    """Measure constraints on the decisions of any fitted classifier.
+@dataclass(frozen=True, eq=False)
+class AuditRows:
+    """Rows that classifiers are audited on, as a user gives them.
 
-    The parameters, errors and warnings are those of :func:`gbm_constrained.audit`.
-
-    Returns
-    -------
-    AuditTables
-        Tables of constraints, groups and models.
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Features.
+    y : array-like of shape (n_samples,)
+        Labels.
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        Groups, as in ``fit``.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows in all rates.
     """
-    rules = check_constraints(constraints)
-    check_share("level", level)
-    labels = as_labels(y)
-    n = labels.size
-    if n == 0 or _length(X) not in (n, None):
-        raise ValueError(
-            f"X has {_length(X)} rows and y {n} labels: give at least one row, and one label for "
-            f"each."
-        )
-    weight = check_weight(sample_weight, n)
-    columns = columns_of(sensitive_features, n)
-    _check_rows(rules, n)
-    given = {"sample_weight": sample_weight, "sensitive_features": sensitive_features}
-    check_alignment({"X": X, "y": y, **given, **row_labels_of(rules)})
-    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
-    answers = {name: _decisions(each, name, X, n) for name, each in models.items()}
-    classes = _classes(model, labels, answers)
-    known = "the classes of the model" if _has_classes(model) else "the classes of y"
-    if positive is None:
-        positive = positive_of(model)
-    rules = resolve_positive_class(rules, classes, positive)
-    codes = _encode(labels, classes, "y holds", f"{known}: drop those rows, or rename the labels")
-    rows = Rows(codes, classes, weight, columns, [X])
-    # Accuracy is one more rule, so that its interval is made as theirs are.
-    stated = (*rules, accuracy() >= 0.0)
-    cells, compiled = compile_constraints(stated, rows, where="audited rows, ")
-    needs_loss = [str(c) for c in rules if any(t.event == "log_loss" for t in c.terms)]
-    measured: list[_Measured] = []
-    for name, each in models.items():
-        remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
-        decided = _encode(answers[name], classes, f"{name}.predict returned", remedy)
-        loss = _losses(each, name, X, codes, classes, needs_loss[0]) if needs_loss else None
-        measured.append(_measure(cells, compiled, decided, loss, level))
-    first = measured[0]
-    frame, groups = _frame(cells, compiled, first), _group_frame(compiled, first)
-    accuracies = [Estimate(m.values[-1], *m.intervals[-1]) for m in measured]
-    return AuditTables(
-        model=type(model).__name__,
-        n_rows=n,
-        level=float(level),
-        weighted=weight is not None,
-        classes=tuple(classes.tolist()),
-        accuracy=accuracies[0],
-        frame=frame,
-        groups=groups,
-        models=_model_frame(cells, compiled, list(models), measured, accuracies),
-        history=_history(model),
-    )
+
+    X: Any
+    y: Any
+    sensitive_features: Any = None
+    sample_weight: Any = None
+
+    def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
+        """Check lengths and row labels, and return the labels."""
+        labels, n_rows = as_labels(self.y), _count_rows(self.X)
+        n = labels.size
+        if n == 0 or n_rows not in (n, None):
+            raise ValueError(
+                f"X has {n_rows} rows and y {n} labels: give at least one row, and one label for "
+                f"each."
+            )
+        check_weight(self.sample_weight, n)
+        columns_of(self.sensitive_features, n)
+        _check_rows(constraints, n)
+        given = {
+            "X": self.X,
+            "y": self.y,
+            "sample_weight": self.sample_weight,
+            "sensitive_features": self.sensitive_features,
+        }
+        check_alignment({**given, **row_labels_of(constraints)})
+        return labels
 
 
-def _history(model: Any) -> pd.DataFrame | None:
-    """Find the history of a constrained fit."""
-    history = getattr(_innermost(model), "history_", None)
-    if not isinstance(history, pd.DataFrame) or "rounds" not in history:
-        return None  # other libraries have a history of their own
-    has_multipliers = any(str(name).startswith("multiplier[") for name in history)
-    return history.copy() if has_multipliers else None
-
-
-def _length(X: Any) -> int | None:
-    """Rows of a table, or None of what does not tell."""
+def _count_rows(X: Any) -> int | None:
+    """Count the rows of a table; None for objects without a length."""
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape):
         return int(shape[0])
     return len(X) if hasattr(X, "__len__") else None
 
 
-def rows_held_by(rule: Constraint) -> list[int]:
-    """Lengths of the masks, and of the decisions given one by one, that a rule holds."""
+def measure_classifier(
+    model: Any,
+    given: AuditRows,
+    constraints: Any,
+    *,
+    positive: Hashable | None = None,
+    level: float = 0.95,
+    others: Mapping[str, Any] | None = None,
+) -> AuditTables:
+    """Measure constraints on the decisions of any fitted classifier.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        The classifier to audit.
+    given : AuditRows
+        The rows.
+    constraints, positive, level, others
+        As in :func:`gbm_constrained.audit`, with its errors and warnings.
+
+    Returns
+    -------
+    AuditTables
+        Tables of constraints, groups and models.
+    """
+    checked = check_constraints(constraints)
+    check_share("level", level)
+    labels = given.check(checked)
+    X, n = given.X, labels.size
+    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
+    answers = {name: predict_labels(each, name, X, n) for name, each in models.items()}
+    classes = find_classes(model, labels, answers)
+    known = "the classes of the model" if has_classes(model) else "the classes of y"
+    if positive is None:
+        positive = positive_of(model)
+    checked = resolve_positive_class(checked, classes, positive)
+    remedy = f"{known}: drop those rows, or rename the labels"
+    codes = encode_labels(labels, classes, "y holds", remedy)
+    weight = check_weight(given.sample_weight, n)
+    rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
+    # Accuracy is one more constraint, so that its interval is computed alike.
+    stated = (*checked, accuracy() >= 0.0)
+    cells, compiled = compile_constraints(stated, rows, where="audited rows, ")
+    needs_loss = [str(c) for c in checked if any(t.event == "log_loss" for t in c.terms)]
+    remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
+    measured: list[_Measured] = []
+    for name, each in models.items():
+        decisions = encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
+        loss = None
+        if needs_loss:
+            loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
+        measured.append(_measure(cells, compiled, decisions, loss, level))
+    return AuditTables(
+        model=type(model).__name__,
+        n_rows=n,
+        level=float(level),
+        weighted=weight is not None,
+        classes=tuple(classes.tolist()),
+        accuracy=measured[0].estimates[-1],
+        frame=_frame(compiled, measured[0]),
+        groups=_group_frame(compiled, measured[0]),
+        models=_model_frame(compiled, dict(zip(models, measured, strict=True))),
+        history=find_history(model),
+    )
+
+
+def rows_held_by(constraint: Constraint) -> list[int]:
+    """List the lengths of the masks and lists of decisions that a constraint holds."""
     lengths = []
-    for term in rule.terms:
+    for term in constraint.terms:
         deployed = [s.deployed for s in term.selectors if isinstance(s, Judged)]
         deployed += [term.event.deployed] if isinstance(term.event, Differs) else []
         lengths += [s.n_samples for s in term.selectors if isinstance(s, Mask)]
@@ -190,20 +225,20 @@ def rows_held_by(rule: Constraint) -> list[int]:
     return lengths
 
 
-def _check_rows(rules: Sequence[Constraint], n: int) -> None:
-    """Refuse rules that speak of rows other than the audited ones."""
-    for rule in rules:
-        for length in rows_held_by(rule):
+def _check_rows(constraints: Sequence[Constraint], n: int) -> None:
+    """Refuse constraints that are about rows other than the audited ones."""
+    for constraint in constraints:
+        for length in rows_held_by(constraint):
             if length != n:
                 raise ValueError(
-                    f"constraints: {rule} holds a mask or decisions of {length} rows, but "
+                    f"constraints: {constraint} holds a mask or decisions of {length} rows, but "
                     f"{n} rows are audited: give one for each of these, or name a column or "
                     f"a model instead."
                 )
-        if any(isinstance(s, DataSet) for term in rule.terms for s in term.selectors):
+        if any(isinstance(s, DataSet) for term in constraint.terms for s in term.selectors):
             raise ValueError(
-                f"constraints: {rule} speaks of a named data set, which an audit has none "
-                f"of: audit its rows by themselves, with the rule without on=dataset(...)."
+                f"constraints: {constraint} speaks of a named data set, which an audit has none "
+                f"of: audit its rows by themselves, with the constraint without on=dataset(...)."
             )
 
 
@@ -219,113 +254,25 @@ def _check_others(others: Any, name: str) -> Mapping[str, Any]:
     return others
 
 
-def _decisions(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
-    """Labels that a model predicts, one for each row."""
-    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
-        raise TypeError(
-            f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
-            f"what it is in an object whose predict(X) returns labels."
-        )
-    decided = as_column(repeatable_decisions(model, X))
-    if decided.ndim == 2 and decided.shape[1] == 1:
-        decided = decided[:, 0]
-    if decided.shape != (n,):
-        raise ValueError(
-            f"{name}.predict returned an array of shape {decided.shape} for {n} rows: it must "
-            f"return one label for each, not probabilities."
-        )
-    if pd.isna(decided).any():
-        raise ValueError(f"{name}.predict returned missing labels: a row without one is no row.")
-    return decided
-
-
-def _has_classes(model: Any) -> bool:
-    return getattr(model, "classes_", None) is not None
-
-
-def _classes(
-    model: Any, labels: NDArray[Any], answers: Mapping[str, NDArray[Any]]
-) -> NDArray[np.generic]:
-    """Sorted classes: the model's, or those that occur."""
-    if _has_classes(model):
-        classes = np.asarray(model.classes_)
-        if classes.ndim != 1:
-            raise ValueError(
-                f"model has classes_ of shape {classes.shape}: classifiers of several outputs "
-                f"are not supported, audit each output by itself."
-            )
-        return np.unique(classes)
-    for name, decided in answers.items():
-        remedy = "wrap the model in an object whose predict(X) returns labels"
-        check_no_scores(decided, f"{name}.predict returned", remedy)
-    try:
-        found = [np.unique(values) for values in (labels, *answers.values())]
-        # Numbers beside texts are refused here; put together, numpy makes texts of them.
-        sorted(itertools.chain.from_iterable(values.tolist() for values in found))
-        classes = np.unique(np.concatenate(found))
-    except TypeError:
-        raise ValueError(
-            "y and the decisions are of types that cannot be compared: give y as the model "
-            "predicts it."
-        ) from None
-    if classes.size < 2:
-        raise ValueError(
-            f"y and the decisions hold one class only ({classes.tolist()}), and the model has no "
-            f"classes_: give rows of at least two."
-        )
-    return classes
-
-
-def _encode(labels: NDArray[Any], classes: NDArray[Any], what: str, remedy: str) -> Codes:
-    """Class index of each label."""
-    known = {value: i for i, value in enumerate(classes.tolist())}
-    positions, found = pd.factorize(labels)
-    values: list[Hashable] = [v.item() if isinstance(v, np.generic) else v for v in found]
-    strange = [value for value in values if value not in known]
-    if strange:
-        raise ValueError(f"{what} {strange[0]!r}, which is not among {list(known)}, {remedy}.")
-    return np.array([known[value] for value in values], dtype=np.intp)[positions]
-
-
-def _losses(
-    model: Any, name: str, X: Any, codes: Codes, classes: NDArray[Any], rule: str
-) -> Float:
-    """Cross-entropy of each row, in nats."""
-    if not callable(getattr(model, "predict_proba", None)):
-        raise TypeError(
-            f"{rule} needs probabilities, and {name} has no predict_proba: wrap it in "
-            f"sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
-        )
-    probability = np.asarray(model.predict_proba(X))
-    if probability.shape != (codes.size, classes.size):
-        raise ValueError(
-            f"{name}.predict_proba returned an array of shape {probability.shape}: for "
-            f"{codes.size} rows of classes {classes.tolist()} it must be "
-            f"{(codes.size, classes.size)}."
-        )
-    # Columns are in the order of the model's own classes, which need not be sorted.
-    own = np.asarray(model.classes_) if _has_classes(model) else classes
-    order = np.argsort(own)
-    given = probability[np.arange(codes.size), order[codes]]
-    floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-    # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
-    return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
-
-
 @dataclass(frozen=True)
 class _Measured:
-    """One model's functionals and values (the last is accuracy), their intervals, few rows."""
+    """Values, intervals and verdicts of one model; the last constraint is its accuracy."""
 
     functionals: Float
     functional_intervals: Float
-    values: Float
-    intervals: Float
-    too_few_rows: list[TooFewRows]
+    estimates: list[Estimate]
+    verdicts: list[Verdict]
+
+    @property
+    def values(self) -> Float:
+        """Values of the constraints, without the accuracy."""
+        return np.array([estimate.value for estimate in self.estimates[:-1]])
 
 
 def _measure(
     cells: Cells, compiled: CompiledConstraints, decided: Codes, loss: Float | None, level: float
 ) -> _Measured:
+    """Measure one model by its decisions, and the cross-entropy of each row if needed."""
     counts = CellCounts.of(cells, decided, cells.rows.weight)
     mean_loss = np.zeros(len(cells))
     if loss is not None:
@@ -340,46 +287,42 @@ def _measure(
         intervals, at = add_loss_intervals(
             cells, compiled, functionals, decided, loss, intervals, at, level
         )
-    few = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
-    return _Measured(functionals, at, compiled.values(functionals), intervals, few)
-
-
-def _verdicts(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> list[Verdict]:
-    """Judge each rule by its value and the interval, but for the last one, the accuracy."""
-    few = {rate.constraint: rate.reason for rate in reversed(of.too_few_rows)}
-    return [
+    found = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
+    few = {rate.constraint: rate.reason for rate in reversed(found)}
+    values = compiled.values(functionals)
+    estimates = [Estimate(value, *ends) for value, ends in zip(values, intervals, strict=True)]
+    verdicts = [
         Verdict.of(
-            rule,
-            of.values[j],
-            of.intervals[j],
+            constraint,
+            estimates[j],
             rows_of_constraint(cells, compiled, j),
-            doubt=few.get(rule, ""),
+            doubt=few.get(constraint, ""),
         )
-        for j, rule in enumerate(compiled.constraints[:-1])
+        for j, constraint in enumerate(compiled.constraints[:-1])
     ]
+    return _Measured(functionals, at, estimates, verdicts)
 
 
-def _frame(cells: Cells, compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
-    rules = compiled.constraints[:-1]
-    satisfied = pd.array(compiled.satisfied(of.values)[:-1], dtype="boolean")
-    satisfied[np.isnan(of.values[:-1])] = pd.NA
-    verdicts = _verdicts(cells, compiled, of)
+def _frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
+    stated, values = compiled.constraints[:-1], of.values
+    satisfied = pd.array(compiled.satisfied(np.append(values, 1.0))[:-1], dtype="boolean")
+    satisfied[np.isnan(values)] = pd.NA
     table = pd.DataFrame(
         {
             "constraint": compiled.names[:-1],
-            "sense": [c.sense for c in rules],
+            "sense": [c.sense for c in stated],
             "bound": compiled.bounds[:-1],
-            "value": of.values[:-1],
-            "low": of.intervals[:-1, 0],
-            "high": of.intervals[:-1, 1],
-            "rows": [verdict.rows for verdict in verdicts],
+            "value": values,
+            "low": [estimate.low for estimate in of.estimates[:-1]],
+            "high": [estimate.high for estimate in of.estimates[:-1]],
+            "rows": [verdict.rows for verdict in of.verdicts],
             "satisfied": satisfied,
-            "verdict": [verdict.kind for verdict in verdicts],
-            "detail": [str(verdict) for verdict in verdicts],
+            "verdict": [verdict.kind for verdict in of.verdicts],
+            "detail": [str(verdict) for verdict in of.verdicts],
         },
         columns=list(FRAME_COLUMNS),
     )
-    return typed(table)
+    return set_column_types(table)
 
 
 def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
@@ -388,76 +331,30 @@ def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
         for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True)
         for k, group in zip(range(span.start, span.stop), groups, strict=False)
     ]
-    return typed(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
+    return set_column_types(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
 
 
-def _model_frame(
-    cells: Cells,
-    compiled: CompiledConstraints,
-    names: Sequence[str],
-    measured: Sequence[_Measured],
-    accuracies: Sequence[Estimate],
-) -> pd.DataFrame:
-    rules = compiled.constraints[:-1]
-    sign = np.array([c.sign for c in rules])
+def _model_frame(compiled: CompiledConstraints, measured: Mapping[str, _Measured]) -> pd.DataFrame:
+    sign = np.array([c.sign for c in compiled.constraints[:-1]])
     records = []
-    for name, of, (value, low, high) in zip(names, measured, accuracies, strict=True):
-        excess = np.maximum(sign * (of.values[:-1] - compiled.bounds[:-1]), 0.0)
-        excess[excess <= ROUNDING] = 0.0
-        worst = np.nan if np.isnan(excess).all() else np.nanmax(excess)
-        kinds = [verdict.kind for verdict in _verdicts(cells, compiled, of)]
+    for name, of in measured.items():
+        violation = np.maximum(sign * (of.values - compiled.bounds[:-1]), 0.0)
+        violation[violation <= ROUNDING] = 0.0
+        largest = np.nan if np.isnan(violation).all() else np.nanmax(violation)
+        kinds = [verdict.kind for verdict in of.verdicts]
         counts = [kinds.count(kind) for kind in VERDICTS]
-        records.append((name, value, low, high, worst, *counts, *of.values[:-1]))
+        records.append((name, *of.estimates[-1], largest, *counts, *of.values))
     columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return pd.DataFrame(records, columns=columns)
 
 
-def repeatable_decisions(model: Any, X: Any) -> Any:
-    """Let a fitted classifier decide, the same way each time.
-
-    One that draws its decisions (``iterate="randomized"``) gets ``random_state=0``, also inside a
-    search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it on.
-
-    Parameters
-    ----------
-    model : fitted classifier
-        Anything with ``predict``.
-    X : array-like of shape (n_samples, n_features)
-        Features.
-    """
-    if hasattr(model, "prefixes_"):
-        return model.predict(X, random_state=0)
-    if not hasattr(_innermost(model), "prefixes_"):
-        return model.predict(X)
-    if hasattr(model, "best_estimator_"):
-        return repeatable_decisions(model.best_estimator_, X)
-    before = model[:-1]
-    return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
-
-
-def positive_of(model: Any) -> Any:
-    """Find the positive class that a classifier under constraints was told, if it was."""
-    inner = _innermost(model)
-    return getattr(inner, "positive", None) if hasattr(inner, "constraints") else None
-
-
-def _innermost(model: Any) -> Any:
-    """Find the classifier inside searches and Pipelines."""
-    for _ in range(4):
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif isinstance(getattr(model, "steps", None), list) and model.steps:
-            model = model.steps[-1][1]
-    return model
-
-
-def as_number(value: Any) -> float:
+def to_float(value: Any) -> float:
     """Read a number of a table, NaN for None."""
     return math.nan if value is None else float(value)
 
 
-def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Give the columns of a table the types that they have whatever its rows hold, or without."""
+def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Set the types of the columns of a table, which do not depend on its rows."""
     texts = ("constraint", "sense", "verdict", "detail", "group", "model")
     for name in frame.columns:
         if name == "satisfied":
@@ -467,5 +364,5 @@ def typed(frame: pd.DataFrame) -> pd.DataFrame:
         elif name in texts:
             frame[name] = frame[name].astype(str)
         else:
-            frame[name] = [as_number(value) for value in frame[name]]
+            frame[name] = [to_float(value) for value in frame[name]]
     return frame

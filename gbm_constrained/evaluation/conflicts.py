@@ -8,80 +8,79 @@ import numpy as np
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.prefix_choice import Margins
-from gbm_constrained.decision.rule import Choice, shifted
-from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.evaluation.sample_size import FEWEST
-from gbm_constrained.evaluation.verdicts import DOUBT, rows_of_quotient
+from gbm_constrained.decision.evaluation_set import ScoredRows
+from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
+from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import CompiledConstraints, value_of
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import rows_beyond
 
-QUANTILES = 120  # Thresholds looked at of each prefix, for each class of labels.
-BIASES = 150  # Of several classes, for each prefix.
-COVER_STEPS = 5000  # Of the search for the smallest conflict.
-SEARCHED_ROWS = 30_000_000  # Rows times searches, about, with which thresholds are looked for.
-SEARCHES = 16  # For the biases of several classes, which take longer.
+N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
+N_BIASES = 150  # Biases of several classes, for each prefix.
+MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
+SEARCHED_ROWS = 30_000_000  # Rows times threshold searches, about.
+N_BIAS_SEARCHES = 16  # Searches for the biases of several classes, which take longer.
 
 
-def _told(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
-    """Whether decisions put enough rows into a quotient to speak of it, for each constraint."""
-    told = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
+def is_measured(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
+    """Find the constraints that decisions put enough rows into, if they are quotients."""
+    measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
         if isinstance(constraint.expression, Quotient):
-            told[..., j] = rows_of_quotient(compiled, j, counts) >= FEWEST
-    return told
+            measured[..., j] = rows_of_quotient(compiled, j, counts) >= MIN_ROWS
+    return measured
 
 
 class DecisionPool:
-    """Decisions that a model can make, and the rules that each brings to within sampling error.
+    """Decisions that a model can make, and the constraints that each meets up to sampling error.
 
     Parameters
     ----------
-    rows : UnseenRows
-        The rows.
-    margins : callable
-        Their scores after some rounds.
+    scored : ScoredRows
+        The rows, and their scores.
     candidates : sequence of int
-        Rounds of the prefixes that are looked at.
+        Rounds of the prefixes to search.
     choice : Choice
-        The least violating decision; one of those looked at.
+        The least violating decision, which is the first of the pool.
     """
 
-    def __init__(
-        self, rows: UnseenRows, margins: Margins, candidates: Sequence[int], choice: Choice
-    ) -> None:
-        self.rows, self.margins = rows, margins
+    def __init__(self, scored: ScoredRows, candidates: Sequence[int], choice: Choice) -> None:
+        self.rows, self.margins = scored.rows, scored.margins
+        rows = scored.rows
         compiled = rows.compiled
-        self.n_rules = len(compiled.constraints)
-        self.several = rows.cells.classes.size > 2
+        self.n_constraints = len(compiled.constraints)
+        self.has_several_classes = rows.cells.classes.size > 2
         self.functionals = np.zeros((0, compiled.constant.size))
-        self.told = np.zeros((0, self.n_rules), dtype=bool)
-        self.reached = np.zeros((0, self.n_rules), dtype=bool)
+        self.measured = np.zeros((0, self.n_constraints), dtype=bool)
+        self.reached = np.zeros((0, self.n_constraints), dtype=bool)
         # Of several classes, whose search takes longer: the longest prefix, and the one chosen.
-        self.searched = sorted({choice.rounds, candidates[-1]}) if self.several else candidates
-        self.left = SEARCHES
-        if not self.several:
+        self.searched = (
+            sorted({choice.rounds, candidates[-1]}) if self.has_several_classes else candidates
+        )
+        self.left = N_BIAS_SEARCHES
+        if not self.has_several_classes:
             self.left = int(np.clip(SEARCHED_ROWS // len(rows.cells.rows), 36, 600))
         self._add_shifted(choice.rounds, [choice.shift])  # the first is the one chosen
         for prefix in candidates:
-            if self.several:
+            if self.has_several_classes:
                 self._add_shifted(prefix, self._biases())
             else:
                 self._add_thresholds(prefix)
 
     def _biases(self) -> list[Float]:
-        """Shifts of several classes, all ways round: nothing, always one class, random ones."""
+        """Draw shifts of several classes: always one class, nothing, and random ones."""
         k = self.rows.cells.classes.size
         rng = np.random.default_rng(0)
         always = [*(1e6 * np.eye(k)), np.zeros(k)]
-        return [*always, *rng.normal(size=(BIASES, k)) * rng.exponential(2.0, (BIASES, 1))]
+        return [*always, *rng.normal(size=(N_BIASES, k)) * rng.exponential(2.0, (N_BIASES, 1))]
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
         margin, cells = self.margins(prefix), self.rows.cells
         counts = [
-            CellCounts.of(cells, self.rows.decisions(shifted(margin, shift))) for shift in shifts
+            CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift)))
+            for shift in shifts
         ]
         self._add(
             CellCounts(
@@ -92,9 +91,9 @@ class DecisionPool:
         )
 
     def _add_thresholds(self, prefix: int) -> None:
-        """Look at thresholds that are dense where either class has its scores."""
+        """Add thresholds that are dense where either class has its scores."""
         margin, cells = self.margins(prefix), self.rows.cells
-        grid = np.linspace(0.0, 1.0, QUANTILES)
+        grid = np.linspace(0.0, 1.0, N_THRESHOLDS)
         labels = cells.labels[cells.codes]
         parts = [margin[labels == k] for k in np.unique(labels)]
         at = [np.quantile(part, grid, method="lower") for part in parts]
@@ -103,21 +102,24 @@ class DecisionPool:
 
     def _add(self, counts: CellCounts) -> None:
         compiled = self.rows.compiled
-        told = _told(compiled, counts)
-        reached = told.copy()
-        # A rule of many rows, as a gap of many groups, is refuted by any of them.
-        levels = DOUBT / np.bincount(compiled.owner, minlength=self.n_rules)[compiled.owner]
+        measured = is_measured(compiled, counts)
+        reached = measured.copy()
+        # A constraint of many rows, as a gap of many groups, is refuted by any of them.
+        levels = (
+            SIGNIFICANCE
+            / np.bincount(compiled.owner, minlength=self.n_constraints)[compiled.owner]
+        )
         beyond = rows_beyond(compiled, counts, levels, one_test_each=True)
-        for j in range(self.n_rules):
+        for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
         self.functionals = np.concatenate([self.functionals, found])
-        self.told = np.concatenate([self.told, told])
+        self.measured = np.concatenate([self.measured, measured])
         self.reached = np.concatenate([self.reached, reached])
 
     def conflict(self) -> tuple[int, ...]:
-        """Give the fewest rules that no decision meets together, as far as is proved; or none."""
-        if self._can_meet(tuple(range(self.n_rules))):
+        """Find the fewest constraints that no decision meets together, as far as is proved."""
+        if self._can_meet(tuple(range(self.n_constraints))):
             return ()
         # Either no decision meets the fewest that none is known to, or one that does is found,
         # which rules them out: each turn has another answer, or is the last.
@@ -127,12 +129,12 @@ class DecisionPool:
         return fewest and tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
 
     def _fewest_unreached(self) -> tuple[int, ...]:
-        """Give the fewest rules of which each decision looked at misses one; or none."""
+        """Find the fewest constraints of which each decision of the pool misses one; or none."""
         missed = np.unique(~self.reached, axis=0)  # decisions that miss the same rules are one
         return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
     def _can_meet(self, subset: tuple[int, ...]) -> bool:
-        """Whether a decision meets some rules together, if others need not be."""
+        """Whether a decision meets some constraints together, if others need not be."""
         if self.reached[:, subset].all(axis=1).any():
             return True
         compiled = self.rows.compiled
@@ -141,19 +143,20 @@ class DecisionPool:
             if self.left == 0:
                 return True  # not proved, and so not claimed
             self.left -= 1
-            found = best_shift(self.margins(prefix), self.rows.cells, compiled, bounds=bounds)
+            search = ShiftSearch(self.margins(prefix), self.rows.cells, compiled)
+            found = search.find(bounds=bounds)
             self._add_shifted(prefix, [found.value])
             if self.reached[-1, subset].all():
                 return True
         return False
 
     def best(self, j: int, conflict: Sequence[int]) -> tuple[float, float]:
-        """Best value of a rule in conflict, and the best while the others in it are met."""
+        """Find the best value of a constraint in conflict, alone and while the others are met."""
         compiled = self.rows.compiled
         others = [i for i in conflict if i != j]
-        met = self.reached[:, others].all(axis=1) & self.told[:, j]
-        values = np.full(len(self.told), np.nan)
-        for i in np.flatnonzero(self.told[:, j]):
+        met = self.reached[:, others].all(axis=1) & self.measured[:, j]
+        values = np.full(len(self.measured), np.nan)
+        for i in np.flatnonzero(self.measured[:, j]):
             values[i] = value_of(compiled.constraints[j], self.functionals[i, compiled.spans[j]])
         sign = compiled.constraints[j].sign
 
@@ -164,17 +167,17 @@ class DecisionPool:
         return best(values), best(values[met]) if others else np.nan
 
 
-def _smallest_cover(missed: Bool, most_steps: int = COVER_STEPS) -> tuple[int, ...]:
-    """Columns of which each row has one: the fewest, by branch and bound.
+def _smallest_cover(missed: Bool, most_steps: int = MAX_COVER_STEPS) -> tuple[int, ...]:
+    """Find the fewest columns of which each row has one, by branch and bound.
 
-    After too many steps, columns of which none can be spared, which may not be the fewest.
+    After too many steps the result is a set of which no column can be spared.
 
     Parameters
     ----------
     missed : ndarray of bool of shape (n_rows, n_columns)
-        Without a row that is False throughout.
+        Table without a row that is False throughout.
     most_steps : int
-        Parts of the search that are looked at.
+        Largest number of steps of the search.
     """
     steps = 0
 

@@ -1,10 +1,11 @@
-"""What constraints cost: errors of the model returned, beside those that they should cost.
+"""Errors that constraints cost, beside those that they should cost.
 
-Constraints cost errors. The best group-wise decisions on the same scores that meet the constraints
-(:mod:`.group_thresholds`) say how many they should cost: no decision could do better if it knew
-the groups. If a model makes more errors than these, by :data:`COSTLY` and by two standard errors,
-the fit gives a :class:`CostlyConstraintsWarning`. The warning names the constraint that costs
-most: the one without which the threshold that meets the others has the fewest errors.
+The best group-wise decisions on the same scores that satisfy the constraints
+(:mod:`gbm_constrained.decision.group_thresholds`) say how many errors the constraints should cost:
+no decision could do better if it knew the groups. If a model makes more errors than these, by
+:data:`MAX_EXCESS_ERROR` and by two standard errors, the fit gives a
+:class:`~gbm_constrained.exceptions.CostlyConstraintsWarning`. The warning names the constraint
+that costs most: the one without which the threshold that meets the others has the fewest errors.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import standard_error_of
 from gbm_constrained.decision.threshold_search import ShiftSearch
 
-COSTLY = 0.03  # Errors beyond those that constraints should cost, as a share of all rows.
+MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Cost:
     error_without_costliest : float, default=NaN
         Error of the best threshold if that constraint were left out.
     rows : str, default=""
-        Number and name of these rows.
+        Number and name of the rows.
     """
 
     error: float = np.nan
@@ -57,43 +58,23 @@ class Cost:
     @property
     def is_costly(self) -> bool:
         """Whether the constraints cost more errors than they should."""
-        excess = self.error - self.needed_error
-        return bool(excess > max(COSTLY, 2.0 * self.noise))
-
-    def message(self) -> str:
-        """Describe it in words, with the remedy; empty unless the constraints are costly."""
-        if not self.is_costly:
-            return ""
-        relaxed = "a bound"
-        lines = [
-            f"The rules cost more errors than they should, on {self.rows}: the model returned has "
-            f"an error of {self.error:.4f}, {self.unconstrained_error:.4f} without rules, and "
-            f"thresholds for each group on the same scores would meet the rules with "
-            f"{self.needed_error:.4f}."
-        ]
-        if self.costliest:
-            relaxed = f"the bound of {self.costliest}"
-            lines.append(
-                f"The rule that costs most is {self.costliest}: without it a threshold has an "
-                f"error of {self.error_without_costliest:.4f}."
-            )
-        lines.append(f"Give more boosting rounds or a larger learning_rate, or relax {relaxed}.")
-        return "\n".join(lines)
+        excess_error = self.error - self.needed_error
+        return bool(excess_error > max(MAX_EXCESS_ERROR, 2.0 * self.noise))
 
 
 def measure_cost(
-    rows: UnseenRows,
+    rows: EvaluationSet,
     margin: Array,
     shift: Float,
     bounds: Float,
     error: float,
-    plain_error: float,
+    unconstrained_error: float,
 ) -> Cost:
     """Measure what constraints cost.
 
     Parameters
     ----------
-    rows : UnseenRows
+    rows : EvaluationSet
         The rows that the model was chosen by.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Their scores under the prefix that is returned, without a shift.
@@ -103,23 +84,23 @@ def measure_cost(
         Right-hand sides that decisions had to meet.
     error : float
         Error of the model returned.
-    plain_error : float
+    unconstrained_error : float
         Error of boosters without multipliers; NaN if there are none.
     """
     cells, compiled = rows.cells, rows.compiled
-    of_groups = GroupThresholds(cells, compiled, margin, shift)
-    needed = of_groups.error(bounds)
-    if np.isnan(plain_error):
-        plain_error = of_groups.error(np.full_like(bounds, np.inf))
+    group_thresholds = GroupThresholds(cells, compiled, margin, shift)
+    needed = group_thresholds.find_error(bounds)
+    if np.isnan(unconstrained_error):
+        unconstrained_error = group_thresholds.find_error(np.full_like(bounds, np.inf))
     noise = standard_error_of(needed, len(cells.rows))
     where = f"{len(cells.rows):,} unseen rows ({rows.source})"
-    found = Cost(error, needed, plain_error, noise, rows=where)
+    found = Cost(error, needed, unconstrained_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)
     if not found.is_costly or margin.ndim > 1:
         return found
     search = ShiftSearch(margin, cells, compiled)
     without = [
-        search.best(bounds=np.where(compiled.owner == j, np.inf, bounds)).error for j in owners
+        search.find(bounds=np.where(compiled.owner == j, np.inf, bounds)).error for j in owners
     ]
     least = int(np.argmin(without))
     return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])

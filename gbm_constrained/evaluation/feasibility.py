@@ -1,49 +1,57 @@
-"""Rules that cannot be met, that cannot be judged, or that are met by knowing nothing.
+"""Feasibility of the constraints of a fit: what was found, as data.
 
-After training, each rule has a verdict on the rows that are reported (:mod:`.verdicts`). The
-gravest of them is the status of the fit. Three findings enter the verdicts:
+After training, each constraint has a verdict on the rows that are reported
+(:mod:`gbm_constrained.evaluation.verdicts`). The gravest of them is the status of the fit. Three
+findings enter the verdicts:
 
 - **cannot be met**: each decision that the model can make (its prefixes, each with all its
-  thresholds, or with the class biases that a search finds) violates some rule *beyond doubt*: that
-  it holds is rejected at 95% on the unseen rows (:func:`~.p_values.rows_beyond`). Named are the
-  fewest rules that no decision brings to within sampling error together, so that each of them can
-  be met if one of the others is dropped.
-- **too few rows**: a rate is taken over too few rows to judge its rule
-  (:func:`~.verdicts.find_too_few_rows`).
-- **other evidence**: the boosters of the folds disagree on a rule (:mod:`.disagreement`), what one
-  of them does is then less certain by far than the sample is. Or the model returned breaks a rule
-  beyond chance on its own training rows: a rate of errors is at its lowest there, and a share of
-  predictions asks for no label. Or a guarantee was asked for and is not given.
+  thresholds, or with the class biases that a search finds) violates some constraint *beyond
+  doubt*: on the held-out rows, a test at 95% rejects that the constraint holds
+  (:func:`~gbm_constrained.statistics.p_values.rows_beyond`). Named are the fewest constraints that
+  no decision brings to within sampling error together. Each of them can be met if one of the
+  others is dropped.
+- **too few rows**: a rate is taken over too few rows to assess its constraint
+  (:mod:`gbm_constrained.evaluation.sample_size`).
+- **other evidence**: the boosters of the folds differ on a constraint
+  (:mod:`gbm_constrained.statistics.between_folds`). Or the model returned violates a constraint
+  beyond chance on its own training rows (:mod:`gbm_constrained.decision.refit_transfer`). Or a
+  guarantee was asked for and is not given.
 
-Rules that are met may still be **fragile**: the decisions are hardly better than a constant one.
-Their error is above 0.8 times that of the best "always class k" that meets the rules, while
-without rules the model would gain twice as much over that constant, and more. This is a statement
-about the cost of the rules and no verdict.
+Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
+one. Their error is above 0.8 times that of the best "always class k" that meets the constraints,
+while without constraints the model would gain twice as much over that constant, and more. This is
+a statement about the cost of the constraints and no verdict.
 
-A miss beyond sampling error is explained where a reason is known: the shift by which other rules
-are met breaks one on a mean loss, or the violation costs more errors to mend than it is worth
-(:func:`~.decision.price`).
+A miss beyond sampling error is explained where a reason is known. The shift by which other
+constraints are met may break one on a mean loss. Or the violation costs more errors to mend than
+it is worth (:func:`~gbm_constrained.decision.prefix_choice.violation_penalty`).
 
-Where constraints are measured on training rows, the verdicts speak of these, which are optimistic.
-That no decision *of this model* meets the rules does not prove that no model does.
+Verdicts on constraints that are measured on training rows are optimistic.
+That no decision *of this model* meets the constraints does not prove that no model does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gbm_constrained._findings import Finding, issue_warning
-from gbm_constrained._messages import MOST_NAMED
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient
-from gbm_constrained.decision.rule import MET
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.findings import findings_of_fit
-from gbm_constrained.evaluation.sample_size import FEWEST, TooFewRows
+from gbm_constrained.evaluation.messages import (
+    MESSAGES,
+    describe,
+    describe_conflict,
+    describe_cost,
+    describe_too_few_rows,
+)
+from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Kind, Verdict, gravest
 from gbm_constrained.exceptions import (
     CostlyConstraintsWarning,
@@ -57,128 +65,58 @@ __all__ = ["Feasibility"]
 
 
 @dataclass(frozen=True)
-class RuleReached:
-    """What became of a rule.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The rule.
-    value, low, high : float
-        Its value under the model returned, on the rows that are reported, and the 95% interval.
-    rows : int
-        Rows that it is taken over, those of the smallest group; of precision and other quotients,
-        the rows that the model's decisions put into numerator or denominator.
-    verdict : Verdict
-        The verdict on these figures; its text is ``str(verdict)``.
-    alone : float, default=NaN
-        The best value that any decision of the model has; of rules in conflict.
-    with_others : float, default=NaN
-        The best value of decisions that meet the other rules in conflict.
-    trained : float, default=NaN
-        Its value on training rows, where these refute it.
-    unshifted : float, default=NaN
-        Its value without the shift, of mean losses that the shift breaks.
-    """
-
-    constraint: Constraint
-    value: float
-    low: float
-    high: float
-    rows: int
-    verdict: Verdict
-    alone: float = np.nan
-    with_others: float = np.nan
-    trained: float = np.nan
-    unshifted: float = np.nan
-
-    @property
-    def is_met(self) -> bool:
-        """Whether its value is within the bound."""
-        sign, bound = self.constraint.sign, self.constraint.bound
-        return bool(sign * self.value <= sign * bound + MET)
-
-    @property
-    def is_vacuous(self) -> bool:
-        """Whether it is a quotient of next to no rows, such as the precision on none selected."""
-        return isinstance(self.constraint.expression, Quotient) and self.rows < FEWEST
-
-    def __str__(self) -> str:
-        known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
-        interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
-        few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < FEWEST else ""
-        return f"{known}{interval}{few}"
-
-
-def _met_and_missed(
-    rules: Sequence[RuleReached],
-    leads: tuple[str, str],
-    described: Callable[[RuleReached], str],
-    remedy: str,
-) -> str:
-    """List rules that are met, and rules that are missed, each under its lead; then the remedy."""
-    lines: list[str] = []
-    for lead, is_met in zip(leads, (True, False), strict=True):
-        found = [rule for rule in rules if rule.is_met == is_met]
-        if found:
-            lines += [lead, *(f"  {rule.constraint}: {described(rule)}" for rule in found)]
-    return "\n".join([*lines, remedy]) if lines else ""
-
-
-@dataclass(frozen=True)
 class Feasibility:
-    """Whether the rules of a fit can be met, and what was reached.
+    """Whether the constraints of a fit can be met, and what was reached.
 
     Parameters
     ----------
     conflict : tuple of Constraint
-        The fewest rules that cannot be met together; one if it cannot be met by itself; empty if
-        all can. With ``guarantee="high_probability"`` the rules that are not certified.
-    rules : tuple of RuleReached
-        What the model returned does for each rule, with its verdict; those in conflict with their
-        best values.
+        The fewest constraints that cannot be met together; one if it cannot be met by itself;
+        empty if all can. With ``guarantee="high_probability"`` the constraints that are not
+        certified.
+    rules : tuple of ConstraintResult
+        Value and verdict of each constraint; of those in conflict also their best values.
     too_few_rows : tuple of TooFewRows
-        Rates that cannot be judged.
-    unsteady : tuple of RuleReached
-        Rules that the boosters of the folds disagree on, whether they meet them together or not,
-        and that part of the interval breaks.
+        Rates over too few rows to assess their constraints.
+    unsteady : tuple of ConstraintResult
+        Constraints on which the boosters of the folds differ, and that part of the interval
+        violates.
     error : float
-        0-1 error of the model returned, on the rows of `source`; as in all errors here, classes
+        0-1 error of the model returned, on the rows of `source`. Here as in all errors, classes
         count by ``class_weight`` and ``scale_pos_weight``, as they do in the objective.
     constant_class : object
-        Class of the best constant decision that meets the rules; None if none does.
+        Class of the best constant decision that meets the constraints; None if none does.
     constant_error : float
-        Its error; NaN if there is none.
+        Error of that decision; NaN if there is none.
     free_error : float
-        Error of the best decision of the model without rules; NaN if it was not needed.
+        Error of the best decision of the model without constraints; NaN if it was not needed.
     source : str
-        Name, in reports, of the rows that the model was judged by: unseen ones such as "out of
+        Name, in reports, of the rows that the model was assessed by: held-out ones such as "out of
         fold", or "training rows".
     n_rows : int
         Number of these rows.
     p_value, level : float, default=NaN
-        With ``guarantee="high_probability"``: the p-value of the rules, and what it had to be at
-        most.
-    refuted : tuple of RuleReached, default=()
-        Rules that the model returned breaks on its own training rows, whether the boosters of the
-        folds meet them or not.
-    left : tuple of RuleReached, default=()
-        Rules that the model returned breaks beyond doubt, although it can make decisions that
-        bring all rules to within sampling error, at more errors than that is worth.
+        With ``guarantee="high_probability"``: the p-value of the constraints, and the largest one
+        that earns the certificate.
+    refuted : tuple of ConstraintResult, default=()
+        Constraints that the model returned violates on its own training rows, whether the boosters
+        of the folds meet them or not.
+    left : tuple of ConstraintResult, default=()
+        Constraints that the model returned violates beyond doubt, although it can make decisions
+        that bring all constraints to within sampling error, at more errors than that is worth.
     is_fragile : bool, default=False
-        Whether the rules leave a model that is hardly better than a constant decision. This is a
-        statement about their cost, and no verdict.
+        Whether the constraints leave a model that is hardly better than a constant decision.
     cost : Cost, default=Cost()
-        Errors that the rules cost, and should cost.
+        Errors that the constraints cost, and should cost.
     rounds_trained, rounds_asked : int, default=0
-        Boosting rounds that were trained (iterations of a linear model), and that were asked for.
+        Boosting rounds (iterations of a linear model) that were trained, and that were asked for.
         Fewer were trained where a callback or early stopping ended the fit.
     """
 
     conflict: tuple[Constraint, ...]
-    rules: tuple[RuleReached, ...]
+    rules: tuple[ConstraintResult, ...]
     too_few_rows: tuple[TooFewRows, ...]
-    unsteady: tuple[RuleReached, ...]
+    unsteady: tuple[ConstraintResult, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -187,8 +125,8 @@ class Feasibility:
     n_rows: int
     p_value: float = np.nan
     level: float = np.nan
-    refuted: tuple[RuleReached, ...] = ()
-    left: tuple[RuleReached, ...] = ()
+    refuted: tuple[ConstraintResult, ...] = ()
+    left: tuple[ConstraintResult, ...] = ()
     is_fragile: bool = False
     cost: Cost = field(default_factory=Cost)
     rounds_trained: int = 0
@@ -196,8 +134,14 @@ class Feasibility:
 
     @property
     def status(self) -> Kind:
-        """The gravest verdict among the rules: "met" exactly if every rule is met."""
-        return gravest(rule.verdict.kind for rule in self.rules)
+        """The gravest verdict among the constraints: "met" exactly if each one is met."""
+        return gravest(result.verdict.kind for result in self.rules)
+
+    @property
+    def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
+        """Constraints on mean losses that are missed, or missed by more, due to the shift."""
+        missed = self._with_verdict("missed")
+        return tuple(result for result in missed if np.isfinite(result.unshifted))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -206,22 +150,87 @@ class Feasibility:
 
     @property
     def message(self) -> str:
-        """What was found, in plain words; one line for each rule that is not met."""
+        """What was found, in plain words; one line for each constraint that is not met."""
+        within = () if self.conflict else self._with_verdict("missed within sampling error")
+        reported = self._reported_rows
         found = [
-            self._conflict_message() or self._fragile_message(),
-            self.cost.message(),
-            *self._doubts(),
-            *self._misses(),
-            self._within_message(),
+            self._conflict_message or self._fragile_message,
+            describe_cost(self.cost),
+            *self._doubts,
+            *self._misses,
+            describe("missed within sampling error", within, rows=reported),
         ]
-        text = "\n".join(filter(None, found)) or f"All rules are met, on {self._reported_rows}."
-        optimism = ""
-        if any(rule.verdict.source == TRAINING_ROWS for rule in self.rules):
-            optimism = "Training rows are optimistic: new rows may miss rules that are met there."
-        return "\n".join(filter(None, [text, optimism, self._rounds_message()]))
+        lines = [*filter(None, found)] or [MESSAGES["met"].lead.format(rows=reported)]
+        if any(result.verdict.source == TRAINING_ROWS for result in self.rules):
+            lines.append(MESSAGES["training rows"].lead)
+        if self.rounds_trained < self.rounds_asked:
+            ended = {"trained": self.rounds_trained, "asked": self.rounds_asked}
+            lines.append(MESSAGES["fewer rounds"].lead.format(**ended))
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.message
+
+    def add_training_evidence(self, values: Float, is_violated: Bool) -> Feasibility:
+        """Add what the training rows of the model returned say against constraints.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_constraints,)
+            Value of each constraint by the training rows.
+        is_violated : ndarray of shape (n_constraints,), bool
+            Whether the training rows refute each constraint.
+        """
+        refuted = tuple(
+            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(is_violated)
+        )
+        doubts = {
+            result.constraint: f"the model breaks the constraint on its training rows, "
+            f"{result.trained:.4f}"
+            for result in refuted
+        }
+        results = tuple(
+            replace(
+                result,
+                verdict=Verdict.of(
+                    result.constraint,
+                    Estimate(result.value, result.low, result.high),
+                    result.verdict.rows,
+                    result.verdict.source,
+                    doubt=result.verdict.reason or doubts.get(result.constraint, ""),
+                    conflict=self.conflict,
+                ),
+            )
+            for result in self.rules
+        )
+        return replace(self, rules=results, refuted=refuted)
+
+    def warn(self, raises: bool) -> None:
+        """Warn of what was found, or raise if constraints cannot be met.
+
+        Parameters
+        ----------
+        raises : bool
+            Whether constraints that cannot be met are an error.
+
+        Raises
+        ------
+        InfeasibleConstraintsError
+            If constraints cannot be met and `raises` is set.
+        """
+        conflict = self._conflict_message
+        found: list[tuple[str, type[Warning]]] = [
+            ("\n".join(filter(None, [self._fragile_message, *self._doubts])),
+             FragileConstraintsWarning),
+            ("\n".join(filter(None, self._misses)), MissedConstraintsWarning),
+            (describe_cost(self.cost), CostlyConstraintsWarning),
+            ("" if raises else conflict, InfeasibleConstraintsWarning),
+        ]  # fmt: skip
+        for text, category in found:
+            if text:
+                issue_warning(text, *(f.code for f in self.findings if f.category is category))
+        if conflict and raises:
+            raise InfeasibleConstraintsError(conflict, self)
 
     @property
     def _rows(self) -> str:
@@ -232,254 +241,52 @@ class Feasibility:
     @property
     def _reported_rows(self) -> str:
         """The rows that the verdicts are about, which may be those of an evaluation set."""
-        sources = list(dict.fromkeys(rule.verdict.source for rule in self.rules))
+        sources = list(dict.fromkeys(result.verdict.source for result in self.rules))
         if sources == [self.source]:
             return self._rows
         return " and ".join(s if s == TRAINING_ROWS else f"unseen rows ({s})" for s in sources)
 
-    def _missed(self, kind: Kind) -> list[RuleReached]:
-        return [rule for rule in self.rules if rule.verdict.kind == kind]
+    def _with_verdict(self, kind: Kind) -> list[ConstraintResult]:
+        return [result for result in self.rules if result.verdict.kind == kind]
 
-    def _missed_message(self) -> str:
-        told = {rule.constraint for rule in (*self.left, *self.broken_by_shift)}
-        missed = [rule for rule in self._missed("missed") if rule.constraint not in told]
-        if not missed or self.conflict:  # which names all rules
-            return ""
-        return "\n".join(
-            [
-                f"The model returned misses rules beyond sampling error, on "
-                f"{self._reported_rows}:",
-                *(f"  {rule.constraint}: {rule}, {rule.verdict}" for rule in missed),
-                "Relax the bounds, or give more boosting rounds.",
-            ]
-        )
-
-    def _within_message(self) -> str:
-        missed = self._missed("missed within sampling error")
-        if not missed or self.conflict:
-            return ""
-        return "\n".join(
-            [
-                f"The model returned misses rules within sampling error, on "
-                f"{self._reported_rows}:",
-                *(f"  {rule.constraint}: {rule}, {rule.verdict}" for rule in missed),
-                "More rows would tell, and a tighter bound leaves room.",
-            ]
-        )
-
-    def _rounds_message(self) -> str:
-        if self.rounds_trained >= self.rounds_asked:
-            return ""
-        return f"Training ended after {self.rounds_trained} of {self.rounds_asked} rounds."
-
+    @property
     def _conflict_message(self) -> str:
-        if not self.conflict:
-            return ""
-        named = " and ".join(map(str, self.conflict))
-        together, bound, dropped = "", "this bound", "the rule"
-        if len(self.conflict) > 1:
-            together, bound, dropped = " together", "one of these bounds", "one of these rules"
-        reached = {rule.constraint: rule for rule in self.rules}
-        lines = []
-        if self.p_value > self.level:
-            lines.append(
-                f"Not certified: {named}{together}. Of the decisions that this model can make "
-                f"none passes on {self._rows}: the smallest p-value is {self.p_value:.2g}, and "
-                f"guarantee='high_probability' needs {self.level:.2g}."
-            )
-            remedy = f"Relax {bound} or delta, or give more rows to certify on"
-        else:
-            lines.append(
-                f"Cannot be met: no decision that this model can make meets {named}{together}, "
-                f"not even within sampling error, on {self._rows}."
-            )
-            remedy = f"Relax {bound}, or drop {dropped}"
-        others, s = ("the other", "s") if len(self.conflict) == 2 else ("the others", "")
-        for constraint in self.conflict:
-            rule, best = reached[constraint], ""
-            if np.isfinite(rule.alone):
-                best += f"at best {rule.alone:.4f}{' alone' if together else ''}, "
-            if np.isfinite(rule.with_others):
-                best += f"{rule.with_others:.4f} while {others} hold{s}, "
-            lines.append(f"  {constraint}: {best}{rule} in the model returned")
-        bystanders = [rule for rule in self.rules if rule.constraint not in self.conflict]
-        lines += [
-            f"  {rule.constraint}: {rule} in the model returned, {rule.verdict}"
-            for rule in bystanders
-        ]
-        least = "violates the rules least"
-        if any(reached[c].is_vacuous for c in self.conflict):
-            least = f"has fewer than {FEWEST} rows in a quotient, and meets a rule in name only"
-        lines.append(
-            f"The model returned {least}; its error is {self.error:.4f}. "
-            f"{remedy}. If a violation still falls at the end of history_, more boosting rounds "
-            f"may help."
-        )
-        return "\n".join(lines)
+        certificate = self.p_value, self.level
+        return describe_conflict(self.conflict, self.rules, self.error, certificate, self._rows)
 
+    @property
     def _fragile_message(self) -> str:
         if not self.is_fragile:
             return ""
-        met = all(rule.is_met for rule in self.rules)
-        hold = "hold" if met else "are met to within sampling error"
-        lines = [
-            f"Fragile: the rules {hold} only by decisions that are hardly better than always "
-            f"class {self.constant_class!r}: error {self.error:.4f}, against "
-            f"{self.constant_error:.4f} of that, and {self.free_error:.4f} of this model without "
-            f"rules, on {self._rows}."
-        ]
-        lines += [f"  {rule.constraint}: {rule}" for rule in self.rules]
-        remedy = "Relax the bounds"
-        if np.isfinite(self.p_value):
-            remedy += ", or give more rows to certify on, if it is these that leave no room"
-        return "\n".join([*lines, f"{remedy}."])
-
-    def refuted_by(self, values: Float, broken: Bool) -> Feasibility:
-        """Add what the training rows of the model returned say against rules.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_constraints,)
-            Value of each rule by the training rows.
-        broken : ndarray of shape (n_constraints,), bool
-            Rules that are broken there.
-        """
-        refuted = tuple(
-            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(broken)
+        more = ", or give more rows to certify on, if it is these that leave no room"
+        is_met = all(result.is_met for result in self.rules)
+        return describe(
+            "fragile",
+            self.rules,
+            hold="hold" if is_met else "are met to within sampling error",
+            constant_class=self.constant_class,
+            error=self.error,
+            constant_error=self.constant_error,
+            free_error=self.free_error,
+            rows=self._rows,
+            more_rows=more if np.isfinite(self.p_value) else "",
         )
-        doubts = {
-            rule.constraint: f"the model breaks the rule on its training rows, {rule.trained:.4f}"
-            for rule in refuted
-        }
-        rules = tuple(
-            replace(
-                rule,
-                verdict=Verdict.of(
-                    rule.constraint,
-                    rule.value,
-                    (rule.low, rule.high),
-                    rule.verdict.rows,
-                    rule.verdict.source,
-                    doubt=rule.verdict.reason or doubts.get(rule.constraint, ""),
-                    conflict=self.conflict,
-                ),
-            )
-            for rule in self.rules
-        )
-        return replace(self, rules=rules, refuted=refuted)
 
     @property
-    def broken_by_shift(self) -> tuple[RuleReached, ...]:
-        """Rules on mean losses that the scores miss, or miss more, once they are shifted."""
-        return tuple(
-            rule
-            for rule in self.rules
-            if np.isfinite(rule.unshifted) and rule.verdict.kind == "missed"
-        )
-
     def _doubts(self) -> list[str]:
-        return [self._few_message(), self._unsteady_message(), self._refuted_message()]
+        return [
+            describe_too_few_rows(self.too_few_rows),
+            describe("unsteady", self.unsteady),
+            describe("refuted", self.refuted, rows=self._rows),
+        ]
 
+    @property
     def _misses(self) -> list[str]:
-        return [self._shift_message(), self._left_message(), self._missed_message()]
-
-    def _left_message(self) -> str:
-        if not self.left:
-            return ""
-        return "\n".join(
-            [
-                f"Violations are left that cost more errors to mend than they are worth, on "
-                f"{self._rows}:",
-                *(f"  {rule.constraint}: {rule}" for rule in self.left),
-                "Other decisions of this model bring all rules to within sampling error, and none "
-                "was found that meets them all. Relax the bounds, or give more boosting rounds.",
-            ]
-        )
-
-    def _shift_message(self) -> str:
-        if not self.broken_by_shift:
-            return ""
-        return "\n".join(
-            [
-                f"The shift of the scores, by which other rules are met, breaks these rules on "
-                f"mean losses, on {self._rows}:",
-                *(
-                    f"  {rule.constraint}: {rule}, and {rule.unshifted:.4f} without the shift"
-                    for rule in self.broken_by_shift
-                ),
-                "Keep the shift beside the model, and its probabilities as trained, by "
-                "probabilities='calibrated', or relax the bounds.",
-            ]
-        )
-
-    def _refuted_message(self) -> str:
-        lead = (
-            f"on {self._rows}, by boosters of parts of the rows. The model returned, trained on "
-            f"all of them, breaks them by its own training rows:"
-        )
-        return _met_and_missed(
-            self.refuted,
-            (f"These rules hold {lead}", f"These rules are missed {lead}"),
-            lambda rule: f"{rule}, and {rule.trained:.4f} by training rows",
-            "Boosters of fewer rows are other models here. Give more rows, let leaves be "
-            "smaller, or have the model itself measured: by guarantee= or an eval_set.",
-        )
-
-    def _unsteady_message(self) -> str:
-        lead = (
-            "what each does on its fold differs by more than chance, and the model returned is "
-            "one more of them:"
-        )
-        return _met_and_missed(
-            self.unsteady,
-            (
-                f"The boosters of the folds meet these rules together, but {lead}",
-                f"The boosters of the folds miss these rules together, and {lead}",
-            ),
-            str,
-            "More boosting rounds, a smaller learning_rate, or more rows and columns for each "
-            "tree may bring them together.",
-        )
-
-    def _few_message(self) -> str:
-        if not self.too_few_rows:
-            return ""
-        lines = ["Too few rows to tell whether the rules hold:"]
-        lines += [f"  {few}" for few in self.too_few_rows[:MOST_NAMED]]
-        if len(self.too_few_rows) > MOST_NAMED:
-            lines.append(f"  and {len(self.too_few_rows) - MOST_NAMED} more")
-        merge = ""
-        if any(few.group for few in self.too_few_rows):
-            merge = "merge small groups (small_groups='merge'), "
-        return "\n".join([*lines, f"Give more rows, {merge}or relax the bounds."])
-
-    def complain(self, raises: bool) -> None:
-        """Warn of what was found, or raise if rules cannot be met.
-
-        Parameters
-        ----------
-        raises : bool
-            Whether rules that cannot be met are an error.
-
-        Raises
-        ------
-        InfeasibleConstraintsError
-            If they are.
-        """
-        fragile = "\n".join(filter(None, [self._fragile_message(), *self._doubts()]))
-        if fragile:
-            self._warn(fragile, FragileConstraintsWarning)
-        missed = "\n".join(filter(None, self._misses()))
-        if missed:
-            self._warn(missed, MissedConstraintsWarning)
-        if costly := self.cost.message():
-            self._warn(costly, CostlyConstraintsWarning)
-        if message := self._conflict_message():
-            if raises:
-                raise InfeasibleConstraintsError(message, self)
-            self._warn(message, InfeasibleConstraintsWarning)
-
-    def _warn(self, message: str, category: type[Warning]) -> None:
-        issue_warning(
-            message, *(found.code for found in self.findings if found.category is category)
-        )
+        named = {result.constraint for result in (*self.left, *self.broken_by_shift)}
+        others = [r for r in self._with_verdict("missed") if r.constraint not in named]
+        return [
+            describe("broken by the shift", self.broken_by_shift, rows=self._rows),
+            describe("violations left", self.left, rows=self._rows),
+            # A conflict names all constraints.
+            describe("missed", () if self.conflict else others, rows=self._reported_rows),
+        ]

@@ -25,7 +25,11 @@ def np_roc_band(
     alpha: ArrayLike | None = None,
     positive: Hashable | None = None,
 ) -> pd.DataFrame:
-    r"""Neyman-Pearson ROC band of a score: thresholds that hold a type I error, and their price.
+    r"""Compute the Neyman-Pearson ROC band of a score.
+
+    The empirical ROC curve promises nothing: a threshold that lets 5% of some negatives through
+    lets more than 5% through in about half of all cases. The band holds thresholds that keep a
+    type I error with probability :math:`1 - \delta`, and bounds the type II error of each.
 
     A row is called positive when its score is above the threshold. With the scores of n negatives
     in order, :math:`t_{(1)} \le \dots \le t_{(n)}`, the type I error of :math:`t_{(k)}` exceeds
@@ -117,7 +121,7 @@ def np_roc_band(
 def _check_scores(
     scores: ArrayLike, y: ArrayLike, positive: Hashable | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores, and whether each row is positive."""
+    """Check scores and labels, and find which rows are positive."""
     score, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
     if score.ndim != 1 or labels.ndim != 1 or score.size != labels.size:
         raise ValueError(

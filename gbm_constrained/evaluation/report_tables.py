@@ -1,4 +1,4 @@
-"""What a finished fit tells of its rules, as tables: values, groups and history."""
+"""Tables of a finished fit: constraints, groups and history."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.solvers.base import Record
 
 
-def rules_frame(
+def constraints_frame(
     compiled: CompiledConstraints,
     functionals: Float,
     multipliers: Float,
     outcome: Outcome | None,
     verdicts: Sequence[Verdict],
 ) -> pd.DataFrame:
-    """One row per constraint: its values on training and unseen rows, and its multiplier.
+    """Tabulate each constraint: values on training and held-out rows, multiplier and verdict.
 
     Parameters
     ----------
     compiled : CompiledConstraints
         The constraints.
     functionals : ndarray of shape (n_functionals,)
-        Rates on the training rows of the model returned.
+        Functionals of the model returned, on the training rows.
     multipliers : ndarray of shape (m,)
-        Those it was trained under at last.
+        Multipliers of the last outer iteration.
     outcome : Outcome or None
-        What unseen rows say.
+        Values on held-out rows.
     verdicts : sequence of Verdict
-        The verdicts on the constraints, and the rows that these are about.
+        Verdict on each constraint, which names its rows.
     """
     train = compiled.values(functionals)
     held_out = np.full(len(train), np.nan)
@@ -64,7 +64,7 @@ def rules_frame(
 def groups_frame(
     compiled: CompiledConstraints, functionals: Float, outcome: Outcome | None
 ) -> pd.DataFrame:
-    """One row per group of each constraint: its size and its rate; see :func:`rules_frame`."""
+    """Tabulate the size and the rate of each group of each constraint."""
     records = []
     for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True):
         for k, group in zip(range(span.start, span.stop), groups, strict=False):
@@ -85,7 +85,7 @@ def groups_frame(
 
 
 def small_groups_frame(compiled: CompiledConstraints) -> pd.DataFrame:
-    """List the groups of few training rows: their constraint, size, and what became of them."""
+    """Tabulate the groups of few training rows: constraint, size and treatment."""
     columns = ["constraint", "group", "rows", "treatment"]
     names = dict(zip(compiled.constraints, compiled.names, strict=True))
     records = [
@@ -100,16 +100,16 @@ def history_frame(
     compiled: CompiledConstraints,
     held_out: Float | None = None,
 ) -> pd.DataFrame:
-    """History of a solver as a table, one row per record.
+    """Tabulate the history of a solver, one row per record.
 
     Parameters
     ----------
     records : sequence of Record
-        One per outer iteration.
+        Records of the outer iterations.
     compiled : CompiledConstraints
         The constraints.
     held_out : ndarray of shape (n_records, n_constraints), default=None
-        Values of the constraints on unseen rows.
+        Values of the constraints on held-out rows.
 
     Returns
     -------

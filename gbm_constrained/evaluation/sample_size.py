@@ -1,4 +1,4 @@
-"""Rates taken over too few rows to judge their constraints."""
+"""Rates taken over too few rows to assess their constraints."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.expressions import Constraint, Quotient, Rate
-from gbm_constrained.constraints.grouped import Each
+from gbm_constrained.constraints.grouped import Each, Overall
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.evaluation.verdicts import DOUBT, rows_of_functional, rows_of_smallest_group
+from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, blocks_of
+from gbm_constrained.statistics.loss_intervals import is_in_base_set
 from gbm_constrained.statistics.order_statistics import minimum_rows
 
-FEWEST = 20  # Rows below which a rate cannot be judged: it moves by 0.05 with each of them.
-WIDE = 0.15  # Half-width from which an interval is too wide to judge a rate.
+MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
+MAX_HALF_WIDTH = 0.15  # Half-width of an interval that still assesses a rate.
 
 
 @dataclass(frozen=True)
 class TooFewRows:
-    """A rate that is taken over too few rows to judge its constraint.
+    """A rate that is taken over too few rows to assess its constraint.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def find_too_few_rows(
     intervals: Float,
     of_functionals: Float,
 ) -> list[TooFewRows]:
-    """Find the rates that are taken over too few rows to judge their constraints.
+    """Find the rates that are taken over too few rows to assess their constraints.
 
     The bound of such a constraint lies inside the interval of its value. Besides, the rate is
     taken over fewer than 20 rows, or its interval reaches further than 0.15 to either side, or not
@@ -102,7 +103,7 @@ def find_too_few_rows(
         if isinstance(expression, Quotient):
             n = rows_of_smallest_group(cells, compiled, j, counts)
             rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
-            if _cannot_judge(rate, ends, minimum=0):
+            if _is_open(rate, ends, minimum=0):
                 found.append(rate)
             continue
         names = [str(group) for group in compiled.groups[j]]
@@ -113,13 +114,13 @@ def find_too_few_rows(
             value = float(functionals[k])
             rate = TooFewRows(constraint, name, n, value, *map(float, own))
             each = isinstance(expression, (Rate, Each))
-            if _cannot_judge(rate, own if each else ends, minimum=_minimum(constraint)):
+            if _is_open(rate, own if each else ends, minimum=_minimum_rows(constraint)):
                 found.append(rate)
     return found
 
 
-def _minimum(constraint: Constraint) -> int:
-    """Rows that could confirm the bound of one rate, none of them with an event."""
+def _minimum_rows(constraint: Constraint) -> int:
+    """Count the rows without a single event that would confirm the bound of one rate."""
     rates = constraint.rates
     plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
     if not isinstance(constraint.expression, (Rate, Each)) or not plain:
@@ -127,15 +128,78 @@ def _minimum(constraint: Constraint) -> int:
     room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
     if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
         return 0
-    return minimum_rows(room, 2.0 * DOUBT)
+    return minimum_rows(room, 2.0 * SIGNIFICANCE)
 
 
-def _cannot_judge(rate: TooFewRows, of_rule: Float, minimum: int) -> bool:
+def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
     """Whether a rate leaves its constraint open, for want of rows."""
-    if not np.isnan(of_rule).any():
-        low, high = of_rule  # which may be infinite, of a quotient
+    if not np.isnan(interval).any():
+        low, high = interval  # which may be infinite, of a quotient
         if not low <= rate.constraint.bound <= high:
             return False
-    if rate.rows < FEWEST or rate.rows < minimum:
+    if rate.rows < MIN_ROWS or rate.rows < minimum:
         return True
-    return bool((rate.high - rate.low) / 2.0 > WIDE)
+    return bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
+
+
+def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
+    """Count the rows with weight that any term of a constraint is taken over, in any group.
+
+    Parameters
+    ----------
+    cells : Cells
+        The partition of the rows.
+    compiled : CompiledConstraints
+        The constraints.
+    j : int
+        Position of the constraint.
+    """
+    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
+    inside = np.zeros(len(view), dtype=bool)
+    for term in constraint.terms:
+        inside |= is_in_base_set(cells, j, term)
+    groups = compiled.groups[j]
+    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
+    if groups and not everyone:
+        levels = frozenset[int]().union(*(group.levels for group in groups))
+        inside &= np.isin(view.levels[groups[0].by], list(levels))
+    return int(cells.weighted_count[view.cells][inside].sum())
+
+
+def rows_of_functional(cells: Cells, compiled: CompiledConstraints, k: int) -> int:
+    """Count the rows that a functional is taken over: the fewest of its parts."""
+    parts = compiled.parts[k]
+    if parts is None:  # a mean loss
+        return int(cells.weighted_count[compiled.V[[k]].indices].sum())
+    return int(min((cells.weighted_count[part.cells].sum() for part in parts), default=0))
+
+
+def rows_of_smallest_group(
+    cells: Cells, compiled: CompiledConstraints, j: int, counts: CellCounts | None
+) -> int:
+    """Count the rows of a constraint's smallest group; of a quotient those inside of it.
+
+    Without the counts of decisions, the rows of a quotient are those of its terms.
+    """
+    if isinstance(compiled.constraints[j].expression, Quotient):
+        if counts is None:
+            return rows_of_constraint(cells, compiled, j)
+        return int(rows_of_quotient(compiled, j, counts))
+    span = compiled.spans[j]
+    return min(rows_of_functional(cells, compiled, k) for k in range(span.start, span.stop))
+
+
+def rows_of_quotient(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
+    """Count the rows that decisions put into a quotient, such as those selected of a precision.
+
+    The rows of the numerator count as well: of wins over losses, few losses are what is asked for.
+    A constant is a part of every row, which an error takes out of ``1 - error_rate``.
+    """
+    inside = np.zeros(counts.count.shape[-2:], dtype=bool)
+    span = compiled.spans[j]
+    for parts, constant in zip(compiled.parts[span], compiled.constant[span], strict=True):
+        blocks = blocks_of(parts or ())
+        for block in blocks:
+            nothing = round(-float(constant) / len(blocks), 12)
+            inside[block.cells] |= ~block.reaches(nothing)
+    return np.asarray((counts.count * inside).sum(axis=(-2, -1)))

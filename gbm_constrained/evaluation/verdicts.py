@@ -7,8 +7,9 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
   value reaches the bound.
 - **missed**: the value is on the wrong side, and so is the whole interval. A value without an
   interval, such as a mean loss of a randomised classifier, is missed as well.
-- **cannot be told**: the value is undefined, its rows are too few (:func:`find_too_few_rows`), or
-  other evidence speaks against the value, such as the training rows of the model returned.
+- **cannot be told**: the value is undefined, its rows are too few
+  (:func:`~gbm_constrained.evaluation.sample_size.find_too_few_rows`), or other evidence speaks
+  against the value, such as the training rows of the model returned.
 - **cannot be met**: no decision that the model can make meets the constraint, or the smallest set
   of constraints that it conflicts with.
 
@@ -25,12 +26,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.expressions import Constraint, Quotient
-from gbm_constrained.constraints.grouped import Overall
-from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
-from gbm_constrained.statistics.counts import CellCounts, blocks_of
-from gbm_constrained.statistics.loss_intervals import is_in_base_set
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.problem.linear_constraints import ROUNDING
 
 __all__ = ["Verdict"]
 
@@ -39,7 +37,6 @@ Kind: TypeAlias = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # From the least grave to the gravest.
 TRAINING_ROWS = "training rows"  # Source of values on the rows that the model was trained on.
-DOUBT = 0.025  # Error probability of each side of a 95% interval.
 
 
 @dataclass(frozen=True)
@@ -80,24 +77,21 @@ class Verdict:
     def of(
         cls,
         constraint: Constraint,
-        value: float,
-        interval: Float | Sequence[float],
+        estimate: Estimate,
         rows: int,
         source: str = "",
         *,
         doubt: str = "",
         conflict: Sequence[Constraint] = (),
     ) -> Verdict:
-        """Judge a constraint by its value and the interval of the value.
+        """Assess a constraint by its value and the interval of the value.
 
         Parameters
         ----------
         constraint : Constraint
             The constraint.
-        value : float
-            Its value; NaN if it is undefined.
-        interval : array-like of shape (2,)
-            Interval of the value; NaN if there is none.
+        estimate : Estimate
+            Value, NaN if it is undefined, and its interval, NaN if there is none.
         rows : int
             Number of rows that the constraint is taken over.
         source : str, default=""
@@ -112,7 +106,8 @@ class Verdict:
         -------
         Verdict
         """
-        distance = constraint.sign * (float(value) - constraint.bound)
+        value, *interval = map(float, estimate)
+        distance = constraint.sign * (value - constraint.bound)
         is_missed, is_open = distance > ROUNDING, reaches_beyond(constraint, interval)
         is_sampled = not bool(np.isnan(interval).any())
         kind: Kind = "met"
@@ -184,66 +179,3 @@ def reaches_within(constraint: Constraint, interval: Float | Sequence[float]) ->
     low, high = interval
     return bool(constraint.sign * ((low if constraint.sign > 0 else high) - constraint.bound)
                 <= ROUNDING)  # fmt: skip
-
-
-def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
-    """Count the rows with weight that any term of a constraint is taken over, in any group.
-
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    compiled : CompiledConstraints
-        The constraints.
-    j : int
-        Position of the constraint.
-    """
-    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
-    inside = np.zeros(len(view), dtype=bool)
-    for term in constraint.terms:
-        inside |= is_in_base_set(cells, j, term)
-    groups = compiled.groups[j]
-    everyone = isinstance(getattr(constraint.expression, "reference", None), Overall)
-    if groups and not everyone:
-        levels = frozenset[int]().union(*(group.levels for group in groups))
-        inside &= np.isin(view.levels[groups[0].by], list(levels))
-    return int(cells.weighted_count[view.cells][inside].sum())
-
-
-def rows_of_functional(cells: Cells, compiled: CompiledConstraints, k: int) -> int:
-    """Count the rows that a functional is taken over: the fewest of its parts."""
-    parts = compiled.parts[k]
-    if parts is None:  # a mean loss
-        return int(cells.weighted_count[compiled.V[[k]].indices].sum())
-    return int(min((cells.weighted_count[part.cells].sum() for part in parts), default=0))
-
-
-def rows_of_smallest_group(
-    cells: Cells, compiled: CompiledConstraints, j: int, counts: CellCounts | None
-) -> int:
-    """Count the rows of a constraint's smallest group; of a quotient those inside of it.
-
-    Without the counts of decisions, the rows of a quotient are those of its terms.
-    """
-    if isinstance(compiled.constraints[j].expression, Quotient):
-        if counts is None:
-            return rows_of_constraint(cells, compiled, j)
-        return int(rows_of_quotient(compiled, j, counts))
-    span = compiled.spans[j]
-    return min(rows_of_functional(cells, compiled, k) for k in range(span.start, span.stop))
-
-
-def rows_of_quotient(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
-    """Count the rows that decisions put into a quotient, such as those selected of a precision.
-
-    The rows of the numerator count as well: of wins over losses, few losses are what is asked for.
-    A constant is a part of every row, which an error takes out of ``1 - error_rate``.
-    """
-    inside = np.zeros(counts.count.shape[-2:], dtype=bool)
-    span = compiled.spans[j]
-    for parts, constant in zip(compiled.parts[span], compiled.constant[span], strict=True):
-        blocks = blocks_of(parts or ())
-        for block in blocks:
-            nothing = round(-float(constant) / len(blocks), 12)
-            inside[block.cells] |= ~block.reaches(nothing)
-    return np.asarray((counts.count * inside).sum(axis=(-2, -1)))

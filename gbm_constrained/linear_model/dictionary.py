@@ -47,8 +47,9 @@ from scipy.sparse.linalg import LinearOperator, cg, svds
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.solvers.abpp import ABPPSolver
-from gbm_constrained.solvers.base import Record
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.solvers.cbpr import CBPRSolver
+from gbm_constrained.solvers.outer_loop import OuterLoop
 
 DENSE = 1500  # Weights up to which second moments are factorised.
 SLOPE_FLOOR = 0.05  # Smallest slope of a mean loss that a dual step trusts.
@@ -262,7 +263,7 @@ class DictionaryLearner:
 
     # -- the loop ---------------------------------------------------------------------------------
 
-    def solver(self, kind: type[ABPPSolver] = ABPPSolver, **options: Any) -> ABPPSolver:
+    def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:
         """ABPP (or CBPR) with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
@@ -301,7 +302,7 @@ class DictionaryLearner:
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
-        solver: ABPPSolver | None = None,
+        solver: OuterLoop | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -329,7 +330,7 @@ class DictionaryLearner:
         n_iterations: int,
         tol: float = 0.0,
         start: Float | None = None,
-        solver: ABPPSolver | None = None,
+        solver: OuterLoop | None = None,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
         **options: Any,
@@ -366,6 +367,7 @@ class DictionaryLearner:
         if isinstance(solver, CBPRSolver):
             yield from self._outer_path(n_iterations, tol, start, solver, is_over)
             return
+        assert isinstance(solver, ABPPSolver)
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes = np.zeros(len(lag.constraints))
@@ -373,16 +375,16 @@ class DictionaryLearner:
             point = lag.at(self.margin(x))
             if adaptive:
                 slopes = np.maximum(slopes, self._observed_lipschitz(point))
-                solver.lipschitz = slopes
+                solver.dual.lipschitz = slopes
             solver.begin_iteration(point)
             previous, x = x, self._proximal_step(solver, x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
             x_sum, y_sum, total = x_sum + t * x, y_sum + t * y, total + t
             margin = self.margin(x)
             g = lag.constraints.rates(lag.at(margin).statistics()) - solver.bounds
-            assert solver.anchor is not None
+            assert solver.centre is not None
             D = (
-                lag.bregman(margin, solver.anchor)
+                lag.bregman(margin, solver.centre)
                 if self.metric == "scores"
                 else float(((x - previous) ** 2).sum()) / 2
             )
@@ -443,11 +445,11 @@ class DictionaryLearner:
         kept = values > N * np.finfo(float).eps * values[-1]
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
 
-    def _proximal_step(self, solver: ABPPSolver, x: Float) -> Float:
+    def _proximal_step(self, solver: Solver, x: Float) -> Float:
         """Minimise ``f + <y, g> + D(., x) / tau``: a trust region, then Newton steps."""
         lag, y, T = self.lagrangian, solver.multipliers, self._coordinates
-        centre, weight = solver.proximal
-        in_scores, in_weights = float(np.max(weight)), 0.0
+        centre = solver.subproblem.centre
+        in_scores, in_weights = float(np.max(solver.subproblem.proximal_weight)), 0.0
         if self.metric == "weights":
             in_scores, in_weights = in_weights, in_scores
         ridge = self._ridge + in_weights

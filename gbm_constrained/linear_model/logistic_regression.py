@@ -18,14 +18,15 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import MET, Scores
+from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import FEASIBLE, CBPRSolver
+from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import Announcer, ConstraintCallback
 from gbm_constrained.training.finalize import FinalModel, describe_training_rows
@@ -347,7 +348,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
     ) -> tuple[_Ends, Solution]:
         """Iterate from a start until the solution has converged, or a callback stops."""
-        assert isinstance(fit.solver, ABPPSolver)
+        assert isinstance(fit.solver, OuterLoop)
         method = options.method
         adaptive = method.sigma is None and method.outlier_clip is None
         ends = _Ends(learner, options, self.tol)
@@ -482,7 +483,7 @@ class _Ends:
         is_loss = np.array([c.is_loss for c in options.constraints])
         self.has_rates = not is_loss.all()
         # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, MET)
+        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, ROUNDING)
         self.tol = tol
         self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 

@@ -36,10 +36,11 @@ from gbm_constrained.evaluation.audit import (
     GROUP_COLUMNS,
     MODEL_COLUMNS,
     VERDICTS,
+    AuditRows,
     AuditTables,
-    as_number,
     measure_classifier,
-    typed,
+    set_column_types,
+    to_float,
 )
 from gbm_constrained.evaluation.findings import findings_of_audit
 
@@ -160,13 +161,13 @@ class Audit(AuditTables):
             content["level"],
             content["weighted"],
             tuple(content["classes"]),
-            Estimate(**{k: as_number(v) for k, v in content["accuracy"].items()}),
-            typed(pd.DataFrame(content["constraints"], columns=list(FRAME_COLUMNS))),
-            typed(pd.DataFrame(content["groups"], columns=list(GROUP_COLUMNS))),
-            typed(pd.DataFrame(content["models"], columns=[*MODEL_COLUMNS, *values])),
+            Estimate(**{k: to_float(v) for k, v in content["accuracy"].items()}),
+            set_column_types(pd.DataFrame(content["constraints"], columns=list(FRAME_COLUMNS))),
+            set_column_types(pd.DataFrame(content["groups"], columns=list(GROUP_COLUMNS))),
+            set_column_types(pd.DataFrame(content["models"], columns=[*MODEL_COLUMNS, *values])),
             None if history is None else pd.DataFrame(
                 {
-                    name: column if name in INTEGERS else [as_number(v) for v in column]
+                    name: column if name in INTEGERS else [to_float(v) for v in column]
                     for name, column in history.items()
                 }
             ),
@@ -289,12 +290,9 @@ def audit(
     """
     tables = measure_classifier(
         model,
-        X,
-        y,
+        AuditRows(X, y, sensitive_features, sample_weight),
         constraints,
         positive=positive,
-        sensitive_features=sensitive_features,
-        sample_weight=sample_weight,
         level=level,
         others=others,
     )

@@ -16,6 +16,45 @@ from gbm_constrained.problem.kernels.base import PROXIES, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
 
 
+@dataclass(frozen=True)
+class Subproblem:
+    """Everything that a gradient depends on beside the scores.
+
+    Parameters
+    ----------
+    multipliers : ndarray of shape (m,)
+        Multipliers y.
+    centre : ndarray like the scores, default=None
+        Centre of the proximal term; the scores themselves by default.
+    proximal_weight : float or ndarray of shape (n_cells,), default=0
+        Weight of the proximal term, of all rows or of the rows of each cell.
+    """
+
+    multipliers: Float
+    centre: Array | None = None
+    proximal_weight: float | Float = 0.0
+
+
+class DualMethod(Protocol):
+    """A method that moves the multipliers of a solver."""
+
+    def change_step_sizes(self) -> None:
+        """Change the step sizes from one iteration to the next."""
+
+    def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
+        """Move the multipliers by the constraints g and their change since the last iteration."""
+
+    @property
+    def ergodic_weight(self) -> float:
+        """Weight of the iterate in the ergodic average."""
+
+    def state(self) -> dict[str, Any]:
+        """Give all that :meth:`restore` needs."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the state of an equal method."""
+
+
 class Solver(Protocol):
     """An outer loop on one problem, which answers scores with gradients and Hessians."""
 
@@ -44,6 +83,10 @@ class Solver(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a solver that was made with the same arguments."""
+
+    @property
+    def subproblem(self) -> Subproblem:
+        """The current subproblem."""
 
     @property
     def rounds(self) -> int:

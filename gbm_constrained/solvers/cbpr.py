@@ -77,14 +77,16 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
-from gbm_constrained.solvers.abpp import ABPPSolver
-from gbm_constrained.solvers.base import SolverMethod, check_positive
+from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
+from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
+from gbm_constrained.solvers.outer_loop import OuterLoop
+from gbm_constrained.solvers.step_sizes import ProximalWeights
 
 FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.
 ROUNDING = 1e-13  # Violation that is no more than rounding.
-PARALLEL = 1e-6  # Share of its mean eigenvalue that is added to the curvature of the dual.
-TINY = 1e-12
-SLACK = 1.5  # By how much a step may be more curved than its model.
+RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature of the dual.
+MIN_RIDGE = 1e-12  # Least that is added, where the curvature is zero.
+MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of its model, before S is doubled.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -131,7 +133,73 @@ class CBPR(SolverMethod):
 
 
 @dataclass
-class CBPRSolver(ABPPSolver):
+class NewtonAscent:
+    """Dual steps of an exact learner: nearly Newton steps on the dual function.
+
+    Parameters
+    ----------
+    holds_rates : bool
+        Whether a constraint is on a 0-1 rate, which jumps where S is the curvature of its proxy.
+
+    Attributes
+    ----------
+    curvature : ndarray of shape (m, m)
+        S, the curvature of the dual function of the subproblem.
+    ergodic_weight : float
+        One: averages of iterates have no meaning here.
+    """
+
+    holds_rates: bool
+    curvature: Float = field(default_factory=lambda: np.zeros((0, 0)), init=False)
+    ergodic_weight: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        self.begin_subproblem()
+
+    def begin_subproblem(self) -> None:
+        """Forget the steps of the subproblem before."""
+        self._factor = 1.0  # of S
+        self._step: tuple[Float, Float, Float] | None = None
+
+    def change_step_sizes(self) -> None:
+        """Keep the step sizes, which the curvature sets."""
+
+    def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
+        """Maximise the quadratic model of the dual function over multipliers of at least zero."""
+        if g.size == 0:
+            return multipliers
+        self._adapt_factor(g)
+        y, S = multipliers, self._factor * self.curvature
+        root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 g||
+        target = root.T @ y + solve_triangular(root, g, lower=True)
+        ahead: Float = nnls(root.T, target)[0]
+        grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
+        if self.holds_rates and grown > most:
+            ahead = y + (ahead - y) * most / grown
+        self._step = ahead - y, g, S
+        return ahead
+
+    def _adapt_factor(self, g: Float) -> None:
+        """Double S where the last step was more curved than its model, and ease it otherwise."""
+        if self._step is None:
+            return
+        step, g_before, model_before = self._step
+        curved = step @ (g_before - g)
+        if curved > MAX_CURVATURE_RATIO * (step @ model_before @ step):
+            self._factor *= 2.0
+        elif not self.holds_rates:
+            self._factor = max(self._factor / 2.0, 1.0)
+
+    def state(self) -> dict[str, Any]:
+        """Give nothing: states are those of boosters."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over nothing."""
+
+
+@dataclass
+class CBPRSolver(OuterLoop):
     """The outer loop over convexified problems.
 
     Called like :class:`ABPPSolver`, whose parameters keep their meaning for boosters (`lazy`).
@@ -170,7 +238,7 @@ class CBPRSolver(ABPPSolver):
     residuals: list[float] = field(default_factory=list, init=False)
 
     CHANGING: ClassVar[tuple[str, ...]] = (
-        *ABPPSolver.CHANGING, "residuals", "_centre", "_inner", "_caution", "_proximal",
+        *OuterLoop.CHANGING, "residuals", "_outer_centre", "_inner",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -183,17 +251,21 @@ class CBPRSolver(ABPPSolver):
         if self.inner_iterations is None:
             self.inner_iterations = 10 if self.lazy else 100
         self._is_rate = lag.constraints.has_rates
-        self._centre: Array | None = None
+        self._outer_centre: Array | None = None
         self._inner = 0
-        self._caution = 1.0
-        self._model: Float | None = None
-        self._step: tuple[Float, Float, Float] | None = None
+        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
+
+    def make_dual_method(self) -> DualMethod:
+        """Make the inner dual method: ABPP's for boosters, Newton steps for exact learners."""
+        if self.lazy:
+            return make_dual_ascent(self)
+        return NewtonAscent(bool(self.lagrangian.constraints.has_rates.any()))
 
     def begin_iteration(self, point: Point) -> None:
         """Start an inner iteration at `point`, and a new outer one when the last is done."""
         statistics = point.statistics()
         residual = np.nan
-        if self._centre is None:
+        if self._outer_centre is None:
             self._check_start(statistics)
             self._begin_outer(point)
         elif self._is_solved(point, statistics):
@@ -202,11 +274,10 @@ class CBPRSolver(ABPPSolver):
             self._begin_outer(point)
         self._inner += 1
         added: float | Float = 0.0
-        if not self.lazy:
+        if isinstance(self.dual, NewtonAscent):
             added = self._added(self._distance(point))
-            self._model = self._curvature(point)
-        self._dual_step(point, statistics, added, residual)
-        self._proximal = self._combined()
+            self.dual.curvature = self._curvature(point)
+        self.take_dual_step(point, statistics, added, residual)
 
     def _check_start(self, statistics: CellStatistics) -> None:
         constraints = self.lagrangian.constraints
@@ -219,16 +290,16 @@ class CBPRSolver(ABPPSolver):
             )
 
     def _begin_outer(self, point: Point) -> None:
-        self._centre = point.margin.copy()
+        self._outer_centre = point.margin.copy()
         self._inner = 0
-        self._caution = 1.0
-        self._step = None
+        if isinstance(self.dual, NewtonAscent):
+            self.dual.begin_subproblem()
 
     def _distance(self, point: Point) -> float:
         """``L D(., x^t)``, which is added to the objective and to every constraint."""
-        assert self._centre is not None
+        assert self._outer_centre is not None
         assert self.strength is not None
-        return self.strength * self.lagrangian.bregman(point.margin, self._centre)
+        return self.strength * self.lagrangian.bregman(point.margin, self._outer_centre)
 
     def _added(self, moved: float) -> Float:
         """Distance that is added to each constraint where multipliers move; none to 0-1 rates."""
@@ -242,12 +313,12 @@ class CBPRSolver(ABPPSolver):
             return np.zeros((0, 0))
         none = np.zeros_like(y)
         origin = point.gradient(none)[0].copy()
-        pull = point.gradient(none, self._centre, self.strength)[0] - origin
+        pull = point.gradient(none, self._outer_centre, self.strength)[0] - origin
         project = self.project or self._orthonormal
         J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
         S = J @ J.T / (self.strength * (1.0 + y.sum()))
         # Rows that say the same leave S singular.
-        return np.asarray(S + max(PARALLEL * float(np.trace(S)) / y.size, TINY) * np.eye(y.size))
+        return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
 
     def _orthonormal(self, rows: Array) -> Float:
         """Take derivatives in all scores to coordinates that are orthonormal in the distance."""
@@ -257,25 +328,6 @@ class CBPRSolver(ABPPSolver):
             rows.reshape(lag.n_samples, -1) * np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
         )
         return np.asarray(flat.ravel())
-
-    def _ascend(self, g: Float, z: Float) -> Float:
-        if self.lazy or g.size == 0 or self.schedule is not None:
-            return super()._ascend(g, z)
-        assert self._model is not None
-        if self._step is not None:
-            step, g_before, model_before = self._step
-            exceeds = step @ (g_before - g) > SLACK * (step @ model_before @ step)
-            eased = self._caution if self._is_rate.any() else max(self._caution / 2.0, 1.0)
-            self._caution = 2.0 * self._caution if exceeds else eased
-        y, S = self.multipliers, self._caution * self._model
-        root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 G||
-        target = root.T @ y + solve_triangular(root, g, lower=True)
-        ahead: Float = nnls(root.T, target)[0]
-        grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
-        if self._is_rate.any() and grown > most:
-            ahead = y + (ahead - y) * most / grown
-        self._step = ahead - y, g, S
-        return ahead
 
     def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
         assert self.inner_iterations is not None
@@ -290,33 +342,41 @@ class CBPRSolver(ABPPSolver):
         return bool((beyond <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
-        assert self._centre is not None
+        assert self._outer_centre is not None
         assert self.strength is not None
         lag, y = self.lagrangian, self.multipliers
         g = lag.constraints.rates(statistics) - self.bounds
-        moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._centre))
+        moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._outer_centre))
         slack = np.sqrt(np.abs(y * g) / (1.0 + y.sum())).max(initial=0.0)
         return float(max(moved, slack))
 
-    def _combined(self) -> tuple[Array | None, float | Float]:
-        """Proximal terms around the last inner and the last outer iterate, as one."""
-        assert self._centre is not None
+    def find_proximal_term(self) -> tuple[Array | None, float | Float]:
+        """Find the proximal terms around the last inner and the last outer iterate, as one."""
+        assert self._outer_centre is not None
         if not self.lazy:
             assert self.strength is not None
-            return self._centre, self.strength * (1.0 + float(self.multipliers.sum()))
-        inner, weight = self._anchor, self.proximal_weight
+            return self._outer_centre, self.strength * (1.0 + float(self.multipliers.sum()))
+        inner = self._centre
         assert inner is not None
         outer = 2.0 * self.lagrangian.concavity(self.multipliers)
-        total = outer + weight
+        total = outer + self._inner_weight
         if not np.any(total):
             return None, 0.0
         share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)
         if np.ndim(share):
             share = self.lagrangian.per_row(share)
-        moved = np.multiply(self._centre - inner, share, dtype=inner.dtype)
+        moved = np.multiply(self._outer_centre - inner, share, dtype=inner.dtype)
         return inner + moved, total
 
     @property
-    def proximal(self) -> tuple[Array | None, float | Float]:
-        """Centre and weight of the proximal term of the current subproblem."""
-        return self._proximal
+    def _inner_weight(self) -> float | Float:
+        """Weight of the inner proximal term of a booster, as that of ABPP."""
+        assert isinstance(self.dual, DualAscent)
+        if not self.multipliers.any():
+            return 0.0
+        return self._proximal_weights.compute(
+            self.multipliers,
+            1.0 / self.dual.tau_k,
+            len(self.history),
+            is_held_out=self.schedule is not None,
+        )

@@ -14,18 +14,11 @@ meta-analysis", 2009, section 4), with a variance of u that is moderated, for th
 (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
 microarray experiments", 2004). That the boosters differ is said only where Cochran's Q rejects
 that there is no u.
-
-The model returned may also be of another kind than they are: where leaves need so many rows that
-boosters of three quarters of them cannot split, say. Its rates on new rows are not known, but on
-its own training rows errors are at their fewest (:func:`broken_in_training`). Of gaps of error
-rates that is not so: there what the folds' boosters lost on unseen rows is added. Nor is it of
-shares of predictions, which trees that learn labels by heart move either way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +27,10 @@ from scipy import sparse, stats
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.constraints.grouped import Gap, Ratio
+from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
-from gbm_constrained.statistics.p_values import rows_beyond
 
 CHANCE = 1e-3  # That boosters which agree are said not to.
 LEVEL = 0.95
@@ -228,112 +220,6 @@ class _Influence:
         rates[self.losses] = np.nan
         rows[self.rows_of_losses] = np.nan
         return rates, rows
-
-
-def broken_in_training(
-    compiled: CompiledConstraints, counts: CellCounts, optimism: Float | None = None
-) -> Bool:
-    """Whether a model breaks rules by the rows that it was trained on, beyond chance.
-
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-        The constraints.
-    counts : CellCounts
-        Its decisions on the training rows.
-    optimism : ndarray of shape (m,), default=None
-        How much higher rows of constraints are taken to be on unseen rows, for those that reward
-        all errors and those that look at no label; NaN where it is not known, and None if nowhere.
-
-    Returns
-    -------
-    ndarray of shape (n_constraints,), bool
-        False for other rules that may ask for errors, such as gaps: these are not at their best
-        on training rows.
-    """
-    told, b = ~compiled.rewards_errors, compiled.b
-    if optimism is not None:
-        moved = compiled.rewards_all_errors | of_predictions(compiled)
-        moved &= compiled.rewards_errors & np.isfinite(optimism)
-        told = told | moved
-        b = np.where(moved, b - optimism, b)
-    broken = np.zeros(len(compiled.constraints), dtype=bool)
-    beyond = rows_beyond(replace(compiled, b=b), counts, (1.0 - LEVEL) / 2.0)
-    broken[compiled.owner[beyond & told]] = True
-    return broken
-
-
-def of_predictions(compiled: CompiledConstraints) -> Bool:
-    """Whether rows of constraints look at predictions alone, such as those on selection rates."""
-    rules = np.array([c.is_of_predictions for c in compiled.constraints], dtype=bool)
-    return np.asarray(rules[compiled.owner])
-
-
-def optimism_of_boosters(
-    compiled: CompiledConstraints,
-    cells: Cells,
-    training: Sequence[Codes],
-    decisions: Sequence[Codes],
-    unseen: Float,
-) -> Float:
-    """How much higher rows of constraints are on unseen rows than on those of the boosters.
-
-    Trees that know labels by heart select another share of their own rows than of others, at one
-    threshold. All of the difference is taken, though a model of more rows loses less: a rule that
-    holds is not to be doubted.
-
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-        The constraints.
-    cells : Cells
-        The partition of all rows.
-    training, decisions : sequence of ndarray of int
-        Positions of the rows that each booster was grown on, and the classes it decides for them.
-    unseen : ndarray of shape (n_functionals,)
-        Values on the rows that they have not seen.
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        NaN where a value is not defined.
-    """
-    seen = [
-        compiled.rows_of(functionals_of(compiled, CellCounts.of(cells.take(rows), decided)))
-        for rows, decided in zip(training, decisions, strict=True)
-    ]
-    return np.asarray(compiled.rows_of(unseen) - np.mean(seen, axis=0))
-
-
-def values_by_training(
-    compiled: CompiledConstraints, functionals: Float, optimism: Float | None
-) -> Float:
-    """Value of each constraint on the training rows, of gaps of error rates that of unseen ones.
-
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-        The constraints.
-    functionals : ndarray of shape (n_functionals,)
-        Values on the training rows.
-    optimism : ndarray of shape (m,) or None
-        As in :func:`broken_in_training`, of rows that reward all errors.
-
-    Returns
-    -------
-    ndarray of shape (n_constraints,)
-    """
-    values = compiled.values(functionals)
-    if optimism is None:
-        return values
-    rows = compiled.rows_of(functionals) + optimism
-    for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
-        own, constraint = compiled.owner == j, compiled.constraints[j]
-        if isinstance(constraint.expression, Gap) and not isinstance(constraint.expression, Ratio):
-            values[j] = rows[own].max()
-        elif own.sum() == 1:
-            values[j] += constraint.sign * optimism[own][0]
-    return values
 
 
 def of_one_booster(

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from gbm_constrained.decision.rule import MET
+from gbm_constrained.problem.linear_constraints import ROUNDING
 
 EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
 EARLY_STOPPING_ON: tuple[EarlyStoppingOn, ...] = ("metric", "constraints", "both")
@@ -48,7 +48,7 @@ class RulesWatch:
 
     def look(self, round_: int, violation: float) -> bool:
         """Take the largest violation after a round; tell whether it met all rules."""
-        holds = violation <= MET
+        holds = violation <= ROUNDING
         if holds or (not self.met and violation < self.least):
             self.best, self.least = round_, violation
         self.met |= holds

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Bool, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected
-from gbm_constrained.decision.guarantees import certify, hold_in_the_mean
-from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
+from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import choose, choose_with_room
+from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
 from gbm_constrained.decision.refit_transfer import match_positive_rate, rows_to_match
-from gbm_constrained.decision.rule import MET, Choice, Scores
-from gbm_constrained.evaluation.assessment import judge
+from gbm_constrained.decision.rule import Choice, Scores
+from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fit import ConstrainedFit
@@ -194,7 +194,7 @@ def describe_training_rows(
     return model
 
 
-def reporting_rows(fit: ConstrainedFit) -> list[UnseenRows]:
+def reporting_rows(fit: ConstrainedFit) -> list[EvaluationSet]:
     """List the held-out rows whose rates are reported; the first that have a value count."""
     driving = [] if fit.measured.rows is None else [fit.measured.rows]
     return [*fit.evaluation_sets[-1:], *driving]
@@ -224,52 +224,36 @@ def _choose_by_held_out_rows(
     """Choose prefix and shift by the rows that moved the multipliers."""
     unseen, options, rounds = fit.measured.rows, fit.options, model.rounds
     assert unseen is not None
-    R = options.rounds_per_iteration
-    after = functools.cache(functools.partial(scores.held_out, unseen))
+    scored = _score(scores, unseen)
+    is_free = options.iterate == "best"
+    prefixes = Prefixes(rounds, options.rounds_per_iteration, is_free)
     choice = Choice(rounds, model.shift, np.nan, 0.0)
-    reported, margin = unseen, after(rounds)
+    reported, margin = unseen, scored.margins(rounds)
     decisions = unseen.decisions(margin)
-    is_among = options.iterate == "best"
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
-    is_at_rest = is_idle or not (is_among or fit.solver.multipliers.any())
-    if not is_at_rest or unseen.violations(margin).max(initial=0.0) > MET:
-        refit_violation = functools.partial(
-            find_refit_violation, TrainingEvidence(fit.run, fit.measured), scores
-        )
-        choice = choose(
-            unseen, after, rounds, R, among_prefixes=is_among, stray=refit_violation,
-            found=unseen.choices,
-        )  # fmt: skip
-        margin = after(choice.rounds)
+    is_at_rest = is_idle or not (is_free or fit.solver.multipliers.any())
+    if not is_at_rest or unseen.violations(margin).max(initial=0.0) > ROUNDING:
+        evidence = TrainingEvidence(fit.run, fit.measured)
+        refit = functools.partial(find_refit_violation, evidence, scores)
+        choice = choose_prefix(scored, prefixes, refit_violation=refit, found=unseen.choices)
+        margin = scored.margins(choice.rounds)
         choice, decisions = choose_with_room(unseen, margin, choice)
-    final, bounds = _scores(fit, margin, choice.shift), None
-    fresh = fit.run.certification
-    if fresh is not None:
-        of_fresh = functools.cache(functools.partial(scores.held_out, fresh))
-        given = unseen, after, fresh, of_fresh, choice
+    bounds = None
+    if fit.run.certification is not None:
+        reported = fit.run.certification
+        certification = _score(scores, reported)
         if options.guarantee == "expected":
-            choice = hold_in_the_mean(*given)
-            bounds = expected(fresh.compiled, fresh.cells)
+            choice = control_risk(scored, certification, choice)
+            bounds = conformal_bounds(reported.compiled, reported.cells)
         else:
-            choice = certify(*given, rounds, R, options.delta, among_prefixes=is_among)
-        reported, final = fresh, _scores(fit, of_fresh(choice.rounds), choice.shift)
-        decisions = fresh.decisions(final.deciding)
-    outcome = Outcome.of(reported, final, decisions)
-    has_moved = choice.shift.any() or choice.rounds != rounds
-    feasibility = judge(
-        unseen,
-        after,
-        rounds,
-        R,
-        choice,
-        reported,
-        decisions,
-        outcome,
-        bounds,
-        is_idle and not has_moved,
-        fit.measured.plain_error,
-    )
+            choice = certify(scored, certification, choice, prefixes, options.delta)
+        margin = certification.margins(choice.rounds)
+        decisions = reported.decisions(_scores(fit, margin, choice.shift).for_decisions)
+    outcome = Outcome.of(reported, _scores(fit, margin, choice.shift), decisions)
+    is_unconstrained = is_idle and not choice.shift.any() and choice.rounds == rounds
+    returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
+    feasibility = assess(scored, prefixes, returned, fit.measured.plain_error)
     unseen.functionals_in[choice.rounds] = outcome.functionals
     return replace(
         model,
@@ -279,6 +263,11 @@ def _choose_by_held_out_rows(
         outcome=outcome,
         feasibility=feasibility,
     )
+
+
+def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
+    """Score held-out rows by prefix; each prefix is scored once."""
+    return ScoredRows(rows, functools.cache(functools.partial(scores.held_out, rows)))
 
 
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> Float:
@@ -316,7 +305,9 @@ def _choose_prefix(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> int
     """
     errors, violations = errors_and_violations(records := _prefixes(fit, scores, rounds))
     is_best = fit.options.iterate == "best"
-    return records[best_prefix(errors, violations) if is_best else last_prefix(violations)].rounds
+    return records[
+        find_best_prefix(errors, violations) if is_best else find_last_prefix(violations)
+    ].rounds
 
 
 def _choose_mixture(
@@ -337,11 +328,11 @@ def _choose_mixture(
         solver = fit.measured.controller.solver
         records = _held_out_prefixes(fit, scores, rounds)
     errors, violations = errors_and_violations(records)
-    chosen, probability = prefix_mixture(errors, violations)
+    chosen, probability = find_mixture(errors, violations)
     asked = np.array([r.rates for r in records]) - solver.lagrangian.constraints.b
     # If no mixture is as far inside as the multipliers aimed at, the bounds themselves count.
     if (probability @ violations[chosen] > MAX_MIXTURE_VIOLATION).any():
-        chosen, probability = prefix_mixture(errors, asked)
+        chosen, probability = find_mixture(errors, asked)
     table = {"rounds": [records[t].rounds for t in chosen], "probability": probability}
     return pd.DataFrame(table), np.asarray(probability @ asked[chosen])
 
@@ -379,7 +370,7 @@ def _held_out_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) ->
 
 
 def _measure_evaluation_set(
-    fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held: UnseenRows
+    fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held: EvaluationSet
 ) -> FinalModel:
     """Measure an evaluation set at the scores of the returned model."""
     is_last = held is fit.evaluation_sets[-1]
@@ -398,15 +389,15 @@ def _measure_evaluation_set(
     few = find_too_few_rows(
         held.cells,
         held.compiled,
-        held.counts(held.decisions(final.deciding)),
+        held.counts(held.decisions(final.for_decisions)),
         outcome.functionals,
-        outcome.sampled.rules,
-        outcome.sampled.rates,
+        outcome.sampled.constraints,
+        outcome.sampled.functionals,
     )
     held.functionals_in[model.rounds] = outcome.functionals
     if driving is not None:
         layout = model.layout
-        outcome = outcome.completed_by(layout.lay_out(driving), layout.compiled)
+        outcome = outcome.complete_by(layout.lay_out(driving), layout.compiled)
     return replace(model, outcome=outcome, too_few_rows=tuple(few))
 
 
@@ -447,7 +438,7 @@ def _describe_mixture(
     for held in {*fit.evaluation_sets, *driving}:
         held.functionals_in[rounds] = _average(held.functionals_in, prefixes)
 
-    def count_held_out(held: UnseenRows) -> CellCounts:
+    def count_held_out(held: EvaluationSet) -> CellCounts:
         return _average_counts(
             prefixes, lambda upto: held.counts(held.decisions(scores.held_out(held, upto)))
         )
@@ -457,7 +448,7 @@ def _describe_mixture(
         for held in reporting_rows(fit)
     ]
     if outcomes:
-        outcome = outcomes[0].completed_by(outcomes[-1], model.layout.compiled)
+        outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
         model = replace(model, outcome=outcome)
     if model.is_judged_by_training:
         lagrangian, cells = fit.solver.lagrangian, fit.problem.cells

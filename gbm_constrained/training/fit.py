@@ -12,12 +12,13 @@ import numpy as np
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
+from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import Announcer, check_callbacks
 from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.guarantee_check import check_guarantee
 from gbm_constrained.training.measurement import (
     EvaluationRows,
     HeldOutRows,
@@ -67,7 +68,7 @@ class ConstrainedFit:
     ----------
     run : FitRun
         What all stages work with.
-    evaluation_sets : list of UnseenRows
+    evaluation_sets : list of EvaluationSet
         Rows that the user gave to look at.
     measured : Measured
         Product of :meth:`measure`.
@@ -104,9 +105,14 @@ class ConstrainedFit:
         problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:
-            check_guarantee(certification, problem.compiled, options, library.n_rounds)
+            prefixes = Prefixes(
+                library.n_rounds, options.rounds_per_iteration, options.iterate == "best"
+            )
+            fraction, delta = options.calibration_fraction, options.delta
+            asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
+            check_guarantee(certification, problem.compiled, asked)
         self.run = FitRun(options, problem, library, notifier, certification, progress=progress)
-        self.evaluation_sets: list[UnseenRows] = []
+        self.evaluation_sets: list[EvaluationSet] = []
         self.measured: Measured
         self.is_divisible = self.has_offset = False
 
@@ -137,7 +143,7 @@ class ConstrainedFit:
 
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
-    ) -> UnseenRows:
+    ) -> EvaluationSet:
         """Attach rows that are not trained on."""
         added = self.problem.evaluation_set(name, X, y, weight, sensitive_features)
         self.evaluation_sets.append(added)

@@ -9,21 +9,18 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained.decision.evaluation_set import UNKNOWN
-from gbm_constrained.decision.outcome import told_elsewhere
-from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
+from gbm_constrained.decision.outcome import find_incomplete
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.report_tables import (
+    constraints_frame,
     groups_frame,
     history_frame,
-    rules_frame,
     small_groups_frame,
 )
-from gbm_constrained.evaluation.verdicts import (
-    TRAINING_ROWS,
-    Verdict,
-    rows_of_constraint,
-    rows_of_smallest_group,
-)
+from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.training.finalize import (
     MAX_MIXTURE_VIOLATION,
     FinalModel,
@@ -77,7 +74,7 @@ def report(
     estimator.shift_ = model.shift
     if model.shift.any() and fit.options.probabilities == "calibrated":
         estimator._threshold = model.shift
-    estimator.constraint_report_ = rules_frame(
+    estimator.constraint_report_ = constraints_frame(
         layout.compiled, functionals, multipliers, outcome, verdicts
     )
     estimator.group_report_ = groups_frame(layout.compiled, functionals, outcome)
@@ -108,7 +105,7 @@ def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> No
             f"use iterate='last', which moves the threshold as well.",
             "GC106",
         )
-    feasibility.complain(raises=fit.options.on_infeasible == "raise")
+    feasibility.warn(raises=fit.options.on_infeasible == "raise")
 
 
 def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> Feasibility:
@@ -132,7 +129,7 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
 
 def _assess_rule(
     fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int
-) -> RuleReached:
+) -> ConstraintResult:
     """Assess one constraint by the rows that are reported."""
     compiled, cells, outcome = fit.problem.compiled, fit.problem.cells, model.outcome
     assert model.functionals is not None
@@ -151,20 +148,19 @@ def _assess_rule(
         rows = next(rows for rows in reporting_rows(fit) if rows.source == source)
         cells, compiled = rows.cells, rows.compiled
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
+    estimate = Estimate(value, *map(float, interval))
     verdict = Verdict.of(
         constraint,
-        value,
-        interval,
+        estimate,
         rows_of_constraint(cells, compiled, j),
         source,
         doubt=few[0] if few else "",
         conflict=found.conflict,
     )
-    low, high = map(float, interval)
     if found.rules:
-        return replace(found.rules[j], value=value, low=low, high=high, verdict=verdict)
+        return replace(found.rules[j], **estimate._asdict(), verdict=verdict)
     n_rows = rows_of_smallest_group(cells, compiled, j, None)
-    return RuleReached(constraint, value, low, high, n_rows, verdict)
+    return ConstraintResult(constraint, *estimate, n_rows, verdict)
 
 
 def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
@@ -178,6 +174,6 @@ def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
     held_out = None
     if values:
         last = [layout.spread(held.functionals_after(final.rounds)) for held in sources]
-        is_elsewhere = told_elsewhere(layout.compiled, last[0], last[-1])
+        is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
         held_out = np.where(is_elsewhere, values[-1], values[0])
     return history_frame(records, fit.solver.lagrangian.constraints, held_out)

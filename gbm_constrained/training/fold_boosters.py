@@ -10,7 +10,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.refit_transfer import FoldScores
+from gbm_constrained.decision.refit_transfer import FoldScores, estimate_optimism
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.dual_controller import DualController
@@ -107,10 +107,6 @@ class FoldBoosters:
     def optimism(self, iteration: int) -> tuple[Float, Float]:
         """Estimate by how much rates of a model of all rows are higher on new rows.
 
-        Efron, "Estimating the error rate of a prediction rule" (1983), adds such a difference to
-        the training error. The difference falls with one over the number of rows (Akaike, 1974),
-        so that the boosters' share of all rows is what remains of their own difference.
-
         Parameters
         ----------
         iteration : int
@@ -123,8 +119,8 @@ class FoldBoosters:
         """
         history = self.controller.solver.history
         k = min(iteration, len(history) - 1)
-        seen = np.mean([solver.history[k].rates for solver in self._solvers], axis=0)
-        return self.remaining_optimism * (history[k].rates - seen), history[k].bounds
+        own = [solver.history[k].rates for solver in self._solvers]
+        return estimate_optimism(history[k].rates, own, self.remaining_optimism), history[k].bounds
 
     @property
     def remaining_optimism(self) -> float:

@@ -9,11 +9,12 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.prefix_choice import FEW_PREFIXES, prefixes
-from gbm_constrained.decision.rule import MET, Choice, shifted
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
+from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
+from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.solvers.base import Solver
-from gbm_constrained.statistics.between_folds import optimism_of_boosters
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
@@ -125,7 +126,7 @@ class FoldGrowth:
         boosters = FoldBoosters(controller, self.folds, members, self._kept_rounds(), log_odds)
         run.notifier.begin(len(members))
         self._grow_or_restore(boosters, clock)
-        unseen = UnseenRows(
+        unseen = EvaluationSet(
             lagrangian.cells,
             run.problem.compiled.on(lagrangian.cells),
             self.source,
@@ -169,15 +170,18 @@ class FoldGrowth:
 
     def _kept_rounds(self) -> list[int]:
         """List the rounds of the prefixes that a choice may look at."""
-        found = prefixes(self.run.library.n_rounds, self.run.options.rounds_per_iteration)
-        return found if self.run.problem.data.columns == 1 else found[-FEW_PREFIXES - 1 :]
+        n_rounds = self.run.library.n_rounds
+        found = Prefixes(n_rounds, self.run.options.rounds_per_iteration).candidates
+        if self.run.problem.data.columns == 1:
+            return found
+        return found[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
 
-    def _with_multipliers_if_better(self, boosters: FoldBoosters, unseen: UnseenRows) -> Grown:
+    def _with_multipliers_if_better(self, boosters: FoldBoosters, unseen: EvaluationSet) -> Grown:
         """Grow boosters with multipliers as well, and return those that make fewer errors."""
         run, limit = self.run, self.run.notifier.limit
         margin, certified, asked = boosters.held_margin(boosters.rounds), None, unseen
         broken = unseen.violations(margin)
-        if run.certification is None and (broken <= MET).all():  # nor would a multiplier move
+        if run.certification is None and (broken <= ROUNDING).all():  # nor would a multiplier move
             return boosters, unseen
         limit.has_no_multipliers |= not self._clock.has_time_again()
         if limit.has_no_multipliers:
@@ -188,10 +192,10 @@ class FoldGrowth:
                 unseen, run.certification, boosters, choice, run.options
             )
             broken = asked.violations(margin)
-            if (broken <= MET).all():
+            if (broken <= ROUNDING).all():
                 return boosters, unseen
         if is_cheap(boosters, unseen, choice) and is_memorised(
-            asked, broken, estimate_optimism(run, boosters, unseen, choice)
+            asked, broken, measure_optimism(run, boosters, unseen, choice)
         ):
             return boosters, unseen
         others, unseen_by_others = self.grow(has_multipliers=True)
@@ -211,8 +215,8 @@ class FoldGrowth:
         return has_time and not self.run.notifier.is_stopped
 
 
-def estimate_optimism(
-    run: FitRun, boosters: FoldBoosters, unseen: UnseenRows, choice: Choice
+def measure_optimism(
+    run: FitRun, boosters: FoldBoosters, unseen: EvaluationSet, choice: Choice
 ) -> Float:
     """Estimate by how much rows of constraints are higher on held-out than on training rows.
 
@@ -222,7 +226,7 @@ def estimate_optimism(
         The fit.
     boosters : FoldBoosters
         The boosters of the folds.
-    unseen : UnseenRows
+    unseen : EvaluationSet
         The rows that they hold out.
     choice : Choice
         Prefix and shift of the decisions that are compared.
@@ -233,13 +237,13 @@ def estimate_optimism(
     """
 
     def decisions(margin: Array) -> Codes:
-        return unseen.decisions(shifted(margin, choice.shift))
+        return unseen.decisions(shift_scores(margin, choice.shift))
 
     held = unseen.counts(decisions(boosters.held_margin(choice.rounds)))
-    return optimism_of_boosters(
+    own = zip(boosters.folds, boosters.own_margins(choice.rounds), strict=True)
+    return estimate_optimism_of_decisions(
         run.problem.compiled,
         run.problem.cells,
-        [fold.training for fold in boosters.folds],
-        [decisions(margin) for margin in boosters.own_margins(choice.rounds)],
+        [(fold.training, decisions(margin)) for fold, margin in own],
         functionals_of(unseen.compiled, held),
     )

@@ -27,7 +27,7 @@ import numpy as np
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
@@ -47,7 +47,7 @@ class Measured:
     ----------
     solver : Solver
         Solver that gives the gradients of the model.
-    rows : UnseenRows, default=None
+    rows : EvaluationSet, default=None
         Held-out rows that move the multipliers; None if the training rows do.
     controller : DualController, default=None
         Controller of these rows.
@@ -60,7 +60,7 @@ class Measured:
     """
 
     solver: Solver
-    rows: UnseenRows | None = None
+    rows: EvaluationSet | None = None
     controller: DualController | None = None
     boosters: FoldBoosters | None = None
     plain_error: float = np.nan
@@ -102,11 +102,11 @@ class EvaluationRows:
 
     Parameters
     ----------
-    rows : UnseenRows
+    rows : EvaluationSet
         The evaluation set.
     """
 
-    rows: UnseenRows
+    rows: EvaluationSet
 
     def measure(self, run: FitRun) -> Measured:
         """Make the controller of the evaluation set, and the solver that follows it.

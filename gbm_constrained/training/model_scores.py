@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.measurement import Measured
 
 
@@ -18,7 +18,7 @@ class TrainedModel(Protocol):
     def margin(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""
 
-    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of an evaluation set or of certification rows after some rounds."""
 
     def truncate(self, rounds: int) -> None:
@@ -57,7 +57,7 @@ class ModelScores:
             self._training[rounds] = self.trained.margin(rounds)
         return self._training[rounds]
 
-    def held_out(self, rows: UnseenRows, rounds: int) -> Array:
+    def held_out(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of rows that are not trained on, after some rounds."""
         boosters = self.measured.boosters
         if rows is self.measured.rows and boosters is not None:

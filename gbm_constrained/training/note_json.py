@@ -46,8 +46,9 @@ from gbm_constrained.constraints.selectors import (
     MissingValue,
 )
 from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
-from gbm_constrained.evaluation.feasibility import Feasibility, RuleReached
+from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.solvers.abpp import ABPP
@@ -68,7 +69,7 @@ CLASSES: dict[str, type] = {
     for cls in (
         ClassPosition, Column, Constraint, DataSet, Deployed, Differs, Each, Gap, Judged, Label,
         Mask, MissingValue, Overall, Predicted, Quotient, Rate, Ratio, Term,
-        Cost, Estimate, Feasibility, RuleReached, TooFewRows, Verdict,
+        Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
         ABPP, AutoSolver, CBPR,
     )
 }  # fmt: skip

@@ -33,11 +33,15 @@ from typing import TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.group_thresholds import group_threshold_error
-from gbm_constrained.decision.prefix_choice import price, standard_error_of, standard_errors
-from gbm_constrained.decision.rule import MET
-from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_thresholds import GroupThresholds
+from gbm_constrained.decision.prefix_choice import (
+    standard_error_of,
+    standard_errors,
+    violation_penalty,
+)
+from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.problem.linear_constraints import ROUNDING
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import as_certified, choice_by, cost_of
@@ -53,7 +57,7 @@ STALLED = 0.25  # Share of a multiplier below which a drift is none.
 PUSH = 1.5  # By how much a multiplier is raised that is at rest while its constraint is violated.
 LAST = 4  # The part of a pass that its end is read from: one of so many.
 FEWEST = 4  # Iterations of it at least.
-Grown: TypeAlias = tuple[FoldBoosters, UnseenRows]
+Grown: TypeAlias = tuple[FoldBoosters, EvaluationSet]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Pass:
 
     Parameters
     ----------
-    grown : tuple of FoldBoosters and UnseenRows
+    grown : tuple of FoldBoosters and EvaluationSet
         The boosters.
     cost : float
         Errors of their best decision, with the price of violations and of swings.
@@ -113,17 +117,17 @@ class Pass:
     def is_broken(self, rows: Bool) -> bool:
         """Whether some rows of constraints are violated without a shift."""
         boosters, unseen = self.grown
-        return bool((unseen.violations(boosters.held_margin(boosters.rounds))[rows] > MET).any())
+        return bool(
+            (unseen.violations(boosters.held_margin(boosters.rounds))[rows] > ROUNDING).any()
+        )
 
     def shift_for(self, rows: Bool) -> float:
         """Shift of two classes that some rows of constraints need, if there were no others."""
         boosters, unseen = self.grown
-        found = best_shift(
-            boosters.held_margin(boosters.rounds),
-            unseen.cells,
-            unseen.compiled,
+        margin = boosters.held_margin(boosters.rounds)
+        found = ShiftSearch(margin, unseen.cells, unseen.compiled).find(
             bounds=np.where(rows, unseen.compiled.b, np.inf),
-            price=price(unseen.cells),
+            penalty=violation_penalty(unseen.cells),
         )
         return float(found.value[0])
 
@@ -140,11 +144,11 @@ class PassSearch:
         Length of the way that the boosters go, in exact iterations.
     options : SolverOptions
         What was asked.
-    certification : UnseenRows or None
+    certification : EvaluationSet or None
         Rows that are kept for a guarantee.
     has_time : callable
         Tells whether there is time for one more pass.
-    plain : tuple of FoldBoosters and UnseenRows, default=None
+    plain : tuple of FoldBoosters and EvaluationSet, default=None
         Boosters without multipliers, if they are there already.
     """
 
@@ -153,14 +157,14 @@ class PassSearch:
         grow: Callable[..., Grown],
         path: float,
         options: SolverOptions,
-        certification: UnseenRows | None,
+        certification: EvaluationSet | None,
         has_time: Callable[[], bool],
         plain: Grown | None = None,
     ) -> None:
         self.grow, self.path, self.options, self.certification = grow, path, options, certification
         self.has_time, self.plain = has_time, plain
 
-    def run(self, boosters: FoldBoosters, unseen: UnseenRows) -> Grown:
+    def run(self, boosters: FoldBoosters, unseen: EvaluationSet) -> Grown:
         """Give the best of some boosters and those of further passes."""
         best = self._measured((boosters, unseen))
         least = best.needed
@@ -212,15 +216,15 @@ class PassSearch:
             boosters.held_margin(boosters.rounds),
             unseen.choices[boosters.rounds].shift,
         )
-        needed = group_threshold_error(asked.cells, asked.compiled, margin, shift)
+        needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
         noise = standard_error_of(needed, len(asked.cells.rows))
         cost = cost_of(choice, boosters, certified)
         if boosters.has_multipliers:
-            cost += price(unseen.cells) * _swing(unseen, boosters)
+            cost += violation_penalty(unseen.cells) * _swing(unseen, boosters)
         return Pass(grown, cost, needed, float(np.nan_to_num(noise)))
 
 
-def _swing(unseen: UnseenRows, boosters: FoldBoosters) -> float:
+def _swing(unseen: EvaluationSet, boosters: FoldBoosters) -> float:
     """How far rates of the last iterations stray from a line beyond sampling error.
 
     A rate that only falls or rises does not swing.

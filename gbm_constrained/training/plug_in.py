@@ -33,12 +33,18 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.guarantee_checks import expected, least_values
-from gbm_constrained.decision.prefix_choice import choose, price, standard_errors
-from gbm_constrained.decision.rule import MET, Choice, shifted
-from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantee_checks import smallest_values
+from gbm_constrained.decision.guarantees import conformal_bounds
+from gbm_constrained.decision.prefix_choice import (
+    Prefixes,
+    choose_prefix,
+    standard_errors,
+    violation_penalty,
+)
+from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.problem.linear_constraints import ROUNDING, CompiledConstraints
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
@@ -72,39 +78,34 @@ def may_do_without_multipliers(
     )
 
 
-def choice_by(boosters: FoldBoosters, unseen: UnseenRows, options: SolverOptions) -> Choice:
+def choice_by(boosters: FoldBoosters, unseen: EvaluationSet, options: SolverOptions) -> Choice:
     """Prefix and shift that boosters of the folds would choose by the rows they hold out."""
-    return choose(
-        unseen,
-        boosters.held_margin,
-        boosters.rounds,
-        options.rounds_per_iteration,
-        among_prefixes=options.iterate == "best",
-        found=unseen.choices,
-    )
+    prefixes = Prefixes(boosters.rounds, options.rounds_per_iteration, options.iterate == "best")
+    scored = ScoredRows(unseen, boosters.held_margin)
+    return choose_prefix(scored, prefixes, found=unseen.choices)
 
 
-def is_cheap(boosters: FoldBoosters, unseen: UnseenRows, choice: Choice) -> bool:
+def is_cheap(boosters: FoldBoosters, unseen: EvaluationSet, choice: Choice) -> bool:
     """Whether a threshold of two classes meets all rules at few further errors."""
     own = unseen.error(unseen.decisions(boosters.held_margin(boosters.rounds)))
-    met = unseen.cells.classes.size == 2 and choice.excess == 0.0
+    met = unseen.cells.classes.size == 2 and choice.violation == 0.0
     return met and choice.error <= MAX_ERROR_RATIO * own
 
 
 def as_certified(
-    unseen: UnseenRows,
-    certification: UnseenRows,
+    unseen: EvaluationSet,
+    certification: EvaluationSet,
     boosters: FoldBoosters,
     choice: Choice,
     options: SolverOptions,
-) -> UnseenRows:
+) -> EvaluationSet:
     """Rows with the bounds that their rates would have to meet for a guarantee, about.
 
     Parameters
     ----------
-    unseen : UnseenRows
+    unseen : EvaluationSet
         The rows that boosters of the folds hold out.
-    certification : UnseenRows
+    certification : EvaluationSet
         Those that are kept for certificates.
     boosters : FoldBoosters
         The boosters.
@@ -115,17 +116,17 @@ def as_certified(
     """
     compiled = unseen.compiled
     if options.guarantee == "expected":
-        b = expected(certification.compiled, certification.cells)
+        b = conformal_bounds(certification.compiled, certification.cells)
     else:
-        margin = shifted(boosters.held_margin(choice.rounds), choice.shift)
+        margin = shift_scores(boosters.held_margin(choice.rounds), choice.shift)
         reached = functionals_of(compiled, unseen.counts(unseen.decisions(margin)))
         spread = standard_errors(certification.compiled, certification.cells, reached)
         b = compiled.b - norm.isf(options.delta) * spread
     tighter = np.where(compiled.is_told, np.minimum(b, compiled.b), compiled.b)
-    return UnseenRows(unseen.cells, replace(compiled, b=tighter), unseen.source)
+    return EvaluationSet(unseen.cells, replace(compiled, b=tighter), unseen.source)
 
 
-def cost_of(choice: Choice, boosters: FoldBoosters, certified: UnseenRows | None) -> float:
+def cost_of(choice: Choice, boosters: FoldBoosters, certified: EvaluationSet | None) -> float:
     """Errors of a prefix at the shift that meets the bounds asked, or with a price of violations.
 
     Parameters
@@ -134,27 +135,28 @@ def cost_of(choice: Choice, boosters: FoldBoosters, certified: UnseenRows | None
         The prefix, and its shift without a guarantee.
     boosters : FoldBoosters
         The boosters that it is of.
-    certified : UnseenRows or None
+    certified : EvaluationSet or None
         The rows that they hold out, with the bounds of a guarantee if one was asked for.
     """
     if certified is None:
         return choice.loss
     margin = boosters.held_margin(choice.rounds)
-    found = best_shift(margin, certified.cells, certified.compiled, price=price(certified.cells))
-    return found.error if found.feasible else found.loss
+    search = ShiftSearch(margin, certified.cells, certified.compiled)
+    found = search.find(penalty=violation_penalty(certified.cells))
+    return found.error if found.is_feasible else found.loss
 
 
-def is_memorised(unseen: UnseenRows, broken: Float, optimism: Float) -> bool:
+def is_memorised(unseen: EvaluationSet, broken: Float, optimism: Float) -> bool:
     """Whether boosters know the rows of rules by heart that they break without a threshold.
 
     Parameters
     ----------
-    unseen : UnseenRows
+    unseen : EvaluationSet
         The rows that they hold out.
     broken : ndarray of shape (m,)
         Violations of the rules there, with no threshold moved.
     optimism : ndarray of shape (m,)
         How much higher rows of constraints are on these rows than on the boosters' own.
     """
-    room = unseen.compiled.b - least_values(unseen)
-    return bool((optimism > MEMORISED_SHARE * room)[broken > MET].any())
+    room = unseen.compiled.b - smallest_values(unseen.compiled)
+    return bool((optimism > MEMORISED_SHARE * room)[broken > ROUNDING].any())

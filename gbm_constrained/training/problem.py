@@ -14,7 +14,7 @@ from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
 from gbm_constrained.problem.grouping import FEW_NAMED
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -221,17 +221,17 @@ class FitProblem:
             )
         return np.asarray(start[np.isin(names, self.compiled.rows)])
 
-    def certification_set(self) -> UnseenRows | None:
+    def certification_set(self) -> EvaluationSet | None:
         """Bind the constraints to the rows that are set aside; None without a guarantee."""
         data = self.data
         if data.certification is None:
             return None
         rows = data.whole_rows.take(data.certification)
-        return UnseenRows(*self.compile(rows, "the rows set aside"), "certification")
+        return EvaluationSet(*self.compile(rows, "the rows set aside"), "certification")
 
     def evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
-    ) -> UnseenRows:
+    ) -> EvaluationSet:
         """Bind the constraints to rows that are not trained on.
 
         Raises
@@ -244,9 +244,9 @@ class FitProblem:
             found = self.compile(rows, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return UnseenRows(*found, name)
+        return EvaluationSet(*found, name)
 
-    def name_further_groups(self, rows: UnseenRows) -> str:
+    def name_further_groups(self, rows: EvaluationSet) -> str:
         """Name groups of an evaluation set that constraints have no training rows of.
 
         Each group comes with its number of rows there. Without such groups the text is empty.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.problem.linear_constraints import CompiledConstraints
 
@@ -20,7 +20,7 @@ class ReportLayout:
     ----------
     compiled : CompiledConstraints
         The constraints on the training rows.
-    evaluation_sets : sequence of UnseenRows
+    evaluation_sets : sequence of EvaluationSet
         Rows that the user gave to look at.
 
     Attributes
@@ -30,7 +30,7 @@ class ReportLayout:
     """
 
     def __init__(
-        self, compiled: CompiledConstraints, evaluation_sets: Sequence[UnseenRows]
+        self, compiled: CompiledConstraints, evaluation_sets: Sequence[EvaluationSet]
     ) -> None:
         self._training = compiled
         self._last = evaluation_sets[-1].compiled if evaluation_sets else None

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.decision.prefix_choice import aims
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.prefix_choice import tightened_bounds
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import Announcer, Phase
@@ -33,7 +33,7 @@ class FitRun:
         What the library says of its fit.
     notifier : Announcer
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
-    certification : UnseenRows or None
+    certification : EvaluationSet or None
         Rows that are set aside for a guarantee.
     checkpoint : CheckpointFile or None
         The file that finished stages are saved to.
@@ -45,7 +45,7 @@ class FitRun:
     problem: FitProblem
     library: LibrarySettings
     notifier: Announcer
-    certification: UnseenRows | None = None
+    certification: EvaluationSet | None = None
     checkpoint: CheckpointFile | None = None
     progress: Progress | None = None
 
@@ -67,7 +67,7 @@ class FitRun:
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Make the bounds that multipliers move towards, as a function of the rates."""
         compiled, cells = lagrangian.constraints, lagrangian.cells
-        return lambda functionals: aims(compiled, cells, functionals)
+        return lambda functionals: tightened_bounds(compiled, cells, functionals)
 
     def without_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose boosters are the library's own."""

@@ -6,28 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.decision.prefix_choice import standard_errors
-from gbm_constrained.decision.rule import Choice, Scores, shifted
+from gbm_constrained.decision.refit_transfer import (
+    correct_training_values,
+    find_refit_violations,
+    refit_violation,
+)
+from gbm_constrained.decision.rule import Choice, Scores, shift_scores
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
-from gbm_constrained.statistics.between_folds import (
-    broken_in_training,
-    of_predictions,
-    values_by_training,
-)
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import add_loss_intervals
-from gbm_constrained.training.growth import estimate_optimism
+from gbm_constrained.training.growth import measure_optimism
 from gbm_constrained.training.measurement import Measured
 from gbm_constrained.training.model_scores import ModelScores
 from gbm_constrained.training.run import FitRun
-
-TAIL = 0.025  # Probability below which a violation is no chance, on each side of a gap.
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,24 +52,17 @@ class TrainingEvidence:
 def find_refit_violation(
     evidence: TrainingEvidence, scores: ModelScores, rounds: int, shift: Float
 ) -> float:
-    """Find how far a model violates gaps of error rates beyond sampling error, in training.
-
-    The fold boosters say by how much these rates are higher on new rows. While multipliers are on
-    their way, a gap may be open in one booster and closed in the next, so that those boosters
-    satisfy the constraint together and the model does not.
-    """
+    """Find the largest violation of a gap of error rates by the model of all rows."""
     solver, boosters = evidence.measured.solver, evidence.measured.boosters
     if solver.optimism is None or boosters is None:
         return 0.0
     problem = evidence.run.problem
     compiled, margin = problem.compiled, scores.training(rounds)
-    statistics = solver.lagrangian.at(shifted(margin, shift)).statistics()
+    statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
     functionals = compiled.functionals(statistics)
     optimism, _ = boosters.optimism(rounds // evidence.run.options.rounds_per_iteration)
-    violation = compiled.rows_of(functionals) + optimism - compiled.b
-    chance = norm.isf(TAIL) * standard_errors(compiled, problem.cells, functionals)
-    is_beyond = solver.corrected & (violation > chance)
-    return float(violation[is_beyond].max(initial=0.0))
+    violation = refit_violation(compiled, problem.cells, functionals, optimism)
+    return float(violation[solver.corrected].max(initial=0.0))
 
 
 def refute_by_training_rows(
@@ -89,23 +78,20 @@ def refute_by_training_rows(
     assert unseen is not None
     counts = CellCounts.of_shares(problem.cells, statistics.predicted)
     compiled, optimism = problem.compiled, evidence.optimism_after(rounds)
-    is_share = of_predictions(compiled)
-    known = np.full(len(compiled), np.nan) if optimism is None else optimism
-    broken = broken_in_training(compiled, counts, np.where(is_share, 0.0, known))
-    if broken[compiled.owner[is_share]].any():
-        # Only now, since scoring the rows of all boosters takes long. The shift is that of the
-        # model returned: reported are decisions at one for each fold.
+
+    def optimism_of_decisions() -> Float:
+        # By the shift of the model returned: reported are decisions at one shift for each fold.
         assert evidence.measured.boosters is not None
-        found = estimate_optimism(evidence.run, evidence.measured.boosters, unseen, choice)
-        known = np.where(is_share, np.minimum(found, 0.0), known)
-        broken = broken_in_training(compiled, counts, known)
-    values = values_by_training(compiled, record_functionals, optimism)
+        return measure_optimism(evidence.run, evidence.measured.boosters, unseen, choice)
+
+    broken = find_refit_violations(compiled, counts, optimism, optimism_of_decisions)
+    values = correct_training_values(compiled, record_functionals, optimism)
     held_out = unseen.values(rounds)
     # But for those missed for the sake of a conflict.
     may_be_doubted: Bool = np.isfinite(held_out)
     if feasibility.conflict:
         may_be_doubted = np.asarray(compiled.satisfied(held_out), dtype=bool)
-    return feasibility.refuted_by(values, broken & may_be_doubted)
+    return feasibility.add_training_evidence(values, broken & may_be_doubted)
 
 
 def measure_training_rows(
@@ -125,8 +111,8 @@ def measure_training_rows(
     if not problem.compiled.V.nnz:
         return find_intervals(evidence, counts, functionals)
     lagrangian = evidence.measured.solver.lagrangian
-    decided = lagrangian.kernel.predicted(scores.deciding).astype(np.intp)
-    losses = lagrangian.at(scores.telling).losses()
+    decided = lagrangian.kernel.predicted(scores.for_decisions).astype(np.intp)
+    losses = lagrangian.at(scores.for_probabilities).losses()
     return find_intervals(evidence, counts, functionals, (decided, losses))
 
 

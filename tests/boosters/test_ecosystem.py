@@ -264,23 +264,6 @@ def test_optuna(library, binary):
     assert study.best_value == max(trial.value for trial in study.trials)
 
 
-def test_optuna_example(tmp_path):
-    pytest.importorskip("optuna", reason=f"optuna {EXTRA}")
-    root = Path(__file__).resolve().parents[2]
-    arguments = ["--trials", "2", "--rounds", "25", "--rows", "2000"]
-    result = subprocess.run(
-        [sys.executable, root / "examples" / "optuna_search.py", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "of 2 trials meet gap(fpr, by='sex') <= 0.02 on unseen rows" in result.stdout
-    assert "test accuracy 0.8" in result.stdout
-
-
 # --- explainers and other runtimes --------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from gbm_constrained import accuracy, class_error, fnr, fpr, gap
-from gbm_constrained._dataframes import column_at, names_of, take_rows
+from gbm_constrained._dataframes import names_of
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 
 RNG = np.random.default_rng(3)
@@ -169,20 +169,6 @@ def test_set_output(library):
         assert fitted.group_report_["rows"].sum() == (Y == 0).sum()
 
 
-def test_columns_and_rows_of_tables():
-    for name in ("frame", "polars", "pyarrow"):
-        table = TABLES[name]()
-        assert names_of(table) == list("abcd")
-        np.testing.assert_array_equal(column_at(table, 2), X[:, 2])
-        rows = take_rows(table, np.array([5, 2, 5]))
-        np.testing.assert_array_equal(column_at(rows, 0), X[[5, 2, 5], 0])
-    for name in ("list", "csr", "csc", "coo"):
-        rows = take_rows(TABLES[name](), np.array([5, 2, 5]))
-        dense = rows.toarray() if sparse.issparse(rows) else rows
-        np.testing.assert_array_equal(dense, X[[5, 2, 5]])
-    assert names_of(X) == names_of(sparse.csr_matrix(X)) == []
-
-
 # --- groups -------------------------------------------------------------------------------------
 
 GROUPS = {
@@ -193,6 +179,7 @@ GROUPS = {
     "pyarrow categories": lambda: pyarrow().table(
         {"sex": pyarrow().array(SEX).dictionary_encode()}
     ),
+    "pyarrow batch": lambda: pyarrow().table({"sex": SEX}).to_batches()[0],
     "dict of columns": lambda: {"sex": pyarrow().chunked_array([SEX[:100], SEX[100:]])},
 }
 

@@ -372,10 +372,13 @@ def test_without_held_out_rows_the_fit_reports_itself(run, files):
     given = ["--test-fraction=0", "--measure-on=train", "--constraint=fpr <= 0.9"]
     done = run(*fit("xgboost", files, *given))
     assert done.code == 0
-    assert "All rules are met, on 2,000 training rows.\nTraining rows are optimistic" in done.out
+    assert (
+        "All constraints are met, on 2,000 training rows.\nTraining rows are optimistic"
+        in done.out
+    )
     done = run(*fit("xgboost", files, *given[:2], "--constraint=fnr <= 0.001"))
     assert done.code == 1
-    assert "warning: The model returned misses rules beyond sampling error" in done.err
+    assert "warning: The model returned misses constraints beyond sampling error" in done.err
     done = run(*fit("xgboost", files, "--test-fraction=0", "--constraint=recall >= 1; fpr <= 0"))
     assert done.code == 1
     assert done.err.startswith("gbm-constrained: warning: Cannot be met: no decision")

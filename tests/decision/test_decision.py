@@ -6,13 +6,13 @@ import itertools
 import pickle
 import re
 import warnings
-from types import SimpleNamespace
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, KINDS, RULES, margins_of, quiet
+from references import best_shift
 from scipy import special, stats
 from sklearn.base import clone
 from sklearn.metrics import log_loss as cross_entropy
@@ -34,22 +34,23 @@ from gbm_constrained import (
 )
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import guarantees
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
+from gbm_constrained.decision.guarantees import control_risk, count_sequences
 from gbm_constrained.decision.lines import RESOLUTION
 from gbm_constrained.decision.prefix_choice import (
-    COSTLY,
-    FEW_PREFIXES,
-    PREFIXES,
-    PRICE,
-    aims,
-    choose,
+    MAX_ERROR_INCREASE,
+    N_PREFIXES,
+    N_PREFIXES_OF_SEVERAL_CLASSES,
+    VIOLATION_PENALTY,
+    Prefixes,
+    choose_prefix,
     choose_with_room,
     compares_groups,
-    honest_decisions,
-    prefixes,
+    cross_fitted_decisions,
+    tightened_bounds,
 )
 from gbm_constrained.decision.rule import Choice
-from gbm_constrained.decision.threshold_search import best_shift
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reporting.audit import audit
 from gbm_constrained.solvers import AutoSolver
@@ -61,7 +62,7 @@ from gbm_constrained.statistics.order_statistics import (
     expected_threshold,
     umbrella_threshold,
 )
-from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.statistics.p_values import rule_p_value
 
 ROUNDS = 13
 OPTIONS = {
@@ -71,6 +72,7 @@ OPTIONS = {
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
 
 
+RULES_OF_TWO = [fnr() <= 0.3, fpr() <= 0.3]
 # Which no ensemble here meets without a shift.
 DEMANDING = {"binary": [fnr() <= 0.05], "several": [class_error(2) <= 0.05]}
 
@@ -126,7 +128,7 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     cells, compiled = compile_constraints(
         [class_error(k) <= 0.01 for k in (1, 2)], Rows(y, np.arange(4))
     )
-    rows = UnseenRows(cells, compiled, "test")
+    rows = EvaluationSet(cells, compiled, "test")
 
     def margins(rounds):
         # Early prefixes tell class 1 from 2 better, and these two from the others hardly.
@@ -135,14 +137,16 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
         others = noise[:, 2] + 3.0 * ((y == 0) * 1.0 - (y == 3))
         return np.column_stack([known + others, apart, -apart, known - others])
 
-    chosen = choose(rows, margins, 60, 2, among_prefixes=True)
+    chosen = choose_prefix(ScoredRows(rows, margins), Prefixes(60, 2, True))
     tried = {
-        r: best_shift(margins(r), cells, compiled, price=PRICE)
-        for r in prefixes(60, 2)[-FEW_PREFIXES - 1 :]
+        r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PENALTY)
+        for r in Prefixes(60, 2).candidates[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
     }
-    assert not any(shift.feasible for shift in tried.values())
-    assert min(tried, key=lambda r: tried[r].excess) != chosen.rounds
-    least = min(tried, key=lambda r: tried[r].error + PRICE * violation(tried[r], compiled))
+    assert not any(shift.is_feasible for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].violation) != chosen.rounds
+    least = min(
+        tried, key=lambda r: tried[r].error + VIOLATION_PENALTY * violation(tried[r], compiled)
+    )
     assert chosen.rounds == least
     assert chosen.loss == pytest.approx(tried[least].loss)
 
@@ -154,7 +158,7 @@ def test_rows_in_several_views_are_counted_once():
     rules = [selection_rate(on=rng.random(300) < 0.7) <= 0.9 for _ in range(14)]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
     assert len(cells.views) > 1
-    rows = UnseenRows(cells, compiled, "test")
+    rows = EvaluationSet(cells, compiled, "test")
     right = (decided == y).sum()
     expected = (right / 300, *clopper_pearson(right, 300))
     np.testing.assert_allclose(rows.accuracy(rows.counts(decided)), expected, rtol=1e-12)
@@ -166,26 +170,48 @@ def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 600)
     noise = rng.normal(size=600)
-    rows = UnseenRows(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
+    rows = EvaluationSet(*compile_constraints([fnr() <= 0.02], Rows(y, np.arange(2))), "test")
 
-    def chosen(separation, **options):
+    def chosen(separation, is_free):
         def margins(rounds):
             apart = separation if rounds == 20 else 8.0
             return noise + apart * (y - 0.5)
 
-        found = choose(rows, margins, 20, 2, **options)
+        found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
         whole = best_shift(margins(20), rows.cells, rows.compiled)
-        assert whole.feasible
+        assert whole.is_feasible
         return found, whole.error - rows.error(rows.decisions(margins(20)))
 
     for separation, is_dear in ((1.5, True), (3.5, False)):
-        found, cost = chosen(separation, among_prefixes=False)
-        assert (cost > COSTLY) == is_dear
+        found, cost = chosen(separation, False)
+        assert (cost > MAX_ERROR_INCREASE) == is_dear
         assert (found.rounds < 20) == is_dear
         # Whichever prefix is the best, if that is asked for: of equals, the last.
-        best, _ = chosen(separation, among_prefixes=True)
-        assert best.rounds == prefixes(20, 2)[-2] == 18
-    assert chosen(8.0, among_prefixes=True)[0].rounds == 20
+        best, _ = chosen(separation, True)
+        assert best.rounds == Prefixes(20, 2).candidates[-2] == 18
+    assert chosen(8.0, True)[0].rounds == 20
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_no_shift_is_searched_for_twice(k):
+    """Biases of several classes take long to find: a choice that was made is used again."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, k, 300)
+    noise = rng.normal(size=(300, k)) if k > 2 else rng.normal(size=300)
+    cells, compiled = compile_constraints([class_error(0) <= 0.3], Rows(y, np.arange(k)))
+    signal = np.eye(k)[y] if k > 2 else y - 0.5
+    scored = ScoredRows(
+        EvaluationSet(cells, compiled, "test"), lambda rounds: noise + 0.1 * rounds * signal
+    )
+    found = {}
+    first = choose_prefix(scored, Prefixes(20, 2, True), found=found)
+    known = dict(found)
+    again = choose_prefix(scored, Prefixes(20, 2, True), found=found)
+    assert again.rounds == first.rounds
+    assert again.shift is first.shift
+    assert set(found) == set(known)
+    assert all(found[rounds] is known[rounds] for rounds in known)
+    assert len(known) == (len(Prefixes(20, 2).candidates) if k == 2 else 4)
 
 
 @pytest.mark.parametrize("n", [1000, 200_000])
@@ -206,15 +232,15 @@ def test_a_gap_is_not_bought_at_any_price(n, bound):
     cells, compiled = compile_constraints(
         [gap(error_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
     )
-    rows = UnseenRows(cells, compiled, "test")
-    found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
+    rows = EvaluationSet(cells, compiled, "test")
+    found = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(20, 2, False))
     assert best_shift(margin, cells, compiled).error > 0.135 + 0.05  # at any price
     assert found.rounds == 20
-    assert not found.breaks_rates
-    assert found.loss == pytest.approx(found.error + 10 * found.excess)
+    assert not found.has_rate_violation
+    assert found.loss == pytest.approx(found.error + 10 * found.violation)
     assert found.loss <= 0.135 + 10 * (0.03 - bound) + 1e-9  # what no shift is worth
     assert found.error <= 0.138 + 1e-9
-    assert found.excess == pytest.approx(0.03 - bound, abs=0.003)
+    assert found.violation == pytest.approx(0.03 - bound, abs=0.003)
 
 
 def test_a_gap_is_closed_at_less_than_its_price():
@@ -228,9 +254,9 @@ def test_a_gap_is_closed_at_less_than_its_price():
         cells, compiled = compile_constraints(
             [gap(selection_rate(), by="g") <= bound], Rows(y, np.arange(2), columns={"g": group})
         )
-        rows = UnseenRows(cells, compiled, "test")
-        found = choose(rows, lambda rounds: margin, 20, 2, among_prefixes=False)
-        assert found.excess == 0.0
+        rows = EvaluationSet(cells, compiled, "test")
+        found = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(20, 2, False))
+        assert found.violation == 0.0
         assert found.shift.any() == is_closed
         assert found.error == pytest.approx((100 + 100 * is_closed) / 600)
 
@@ -241,7 +267,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
     group = np.repeat([0, 1], [1000, 1109])
     y = (rng.random(2109) < np.where(group, 0.7, 0.3)).astype(int)
     noise = rng.normal(size=2109)
-    rows = UnseenRows(
+    rows = EvaluationSet(
         *compile_constraints(
             [gap(error_rate(), by="g") <= 0], Rows(y, np.arange(2), columns={"g": group})
         ),
@@ -254,14 +280,14 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
     def at(prefix):
         return best_shift(margins(prefix), rows.cells, rows.compiled)
 
-    tried = {r: at(r) for r in prefixes(20, 2)}
-    assert all(0.0 < shift.excess < 0.002 for shift in tried.values())
-    assert min(tried, key=lambda r: tried[r].excess) < 20
-    for among_prefixes in (False, True):
-        found = choose(rows, margins, 20, 2, among_prefixes=among_prefixes)
+    tried = {r: at(r) for r in Prefixes(20, 2).candidates}
+    assert all(0.0 < shift.violation < 0.002 for shift in tried.values())
+    assert min(tried, key=lambda r: tried[r].violation) < 20
+    for is_free in (False, True):
+        found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
         assert found.rounds == 20
         assert found.error < tried[18].error
-        assert found.excess <= tried[20].excess + 0.1 * (tried[20].error - found.error)
+        assert found.violation <= tried[20].violation + 0.1 * (tried[20].error - found.error)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +297,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         ({20: 0.003}, 20),  # less than what it costs to go back
         ({18: 0.12, 20: 0.12}, 16),
         ({6: 0.12, 20: 0.12}, 18),
-        ({rounds: 0.02 * rounds for rounds in prefixes(20, 2)}, 6),
+        ({rounds: 0.02 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
     ],
 )
 def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
@@ -279,7 +305,7 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
     rng = np.random.default_rng(0)
     group, y = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
     noise, asked = rng.normal(size=4000), []
-    rows = UnseenRows(
+    rows = EvaluationSet(
         *compile_constraints(
             [gap(error_rate(), by="g") <= 0.05], Rows(y, np.arange(2), columns={"g": group})
         ),
@@ -295,15 +321,20 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
 
     def cost(rounds):
         error = best_shift(margins(rounds), rows.cells, rows.compiled).error
-        return error + PRICE * straying.get(rounds, 0.0)
+        return error + VIOLATION_PENALTY * straying.get(rounds, 0.0)
 
-    found = choose(rows, margins, 20, 2, among_prefixes=True, stray=stray)
-    assert found.rounds == min(prefixes(20, 2), key=cost) == expected
-    assert found.stray == straying.get(expected, 0.0)
+    found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=stray)
+    assert found.rounds == min(Prefixes(20, 2).candidates, key=cost) == expected
+    assert found.refit_violation == straying.get(expected, 0.0)
     # Only those that may be better are asked.
     assert asked == [20] if expected == 20 else set(asked) >= {expected, 20}
     # The last is kept all the same where it was asked for and meets the rules.
-    assert choose(rows, margins, 20, 2, among_prefixes=False, stray=stray).rounds == 20
+    assert (
+        choose_prefix(
+            ScoredRows(rows, margins), Prefixes(20, 2, False), refit_violation=stray
+        ).rounds
+        == 20
+    )
 
 
 def violation(shift, compiled):
@@ -424,18 +455,20 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     model = make(library, RULES["binary"], iterate="best", **options).fit(X, y)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    looked_at = prefixes(60, 2)
+    looked_at = Prefixes(60, 2).candidates
     assert looked_at[-1] == 60
-    assert len(looked_at) <= PREFIXES
+    assert len(looked_at) <= N_PREFIXES
     found = {}
     for rounds in looked_at:
         scores = fit.measured.boosters.held_margin(rounds)
-        found[rounds] = best_shift(scores, fit.unseen.cells, fit.unseen.compiled)
-    errors = {r: (shift.excess > 0, shift.error, -r) for r, shift in found.items()}
+        found[rounds] = best_shift(scores, fit.measured.rows.cells, fit.measured.rows.compiled)
+    errors = {r: (shift.violation > 0, shift.error, -r) for r, shift in found.items()}
     best = min(errors, key=errors.get)
     assert best < 60, "not a prefix, so that nothing is proved"
     scores = fit.measured.boosters.held_margin(best)
-    roomy = best_shift(scores, fit.unseen.cells, fit.unseen.compiled, bounds=choice.bounds)
+    roomy = best_shift(
+        scores, fit.measured.rows.cells, fit.measured.rows.compiled, bounds=choice.bounds
+    )
     np.testing.assert_array_equal(choice.shift, roomy.value)
     assert choice.bounds[0] <= 0.1
     booster = model.get_booster() if library == "xgboost" else model.booster_
@@ -451,14 +484,13 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
 
 
 @BOTH
-def test_averages_and_mixtures_are_not_shifted(library, table):
+def test_mixtures_are_not_shifted(library, table):
     X, y = table[0], table[1]["binary"]
-    for iterate in ("ergodic", "randomized"):
-        model = make(library, RULES["binary"], iterate=iterate).fit(X, y)
-        assert not model.shift_.any()
-        for guarantee in ("expected", "high_probability"):
-            with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'{iterate}'"):
-                make(library, RULES["binary"], iterate=iterate, guarantee=guarantee).fit(X, y)
+    model = make(library, RULES["binary"], iterate="randomized").fit(X, y)
+    assert not model.shift_.any()
+    for guarantee in ("expected", "high_probability"):
+        with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'randomized'"):
+            make(library, RULES["binary"], iterate="randomized", guarantee=guarantee).fit(X, y)
 
 
 # --- comparisons of groups ----------------------------------------------------------------------
@@ -482,10 +514,14 @@ def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
     compiled, cells, functionals = compiled_gap(0.2, selected)
     error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
     expected = [0.1, 0.2 - error, 0.2 - error]
-    np.testing.assert_allclose(aims(compiled, cells, functionals), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), expected, atol=1e-12
+    )
     # But no further than half of the way to equality.
     compiled, cells, functionals = compiled_gap(0.02, selected)
-    np.testing.assert_allclose(aims(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12)
+    np.testing.assert_allclose(
+        tightened_bounds(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12
+    )
 
 
 def at_a_price(margin, cells, compiled):
@@ -494,10 +530,10 @@ def at_a_price(margin, cells, compiled):
     A standard error of the errors is not too much for meeting them.
     """
     priced = compares_groups(compiled)
-    found = best_shift(margin, cells, compiled, price=10.0, priced=priced)
+    found = best_shift(margin, cells, compiled, penalty=10.0, is_penalised=priced)
     firm = best_shift(margin, cells, compiled)
     chance = np.sqrt(found.error * (1 - found.error) / margin.size)
-    return firm if firm.feasible and firm.error <= found.error + chance else found
+    return firm if firm.is_feasible and firm.error <= found.error + chance else found
 
 
 def gaps_of_selection():
@@ -515,12 +551,16 @@ def test_the_threshold_aims_inside_where_that_costs_little():
     ways = set()
     for margin, cells, compiled in gaps_of_selection():
         start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
-        inside = best_shift(margin, cells, compiled, bounds=aims(compiled, cells, start))
+        inside = best_shift(
+            margin, cells, compiled, bounds=tightened_bounds(compiled, cells, start)
+        )
         asked = at_a_price(margin, cells, compiled)
         cost = inside.error - asked.error
-        assert inside.feasible
-        unseen = UnseenRows(cells, compiled, "test")
-        chosen = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
+        assert inside.is_feasible
+        unseen = EvaluationSet(cells, compiled, "test")
+        chosen = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
         expected = inside if cost <= 0.02 else asked
         np.testing.assert_array_equal(chosen.shift, expected.value)
         if (inside.value != asked.value).any():
@@ -534,23 +574,25 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     rules = [gap(selection_rate(), by="sex") <= 0.1]
     model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    compiled, cells = fit.unseen.compiled, fit.unseen.cells
-    records = fit.measurement.solver.history
+    compiled, cells = fit.measured.rows.compiled, fit.measured.rows.cells
+    records = fit.measured.controller.solver.history
     np.testing.assert_array_equal(records[0].bounds, 0.1)
     for before, record in itertools.pairwise(records):
-        np.testing.assert_allclose(record.bounds, aims(compiled, cells, before.functionals))
+        np.testing.assert_allclose(
+            record.bounds, tightened_bounds(compiled, cells, before.functionals)
+        )
     assert (records[-1].bounds < 0.1).all()
-    chosen = fit.unseen.choices[choice.rounds]  # before it is given room
+    chosen = fit.measured.rows.choices[choice.rounds]  # before it is given room
     pooled = fit.measured.boosters.held_margin(choice.rounds)
     selected = [(pooled[sex == s] + choice.shift[0] > 0).mean() for s in (0, 1)]
-    assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.excess
+    assert abs(selected[0] - selected[1]) <= choice.bounds[0] + choice.violation
     assert choice.bounds[0] <= 0.1
     # The threshold aims inside unless that costs two points of errors more.
-    start = fit.unseen.decisions(pooled)
+    start = fit.measured.rows.decisions(pooled)
     at = functionals_of(compiled, CellCounts.of(cells, start))
-    inside = best_shift(pooled, cells, compiled, bounds=aims(compiled, cells, at))
+    inside = best_shift(pooled, cells, compiled, bounds=tightened_bounds(compiled, cells, at))
     asked = at_a_price(pooled, cells, compiled)
-    is_cheap = inside.feasible and inside.error <= asked.error + COSTLY
+    is_cheap = inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE
     np.testing.assert_array_equal(chosen.shift, (inside if is_cheap else asked).value)
     assert (chosen.bounds[0] < 0.1) == is_cheap
     assert (choice.bounds <= chosen.bounds).all()
@@ -591,7 +633,7 @@ def to_the_aim(margin, cells, compiled, bounds):
     asked = at_a_price(margin, cells, compiled)
     inside = best_shift(margin, cells, compiled, bounds=bounds)
     is_inside = (bounds < compiled.b).any()
-    if is_inside and inside.feasible and inside.error <= asked.error + COSTLY:
+    if is_inside and inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE:
         return inside, "cheap"
     return asked, "dear"
 
@@ -614,8 +656,10 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     decisions = np.zeros(y.size, dtype=np.intp)
     shifts = []
     for fold in fit.measured.boosters.folds:
-        cells = fit.unseen.cells.take(fold.training)
-        found, _ = to_the_aim(pooled[fold.training], cells, fit.unseen.compiled, choice.bounds)
+        cells = fit.measured.rows.cells.take(fold.training)
+        found, _ = to_the_aim(
+            pooled[fold.training], cells, fit.measured.rows.compiled, choice.bounds
+        )
         decisions[fold.held] = pooled[fold.held] + found.value[0] > 0
         shifts.append(found.value[0])
     assert np.ptp(shifts) > 0
@@ -632,7 +676,9 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     cells, compiled = compile_constraints(rules, rows)
     counts = CellCounts.of(cells, decisions)
     intervals = constraint_intervals(compiled, counts)
-    np.testing.assert_allclose(conclusions[0].outcome.sampled.rules, intervals, atol=1e-9)
+    np.testing.assert_allclose(
+        conclusions[0].model.outcome.sampled.constraints, intervals, atol=1e-9
+    )
     folds = [fold.held for fold in fit.measured.boosters.folds]
     alike = (pooled + choice.shift > 0).astype(np.intp)
     differ = disagreement(compiled, cells, folds, alike, decisions)
@@ -660,11 +706,15 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
     ways = set()
     for margin, cells, compiled in gaps_of_selection():
         folds = np.array_split(np.arange(300), 3)
-        unseen = UnseenRows(cells, compiled, "test", folds)
-        choice = choose(unseen, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
-        if not choice.shift.any() or choice.excess > 0.0:  # a gap that is not worth its threshold
+        unseen = EvaluationSet(cells, compiled, "test", folds)
+        choice = choose_prefix(
+            ScoredRows(unseen, lambda rounds, m=margin: m), Prefixes(1, 1, False)
+        )
+        if (
+            not choice.shift.any() or choice.violation > 0.0
+        ):  # a gap that is not worth its threshold
             common = margin + choice.shift[0] > 0
-            np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), common)
+            np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), common)
             continue
         expected = np.empty(300, dtype=np.intp)
         for fold in folds:
@@ -674,7 +724,7 @@ def test_an_honest_fold_goes_inside_the_bound_at_the_price_of_the_choice():
             expected[fold] = margin[fold] + found.value[0] > 0
             if (choice.bounds < compiled.b).any():
                 ways.add(way)
-        np.testing.assert_array_equal(honest_decisions(unseen, margin, choice), expected)
+        np.testing.assert_array_equal(cross_fitted_decisions(unseen, margin, choice), expected)
     assert ways == {"dear", "cheap"}
 
 
@@ -686,7 +736,7 @@ def rules_missed_by_a_hair():
         margin = rng.normal(size=300) + 2.0 * y - 1.0
         rules = [fnr() <= 0.1] if seed % 2 else [fpr() <= 0.05, fnr() <= 0.6]
         cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
-        yield UnseenRows(cells, compiled, "test", np.array_split(np.arange(300), 3)), margin
+        yield EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3)), margin
 
 
 def test_a_rule_is_not_left_missed_by_a_hair():
@@ -694,16 +744,16 @@ def test_a_rule_is_not_left_missed_by_a_hair():
     ways = set()
     for rows, margin in rules_missed_by_a_hair():
         compiled, y = rows.compiled, rows.cells.rows.y
-        choice = choose(rows, lambda rounds, m=margin: m, 1, 1, among_prefixes=False)
-        assert choice.excess == 0.0
-        before = honest_decisions(rows, margin, choice)
+        choice = choose_prefix(ScoredRows(rows, lambda rounds, m=margin: m), Prefixes(1, 1, False))
+        assert choice.violation == 0.0
+        before = cross_fitted_decisions(rows, margin, choice)
         found, decisions = choose_with_room(rows, margin, choice)
 
         def missed(decided, rows=rows, compiled=compiled):
             values = functionals_of(compiled, rows.counts(decided))
             return (compiled.rows_of(values) - compiled.b).max() > 1e-9
 
-        np.testing.assert_array_equal(decisions, honest_decisions(rows, margin, found))
+        np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, found))
         chance = np.sqrt(choice.error * (1 - choice.error) / 300)
         assert choice.error - 1e-12 <= found.error <= choice.error + chance
         assert found.error == pytest.approx(np.mean((margin + found.shift[0] > 0) != y))
@@ -725,12 +775,12 @@ def test_no_room_is_given_where_there_is_no_threshold_to_move(why):
     margin = rng.normal(size=(300, k)) if k == 3 else rng.normal(size=300)
     rules = [class_error(0) <= 0.2] if k == 3 else [fnr() <= 0.2, fpr() <= 0.2]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
-    rows = UnseenRows(cells, compiled, "test", np.array_split(np.arange(300), 3))
-    choice = choose(rows, lambda rounds: margin, 1, 1, among_prefixes=False)
-    assert (choice.excess > 0.0) == (k == 2)
+    rows = EvaluationSet(cells, compiled, "test", np.array_split(np.arange(300), 3))
+    choice = choose_prefix(ScoredRows(rows, lambda rounds: margin), Prefixes(1, 1, False))
+    assert (choice.violation > 0.0) == (k == 2)
     found, decisions = choose_with_room(rows, margin, choice)
     assert found is choice
-    np.testing.assert_array_equal(decisions, honest_decisions(rows, margin, choice))
+    np.testing.assert_array_equal(decisions, cross_fitted_decisions(rows, margin, choice))
 
 
 def test_comparisons_of_groups_are_told_apart_from_rates():
@@ -912,7 +962,7 @@ def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclus
         # Ten rounds without multipliers have the last positives among all the negatives.
         model = make(library, own, guarantee="expected", solver="abpp").fit(X, y)
         fit = conclusions.pop().fit
-        positive = fit.certified[y[fit.certified] == 1]
+        positive = fit.data.certification[y[fit.data.certification] == 1]
         missed = (model.predict(X[positive]) == 0).sum()
         assert missed <= bound * (positive.size + 1) - 1
         assert model.constraint_report_["rows"][0] == "certification"
@@ -931,7 +981,7 @@ def test_the_fewest_rows_that_hold_in_expectation(library, fewest, weight, concl
     model = make(library, [fpr() <= 1 / (fewest + 1)], guarantee="expected")
     model.fit(X, y, sample_weight=weights)
     fit = conclusions.pop().fit
-    own = fit.certified[y[fit.certified] == 0]
+    own = fit.data.certification[y[fit.data.certification] == 0]
     assert own.size == fewest
     assert not model.predict(X[own]).any()
     tighter = make(library, [fpr() <= 0.99 / (fewest + 1)], guarantee="expected")
@@ -946,11 +996,11 @@ def test_what_just_holds_in_expectation_stays():
     scores[0] = [0.0, 5.0, 0.0]
     scores[8:10] = [1.0, 0.9, 0.0]  # wrong by little
     found = compile_constraints([class_error(0) <= 2 / 9], Rows(y, np.arange(3)))
-    rows = UnseenRows(*found, "rows")
+    rows = EvaluationSet(*found, "rows")
     start = Choice(2, np.zeros(3), np.nan, 0.0)
-    given = rows, lambda rounds: scores
-    choice = guarantees.hold_in_the_mean(*given, *given, start)
-    assert choice.excess == 0.0
+    given = ScoredRows(rows, lambda rounds: scores)
+    choice = control_risk(given, given, start)
+    assert choice.violation == 0.0
     assert not choice.shift.any()
 
 
@@ -969,16 +1019,16 @@ def test_certification_rows_are_in_no_booster(library, kind, table, conclusions)
     rule = [fnr() <= 0.2] if kind == "binary" else [class_error(1) <= 0.4]
     model = certified(library, rule, table, kind, probabilities="calibrated")
     fit = conclusions[0].fit
-    rows, kept = fit.certified, fit.data.training
+    rows, kept = fit.data.certification, fit.data.training
     np.testing.assert_array_equal(np.sort(np.concatenate([rows, kept])), np.arange(y.size))
     assert abs(rows.size - 0.35 * y.size) <= 1
     for label in np.unique(y):
         assert abs((y[rows] == label).sum() - 0.35 * (y == label).sum()) <= 1
-    assert fit.measurement.rows.max() < kept.size  # folds are parts of the rest
+    assert fit.measured.controller.rows.max() < kept.size  # folds are parts of the rest
     other = X.copy()
     other[rows] = np.random.default_rng(9).normal(size=(rows.size, 5))
     moved = certified(library, rule, (other, table[1]), kind, probabilities="calibrated")
-    np.testing.assert_array_equal(conclusions[1].fit.certified, rows)
+    np.testing.assert_array_equal(conclusions[1].fit.data.certification, rows)
     if library == "xgboost":
         assert moved.get_booster().get_dump() == model.get_booster().get_dump()
     else:
@@ -999,7 +1049,7 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(
     target, sign, bound = (1, -1.0, 0.2) if rate is fnr else (0, 1.0, 0.05)
     model = certified(library, [rate() <= bound], table, probabilities="calibrated", **weight)
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    own = fit.certified[y[fit.certified] == target]
+    own = fit.data.certification[y[fit.data.certification] == target]
     wrong = sign * margins_of(model, X[own], choice.rounds).astype(float)
     threshold = umbrella_threshold(wrong, bound, 0.05)
     decisions = model.predict(X[own])
@@ -1058,10 +1108,10 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
     sign = 1 if towards == 0 else -1
     rule = fpr() <= 0.2 if towards == 0 else fnr() <= 0.2
     cells, compiled = compile_constraints([rule], Rows(np.full(100, towards), np.arange(2)))
-    rows = UnseenRows(cells, compiled, "certification")
+    rows = EvaluationSet(cells, compiled, "certification")
 
     def cut(scores):
-        found = guarantees._limit(rows, sign * scores, expected_threshold)
+        found = guarantees._find_limit(rows, sign * scores, expected_threshold)
         assert found.towards == towards
         return -sign * found.shift[0]
 
@@ -1087,7 +1137,7 @@ def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conc
     fit, choice = conclusions[0].fit, conclusions[0].choice
     scores = fit.measured.boosters.held_margin(choice.rounds)
     labels = y[fit.data.training]
-    own = fit.certified[y[fit.certified] == 1]
+    own = fit.data.certification[y[fit.data.certification] == 1]
     wrong = -margins_of(model, X[own], choice.rounds).astype(float)
     smallest = umbrella_threshold(wrong, bound, 0.5)
     limit = -smallest  # there are no scores between it and the threshold just beyond
@@ -1108,7 +1158,7 @@ def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, co
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fpr() >= 0.4], table, probabilities="calibrated")
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    own = fit.certified[y[fit.certified] == 0]
+    own = fit.data.certification[y[fit.data.certification] == 0]
     spared = -margins_of(model, X[own], choice.rounds).astype(float)
     decisions = model.predict(X[own])
     threshold = umbrella_threshold(spared, 0.6, 0.05)
@@ -1124,7 +1174,7 @@ def test_several_rates_are_tested_together(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     model = certified(library, [fnr() <= 0.4, fpr() <= 0.6], table, delta=0.1)
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
+    decisions, labels = model.predict(X[fit.data.certification]), y[fit.data.certification]
     tails = [
         stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
         for c, bound in ((1, 0.4), (0, 0.6))
@@ -1144,7 +1194,7 @@ def test_certificates_with_unequal_weights_are_valid(library, table, conclusions
     weight = np.random.default_rng(2).uniform(0.5, 1.5, y.size)
     model = certified(library, [fnr() <= 0.4], table, sample_weight=weight)
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    own = fit.certified[y[fit.certified] == 1]
+    own = fit.data.certification[y[fit.data.certification] == 1]
     w = weight[own]
     missed = np.average(model.predict(X[own]) == 0, weights=w)
     effective = w.sum() ** 2 / (w**2).sum()
@@ -1162,7 +1212,7 @@ def test_certificates_of_several_classes(library, bounds, table, conclusions):
     rules = [class_error(k) <= bound for k, bound in zip((2, 0), bounds, strict=True)]
     model = certified(library, rules, table, "several")
     fit, choice = conclusions[0].fit, conclusions[0].choice
-    decisions, labels = model.predict(X[fit.certified]), y[fit.certified]
+    decisions, labels = model.predict(X[fit.data.certification]), y[fit.data.certification]
     tails = [
         stats.binom.cdf((decisions != c)[labels == c].sum(), (labels == c).sum(), bound)
         for c, bound in zip((2, 0), bounds, strict=True)
@@ -1273,11 +1323,11 @@ def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
     part = cells.take(kept)
     found = []
     for stated in (compiled, compiled.without_rows_of([2])):
-        chosen = UnseenRows(part, stated.on(part), "holdout")
-        fresh = UnseenRows(cells, stated, "certification")
-        found.append(
-            [c.shift[0] for c in guarantees._sequence(chosen, margin[kept], fresh, 3, False)]
-        )
+        chosen = EvaluationSet(part, stated.on(part), "holdout")
+        fresh = EvaluationSet(cells, stated, "certification")
+        scored = ScoredRows(chosen, lambda rounds: margin[kept])
+        order = guarantees._order_decisions(scored, fresh, 3, keeps_own=False)
+        found.append([choice.shift[0] for choice in order])
     assert len(found[0]) > 10
     assert found[0] == found[1]
 
@@ -1323,7 +1373,7 @@ def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
     assert fit.measured.boosters is None
     assert fit.solver.lagrangian.n_samples == fit.data.training.size
     assert model.constraint_report_["rows"][0] == "certification"
-    own = 200 + fit.certified[y[200:][fit.certified] == 1]
+    own = 200 + fit.data.certification[y[200:][fit.data.certification] == 1]
     missed = np.mean(model.predict(X[own]) == 0)
     assert model.constraint_report_.held_out[0] == pytest.approx(missed)
 
@@ -1339,19 +1389,43 @@ def test_the_error_of_a_vacuous_certificate_is_the_plain_one(library, table):
 # --- found in review ----------------------------------------------------------------------------
 
 
-def test_nothing_is_certified_behind_a_failure(monkeypatch):
-    """A sequence whose first decision fails has no certificate, however small a later p-value."""
-    p_values = {0.0: 0.03, 1.0: 0.001}  # if prefixes share delta, 0.03 is too much for one
-    sequence = [Choice(5, np.array([shift]), 0.1, 0.0) for shift in p_values]
-    monkeypatch.setattr(guarantees, "_monotone", lambda rows: None)
-    monkeypatch.setattr(guarantees, "_sequence", lambda *given: sequence)
-    monkeypatch.setattr(guarantees, "_p_value", lambda rows, at, shift: p_values[shift[0]])
-    fresh = SimpleNamespace(cells=SimpleNamespace(classes=np.arange(2)))
-    given = None, str, fresh, str, sequence[0], 20, 2, 0.05
-    found = guarantees.certify(*given, among_prefixes=True)
-    assert found.uncertified
-    assert found.p_value == 0.03
-    assert not guarantees.certify(*given, among_prefixes=False).uncertified, "it has all of delta"
+def test_nothing_is_certified_behind_a_failure():
+    """A sequence whose first decision fails has no certificate, however small a later p-value.
+
+    Prefixes share delta: the p-value of the first decision is below delta, and above its share.
+    """
+    rng = np.random.default_rng(0)
+
+    def sample(n, separation):
+        y = rng.integers(0, 2, n)
+        cells, compiled = compile_constraints(RULES_OF_TWO, Rows(y, np.arange(2)))
+        margin = rng.normal(size=n) + separation * (y - 0.5)
+        return ScoredRows(EvaluationSet(cells, compiled, "test"), lambda rounds: margin)
+
+    shared = set()
+    for _ in range(30):
+        selection, certification = sample(400, 3.0), sample(120, 2.2)
+        start = choose_prefix(selection, Prefixes(20, 2))
+        for is_free in (True, False):
+            prefixes = Prefixes(20, 2, is_free)
+            found = guarantees.certify(selection, certification, start, prefixes, 0.1)
+            n = count_sequences(certification.rows, prefixes)
+            assert n == (3 if is_free else 1)
+            assert found.level == pytest.approx(0.1 / n)
+            order = guarantees._order_decisions(selection, certification.rows, 20, keeps_own=False)
+            rows, margin = certification.rows, certification.margins(20)
+            tails = [
+                float(rule_p_value(rows.compiled, rows.counts(rows.decisions(margin + c.shift))))
+                for c in order
+            ]
+            is_given = tails[0] <= 0.1 / n
+            assert found.is_certified == is_given
+            if is_given:
+                assert found.p_value <= found.level
+            else:
+                assert found.p_value == pytest.approx(tails[0]), "nor is a later one looked at"
+                shared.add((is_free, min(tails) <= 0.1 / n))
+    assert (True, True) in shared
 
 
 @pytest.mark.parametrize("rule", [each, lambda rate, **options: rate])
@@ -1371,10 +1445,11 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         rows = [
             Rows(y, np.arange(2), None, columns_of({"g": g}, y.size)) for y, g, _ in (first, fresh)
         ]
-        chosen, kept = (UnseenRows(*compile_constraints(rules, part), "test") for part in rows)
-        margins = (lambda rounds: first[2]), kept, (lambda rounds: fresh[2])
-        start = choose(chosen, margins[0], 20, 2, among_prefixes=False)
-        return guarantees.certify(chosen, *margins, start, 20, 2, 0.1, among_prefixes=False)
+        chosen, kept = (EvaluationSet(*compile_constraints(rules, part), "test") for part in rows)
+        selection = ScoredRows(chosen, lambda rounds: first[2])
+        certification = ScoredRows(kept, lambda rounds: fresh[2])
+        start = choose_prefix(selection, Prefixes(20, 2))
+        return guarantees.certify(selection, certification, start, Prefixes(20, 2), 0.1)
 
     def turned(part):
         return 1 - part[0], part[1], -part[2]
@@ -1383,8 +1458,8 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         first, fresh = sample(200), sample(150)
         found = certificate(first, fresh, 1)
         other = certificate(turned(first), turned(fresh), 0)
-        assert not found.uncertified
-        assert not other.uncertified
+        assert not found.is_uncertified
+        assert not other.is_uncertified
         np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
 
 
@@ -1394,9 +1469,10 @@ def test_neither_class_comes_first_within_a_limit():
 
     def within(y, margin, limit, towards):
         rows = Rows(y, np.arange(2))
-        chosen = UnseenRows(*compile_constraints([error_rate() <= 0.5], rows), "test")
+        chosen = EvaluationSet(*compile_constraints([error_rate() <= 0.5], rows), "test")
         start = Choice(20, np.array([limit]), 0.5, 0.0)
-        return guarantees._within(guarantees._Limit(start.shift, towards), chosen, margin, start)
+        limit = guarantees._Limit(start.shift, towards)
+        return guarantees._choose_within(limit, ScoredRows(chosen, lambda rounds: margin), start)
 
     for _ in range(40):
         y = rng.integers(0, 2, 20)
@@ -1412,7 +1488,7 @@ def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclus
     options = {"guarantee": "high_probability", "calibration_fraction": 0.35}
     model = make(library, rules, **options).fit(X, y, datasets={"more": X[:200] + 0.1})
     fit = conclusions[0].fit
-    own = fit.certified[fit.certified >= y.size] - y.size
+    own = fit.data.certification[fit.data.certification >= y.size] - y.size
     assert abs(own.size - 70) <= 1
     rate = np.mean(model.predict(X[own] + 0.1))
     assert model.constraint_report_.held_out[1] == pytest.approx(rate)
@@ -1430,24 +1506,29 @@ def test_rows_of_no_weight_refuse_no_certificate(library, table):
 
 
 @BOTH
-def test_a_class_that_certification_takes_whole(library, table, monkeypatch):
-    X, y = table[0], table[1]["several"]
-    split = np.arange(0, 700, 5), np.flatnonzero(np.arange(700) % 5)
-    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
-    model = make(library, [class_error(0) <= 0.5], guarantee="high_probability")
-    with pytest.raises(ValueError, match="sets aside all rows of class 3, which has too few"):
-        model.fit(X, np.where(np.arange(700) == 5, 3, y))
+def test_a_class_that_certification_takes_whole(library, table):
+    """A class of one row is set aside as a whole, or not at all."""
+    X, y = table[0], np.where(np.arange(700) == 5, 3, table[1]["several"])
+    refused = []
+    for seed in range(4):
+        model = make(library, [class_error(0) <= 0.9], guarantee="expected", n_estimators=1)
+        model.set_params(calibration_fraction=0.8, random_state=seed)
+        try:
+            model.fit(X, y)
+        except ValueError as error:
+            refused.append(str(error))
+    assert 0 < len(refused) < 4
+    assert all("sets aside all rows of class 3, which has too few" in text for text in refused)
 
 
-@BOTH
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-def test_rules_on_rows_none_of_which_is_set_aside(library, guarantee, table, monkeypatch):
-    """Nothing is promised of a group or a mask that no fresh row is of."""
-    X, y = table[0], table[1]["binary"]
+@pytest.mark.parametrize("kind", ["expected", "high_probability"])
+def test_rules_on_rows_none_of_which_is_set_aside(kind, table):
+    """Nothing is promised of a group or a mask that no certification row is of."""
+    y = table[1]["binary"].astype(np.intp)
     rare = np.arange(y.size) < 5
-    fresh = np.flatnonzero(~rare)[::3]
-    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
-    monkeypatch.setattr(ConstrainedFit, "_parts", lambda *given: split)
+    aside = np.flatnonzero(~rare)[::3]
+    rows = Rows(y, np.arange(2), columns={"g": np.where(rare, "rare", "common")})
+    asked = GuaranteeRequest(kind, 0.2, 0.05, Prefixes(ROUNDS, 1))
     by_g = {"by": "g", "min_group_size": 1}
     for rule, missing in (
         (gap(selection_rate(), **by_g) <= 0.9, "none in g=rare"),
@@ -1456,27 +1537,20 @@ def test_rules_on_rows_none_of_which_is_set_aside(library, guarantee, table, mon
         (selection_rate(on=rare) <= 0.9, "none"),
     ):
         message = re.escape(
-            f"guarantee='{guarantee}' cannot be given for {rule}: of the {fresh.size} rows that "
+            f"guarantee='{kind}' cannot be given for {rule}: of the {aside.size} rows that "
             f"calibration_fraction=0.2 sets aside it is taken over {missing}. Give more rows or"
         )
-        model = make(library, [fpr() <= 0.9, rule], guarantee=guarantee)
+        training = compile_constraints([fpr() <= 0.9, rule], rows)[1]
+        part = compile_constraints([fpr() <= 0.9, rule], rows.take(aside), like=training)
         with pytest.raises(ValueError, match=message):
-            model.fit(X, y, sensitive_features={"g": np.where(rare, "rare", "common")})
+            check_guarantee(EvaluationSet(*part, "certification"), training, asked)
 
 
 @BOTH
-def test_a_rule_that_is_always_met_takes_no_certificate(library, table, monkeypatch):
-    """Nor does one of a group that no row set aside is of."""
+def test_a_rule_that_is_always_met_takes_no_certificate(library, table, conclusions):
+    """Nor does one of a group that no certification row is of."""
     X, y = table[0], table[1]["binary"]
-    rare = np.arange(y.size) < 5
-    fresh = np.flatnonzero(~rare)[::3]
-    split = fresh, np.setdiff1d(np.arange(y.size), fresh)
-    parts = ConstrainedFit._parts
-
-    def set_aside(fit, rows, *more):
-        return split if rows.size == y.size else parts(fit, rows, *more)
-
-    monkeypatch.setattr(ConstrainedFit, "_parts", set_aside)
+    rare = np.arange(y.size) == np.flatnonzero(y == 0)[0]
     rules = [fpr() <= 0.2, each(fpr(), by="g", min_group_size=1) <= 1.0]
     alone, model = (
         make(library, some, guarantee="high_probability").fit(
@@ -1484,6 +1558,7 @@ def test_a_rule_that_is_always_met_takes_no_certificate(library, table, monkeypa
         )
         for some in (rules[:1], rules)
     )
+    assert not rare[conclusions[0].fit.data.certification].any()
     np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
     assert model.constraint_report_.satisfied.all()
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from references import best_shift
 
 from gbm_constrained import (
     class_error,
@@ -23,9 +24,11 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.data.rows import Rows, columns_of
-from gbm_constrained.decision import group_thresholds
-from gbm_constrained.decision.group_thresholds import MOST_GROUPS, SMALL, group_threshold_error
-from gbm_constrained.decision.threshold_search import best_shift
+from gbm_constrained.decision.group_thresholds import (
+    MAX_GROUPS,
+    MIN_GROUP_ROWS,
+    GroupThresholds,
+)
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
@@ -43,7 +46,7 @@ def needed(rules, margin, y, group, weight=None, **others):
 def least(cells, compiled, margin, bounds=None, shift=None):
     """Candidates of two classes do not depend on the shift."""
     shift = np.zeros(1 if margin.ndim == 1 else margin.shape[1]) if shift is None else shift
-    return group_threshold_error(cells, compiled, margin, shift, bounds)
+    return GroupThresholds(cells, compiled, margin, shift).find_error(bounds)
 
 
 def least_error(candidates, low, high):
@@ -110,7 +113,7 @@ def test_by_trying_all_mixtures(name, scores, labels, bound):
     candidates = candidates_of(margin, y, group, lambda d, mine, g: part(d, mine, g, y))
     expected = least_error(candidates, low, bound)
     assert np.isfinite(expected)  # always or never would do
-    many = [np.repeat(values, SMALL) for values in (margin, y, group)]
+    many = [np.repeat(values, MIN_GROUP_ROWS) for values in (margin, y, group)]
     apart = gap(selection_rate(), by="g") <= 1.0  # is always met, and tells the groups apart
     assert needed([rate <= bound, apart], *many) == pytest.approx(expected, abs=CLOSE)
 
@@ -161,7 +164,7 @@ def test_never_more_than_a_common_threshold_needs():
         rows = Rows(y.astype(np.intp), np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints(rules, rows)
         common = best_shift(margin, cells, compiled)
-        assert common.feasible
+        assert common.is_feasible
         found = least(cells, compiled, margin)
         assert found <= common.error + 1 / y.size  # candidates are quantiles
 
@@ -255,23 +258,15 @@ def test_many_small_groups_are_one():
     found = needed(rule, margin, y, np.arange(1200) // 4)
     common = needed([fnr() <= 1.0], margin, y, np.zeros(1200, int))
     assert found == pytest.approx(common, abs=CLOSE)
-    own = needed(rule, margin, y, np.arange(1200) // (2 * SMALL))
+    own = needed(rule, margin, y, np.arange(1200) // (2 * MIN_GROUP_ROWS))
     assert own < found - 0.03
 
 
-def test_the_number_of_groups_is_bounded(monkeypatch):
-    seen = []
-    decided = group_thresholds._decided
-
-    def keep(cells, margin, shift):
-        seen.append(margin.size)
-        return decided(cells, margin, shift)
-
-    monkeypatch.setattr(group_thresholds, "_decided", keep)
-    n = 2 * MOST_GROUPS
-    group = np.repeat(np.arange(n), np.arange(n) + SMALL)
+def test_the_number_of_groups_is_bounded():
+    n = 2 * MAX_GROUPS
+    group = np.repeat(np.arange(n), np.arange(n) + MIN_GROUP_ROWS)
     rng = np.random.default_rng(0)
     margin, y = rng.normal(size=group.size), rng.integers(0, 2, group.size)
-    needed([each(selection_rate(), by="g") <= 1.0], margin, y, group)
-    assert len(seen) == MOST_GROUPS + 1
-    assert sum(seen) == group.size
+    rows = Rows(y, np.arange(2), columns={"g": group})
+    found = compile_constraints([each(selection_rate(), by="g") <= 1.0], rows)
+    assert len(GroupThresholds(*found, margin, np.zeros(1)).errors) == MAX_GROUPS + 1

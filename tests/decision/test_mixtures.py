@@ -26,9 +26,8 @@ from gbm_constrained import (
     gap,
     selection_rate,
 )
-from gbm_constrained.decision.mixtures import best_prefix, last_prefix, prefix_mixture
+from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training.finalize import Conclusion
 
 # --- the choice by itself -----------------------------------------------------------------------
 
@@ -79,7 +78,7 @@ def tables(draw):
 def test_best_prefix_by_trying_all(table):
     """The last of least error among the feasible, or the least infeasible."""
     errors, violations = table
-    chosen = best_prefix(errors, violations)
+    chosen = find_best_prefix(errors, violations)
     worst = [max(0.0, *row) for row in violations.tolist()]
     feasible = [t for t, w in enumerate(worst) if w <= 1e-12]
     cost = errors if feasible else worst
@@ -93,7 +92,7 @@ def test_best_prefix_by_trying_all(table):
 def test_last_prefix_by_trying_all(table):
     """The very last if feasible; else the last of the least infeasible in the later half."""
     _, violations = table
-    chosen = last_prefix(violations)
+    chosen = find_last_prefix(violations)
     worst = [max(0.0, *row) for row in violations.tolist()]
     n = len(worst)
     if worst[-1] <= 1e-12:
@@ -108,7 +107,7 @@ def test_last_prefix_by_trying_all(table):
 def test_mixture_is_the_optimum_of_the_linear_programme(table):
     errors, violations = table
     n, m = violations.shape
-    chosen, probability = prefix_mixture(errors, violations)
+    chosen, probability = find_mixture(errors, violations)
     assert chosen.size == probability.size <= m + 1
     assert (np.diff(chosen) > 0).all()
     assert chosen.min() >= 0
@@ -132,7 +131,7 @@ def test_rules_met_in_the_mean_are_met_to_rounding():
     for _ in range(300):
         n, m = rng.integers(2, 40), rng.integers(1, 6)
         errors, violations = rng.random(n), rng.integers(-9, 20, (n, m)) / rng.integers(37, 500)
-        chosen, probability = prefix_mixture(errors, violations)
+        chosen, probability = find_mixture(errors, violations)
         expected = (probability @ violations[chosen]).max()
         assert expected <= 1e-13 or expected > 1e-6
         assert probability.min() > 1e-6
@@ -146,7 +145,7 @@ def test_mixture_under_one_constraint_by_trying_all_pairs(table):
     """Two prefixes are enough: the best pair whose mean meets the bound."""
     errors, violations = table
     g = violations[:, 0]
-    chosen, probability = prefix_mixture(errors, g[:, None])
+    chosen, probability = find_mixture(errors, g[:, None])
     found = probability @ errors[chosen]
     if g.min() > 0:
         assert probability @ g[chosen] == pytest.approx(g.min(), abs=1e-7)
@@ -165,18 +164,16 @@ def test_mixture_under_one_constraint_by_trying_all_pairs(table):
 def test_mixture_by_hand():
     errors = np.array([0.1, 0.4, 0.2])
     violations = np.array([[0.1, -0.1], [-0.3, -0.3], [0.1, 0.3]])
-    assert best_prefix(errors, violations) == 1
-    chosen, probability = prefix_mixture(errors, violations)
+    assert find_best_prefix(errors, violations) == 1
+    chosen, probability = find_mixture(errors, violations)
     assert chosen.tolist() == [0, 1]
     np.testing.assert_allclose(probability, [0.75, 0.25], atol=1e-9)
     # None is feasible: the largest expected violation is least at equal parts of the two.
-    chosen, probability = prefix_mixture(np.array([0.1, 0.2]), np.array([[0.3, 0], [0, 0.3]]))
+    chosen, probability = find_mixture(np.array([0.1, 0.2]), np.array([[0.3, 0], [0, 0.3]]))
     np.testing.assert_allclose(probability, [0.5, 0.5], atol=1e-6)
-    assert best_prefix(np.array([0.1, 0.2]), np.array([[0.3, 0], [0, 0.2]])) == 1
+    assert find_best_prefix(np.array([0.1, 0.2]), np.array([[0.3, 0], [0, 0.2]])) == 1
     # Each violates one rule, and their mean meets both.
-    chosen, probability = prefix_mixture(
-        np.array([0.1, 0.2]), np.array([[0.2, -0.4], [-0.2, 0.2]])
-    )
+    chosen, probability = find_mixture(np.array([0.1, 0.2]), np.array([[0.2, -0.4], [-0.2, 0.2]]))
     np.testing.assert_allclose(probability, [0.5, 0.5], atol=1e-9)
 
 
@@ -465,7 +462,7 @@ def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(seed, boun
     ("n", "bounds", "draws"), [(6, (1.0, 0.9), 1), (6, (0.25, 0.1), 2), (7, (0.25, 0.1), 2)]
 )
 def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
-    library, measured, n, bounds, draws, problem, monkeypatch
+    library, measured, n, bounds, draws, problem, conclusions
 ):
     """It begins no iteration of the boosters; an evaluation set has seen it where it ends one.
 
@@ -474,14 +471,6 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
     X, y, _, held, given = split(problem)
     watched = measured == "watched"
     given = {"eval_set": given["eval_set"]} if watched else {}
-    fits = []
-    conclude = Conclusion.conclude
-
-    def remember(self, *arguments):
-        fits.append(self.fit)
-        return conclude(self, *arguments)
-
-    monkeypatch.setattr(Conclusion, "conclude", remember)
     options = {
         "n_estimators": n,
         "solver": AutoSolver(rounds_per_iteration=3),
@@ -498,12 +487,12 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
         labels = held[1]
         decided = [fitted.predict(held[0], **first(library, r)) for r in lengths]
     else:
-        scouts = fits[-1].scouts
-        labels = y[scouts.measurement.rows]
-        decided = [(scouts.held_margin(r) > 0).astype(int) for r in lengths]
+        boosters = conclusions[-1].fit.measured.boosters
+        labels = y[boosters.controller.rows]
+        decided = [(boosters.held_margin(r) > 0).astype(int) for r in lengths]
     rates = np.array([[np.mean(d[labels == 1] == 0), d[labels == 0].mean()] for d in decided])
     errors = np.array([np.mean(d != labels) for d in decided])
-    chosen, probability = prefix_mixture(errors, rates - bounds)
+    chosen, probability = find_mixture(errors, rates - bounds)
     assert chosen.size == draws
     assert lengths[chosen[-1]] == n, "another prefix is better, so that nothing is proved"
     assert fitted.prefixes_["rounds"].tolist() == [lengths[t] for t in chosen]

@@ -163,7 +163,7 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
     model = make(library, [fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    scouts = fit.measured.boosters
+    boosters = fit.measured.boosters
     rounds, shift = choice.rounds, choice.shift[0]
     assert shift != 0.0
     mass = np.where(y == 0, 1.0 if weight is None else weight, 0.0)
@@ -171,11 +171,11 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
     def alarms(scores, rows):
         return np.average(scores + shift > 0, weights=mass[rows])
 
-    rows = scouts.measurement.rows
-    held = alarms(scouts.held_margin(rounds), rows)
-    members = zip(scouts.members, scouts.folds, strict=True)
+    rows = boosters.controller.rows
+    held = alarms(boosters.held_margin(rounds), rows)
+    members = zip(boosters.members, boosters.folds, strict=True)
     own = np.mean([alarms(m.own_margin(rounds), fold.training) for m, fold in members])
-    share = np.mean([fold.training.size / y.size for fold in scouts.folds])
+    share = np.mean([fold.training.size / y.size for fold in boosters.folds])
     assert share == pytest.approx(0.75, abs=0.01)
     wanted = held + share * (own - held)
     margin = margins_of(model, X)
@@ -199,17 +199,17 @@ def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, con
     for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
         model = make(library, rules, measure_on="crossfit")
         model.fit(X, y, sample_weight=weight, sensitive_features=groups)
-        choice, scouts = conclusions[-1].choice, conclusions[-1].fit.measured.boosters
+        choice, boosters = conclusions[-1].choice, conclusions[-1].fit.measured.boosters
         assert choice.shift.any()
-        rows, rounds = scouts.measurement.rows, choice.rounds
+        rows, rounds = boosters.controller.rows, choice.rounds
 
         def share(scores, inside, shift=choice.shift[0]):
             return np.average(scores + shift > 0, weights=mass[inside])
 
-        held = share(scouts.held_margin(rounds), rows)
-        members = zip(scouts.members, scouts.folds, strict=True)
+        held = share(boosters.held_margin(rounds), rows)
+        members = zip(boosters.members, boosters.folds, strict=True)
         own = np.mean([share(m.own_margin(rounds), fold.training) for m, fold in members])
-        wanted = held + np.mean([f.training.size / y.size for f in scouts.folds]) * (own - held)
+        wanted = held + np.mean([f.training.size / y.size for f in boosters.folds]) * (own - held)
         margin = margins_of(model, X)
         possible = [np.average(margin > c, weights=mass) for c in [-99.0, *np.unique(margin)]]
         found = np.average(model.predict(X) == 1, weights=mass)
@@ -222,8 +222,8 @@ def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     """The lowest of all scores may be that of a positive."""
     X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
     model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
-    scouts, choice = conclusions[-1].fit.measured.boosters, conclusions[-1].choice
-    assert (scouts.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
+    boosters, choice = conclusions[-1].fit.measured.boosters, conclusions[-1].choice
+    assert (boosters.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
     assert choice.shift.any()
     np.testing.assert_array_equal(model.shift_, choice.shift)
 
@@ -247,7 +247,7 @@ def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     model.fit(X, y, datasets={"egregious": extra})
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    inside = rows_to_match(fit.reported, fit.cells)
+    inside = rows_to_match(fit.problem.compiled, fit.problem.cells)
     np.testing.assert_array_equal(inside, np.r_[y == 0, np.zeros(80, dtype=bool)])
     assert model.shift_[0] != choice.shift[0]
 

@@ -10,6 +10,7 @@ import pytest
 import xgboost as xgb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import best_shift
 from scipy.optimize import minimize
 from scipy.special import softmax
 
@@ -30,10 +31,9 @@ from gbm_constrained.constraints.rates import (
     tpr,
 )
 from gbm_constrained.constraints.selectors import dataset, label
-from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.decision import merits, score_counts
-from gbm_constrained.decision.threshold_search import best_shift, threshold_curve
+from gbm_constrained.decision.threshold_search import threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 
@@ -132,10 +132,10 @@ def measured(problem, cells, compiled, shift, bounds=None):
     )
 
 
-def every_threshold(problem, cells, compiled, bounds=None, price=None):
+def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     """The best (excess, error, shift) over all thresholds, one after the other.
 
-    With a price, that of smallest error plus price of the excess, where all have one.
+    With a penalty, that of smallest error plus penalty of the excess, where all have one.
     """
     scores = np.unique(problem.margin)
     shifts = [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
@@ -144,9 +144,9 @@ def every_threshold(problem, cells, compiled, bounds=None, price=None):
         error, excess, _ = measured(problem, cells, compiled, shift, bounds)
         table.append((round(excess, 11), round(error, 11), abs(shift), shift))
     best = min(table)
-    if price is None or best[0] == 0.0:
+    if penalty is None or best[0] == 0.0:
         return best
-    return min(table, key=lambda row: (round(row[1] + price * row[0], 10), row[2]))
+    return min(table, key=lambda row: (round(row[1] + penalty * row[0], 10), row[2]))
 
 
 # --- two classes ---------------------------------------------------------------------------------
@@ -155,29 +155,29 @@ def every_threshold(problem, cells, compiled, bounds=None, price=None):
 @random(60)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
-    class_weight=st.sampled_from([1.0, 0.2, 30.0]), price=st.sampled_from([None, 0.5, 10.0]),
+    class_weight=st.sampled_from([1.0, 0.2, 30.0]), penalty=st.sampled_from([None, 0.5, 10.0]),
 )  # fmt: skip
-def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, price):
+def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, penalty):
     """Any rules, in several views, with rows of another data set that have no labels.
 
     Errors on the classes may count differently, as they do in the objective. Violations may have
-    a price.
+    a penalty.
     """
     problem = Problem(seed, weighted=weighted, n_monitor=20 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
     cells.class_weight[1] = class_weight
     assert len(cells.views) > many
-    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
-    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.violation, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
-    assert found.feasible == (excess == 0.0)
-    priced = found.excess if price is None else found.error + price * found.excess
-    assert found.loss == priced
+    assert found.is_feasible == (excess == 0.0)
+    total = found.violation if penalty is None else found.error + penalty * found.violation
+    assert found.loss == total
     assert found.uncalibrated == ()
-    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, price=price)
-    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, penalty=penalty)
+    assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     decides_as_none = np.array_equal(problem.margin + found.value > 0, problem.margin > 0)
     assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
@@ -185,21 +185,22 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pr
 
 @random(40)
 @given(
-    seed=seeds, weighted=st.booleans(), priced=st.lists(st.booleans(), min_size=4, max_size=4),
-    price=st.sampled_from([0.2, 1.0, 10.0]),
+    seed=seeds, weighted=st.booleans(),
+    penalised=st.lists(st.booleans(), min_size=4, max_size=4),
+    penalty=st.sampled_from([0.2, 1.0, 10.0]),
 )  # fmt: skip
-def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
+def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
     """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
 
-    Of errors and the price of the largest violation.
+    Of errors and the penalty of the largest violation.
     """
     problem = Problem(seed, weighted=weighted)
     cells, compiled = problem.compiled(problem.rules())
-    of_rule = np.array(priced)[: len(compiled.constraints)]
+    of_rule = np.array(penalised)[: len(compiled.constraints)]
     at_a_price = of_rule[compiled.owner]
     firm = np.where(at_a_price, np.inf, compiled.b)
     found = best_shift(
-        problem.margin, cells, compiled, problem.weight, price=price, priced=at_a_price
+        problem.margin, cells, compiled, problem.weight, penalty=penalty, is_penalised=at_a_price
     )
     scores = np.unique(problem.margin)
     table = []
@@ -208,12 +209,12 @@ def test_rules_at_a_price_by_trying_all(seed, weighted, priced, price):
         _, broken, _ = measured(problem, cells, compiled, cut, firm)
         table.append((broken, error, excess))
     if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
-        least = min(error + price * excess for broken, error, excess in table if broken == 0.0)
-        assert found.error + price * found.excess == pytest.approx(least, abs=1e-10)
+        least = min(error + penalty * excess for broken, error, excess in table if broken == 0.0)
+        assert found.error + penalty * found.violation == pytest.approx(least, abs=1e-10)
         _, broken, _ = measured(problem, cells, compiled, found.value, firm)
         assert broken == 0.0
-    else:  # as if none were at a price
-        plain = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
+    else:  # as if none were at a penalty
+        plain = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
         np.testing.assert_array_equal(found.value, plain.value)
 
 
@@ -225,7 +226,7 @@ def test_bounds_replace_those_of_the_constraints(seed):
     bounds = compiled.b - problem.rng.uniform(0, 0.1, len(compiled))
     found = best_shift(problem.margin, cells, compiled, problem.weight, bounds=bounds)
     best_excess, best_error, *_ = every_threshold(problem, cells, compiled, bounds)
-    assert found.excess == pytest.approx(best_excess, abs=1e-10)
+    assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
     same = best_shift(problem.margin, cells, compiled, problem.weight, bounds=compiled.b)
     assert same.value == best_shift(problem.margin, cells, compiled).value  # weights of the rows
@@ -258,7 +259,7 @@ def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant)
     problem.margin = np.round(problem.margin, 3)  # no rounding to another order
     found = best_shift(problem.margin, cells, compiled)
     moved = best_shift(problem.margin + constant, cells, compiled)
-    assert (moved.error, moved.excess) == (found.error, found.excess)
+    assert (moved.error, moved.violation) == (found.error, found.violation)
     # The same threshold is among the equals.
     curve = threshold_curve(problem.margin, cells, compiled)
     shifts = np.append(curve.shift, found.value)
@@ -273,9 +274,9 @@ def test_never_worse_than_no_shift(seed, k):
     cells, compiled = problem.compiled(problem.rules())
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     error, excess, _ = measured(problem, cells, compiled, 0.0)
-    assert found.excess <= excess + 1e-12
+    assert found.violation <= excess + 1e-12
     if excess == 0.0:
-        assert found.feasible
+        assert found.is_feasible
         assert found.error <= error + 1e-12
 
 
@@ -289,8 +290,8 @@ def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     for always in 1e4 * np.eye(3):
         error, excess, _ = measured(problem, cells, compiled, always)
-        assert found.excess <= excess + 1e-10
-        if abs(found.excess - excess) <= 1e-10:
+        assert found.violation <= excess + 1e-10
+        if abs(found.violation - excess) <= 1e-10:
             assert found.error <= error + 1e-10
 
 
@@ -313,7 +314,7 @@ def test_one_score_for_all():
     problem.margin[:] = 0.7
     found = best_shift(problem.margin, *problem.compiled([selection_rate() <= 0.3]))
     assert found.value < -0.7
-    assert found.feasible
+    assert found.is_feasible
 
 
 def test_large_data_in_no_time_and_without_drift():
@@ -325,7 +326,7 @@ def test_large_data_in_no_time_and_without_drift():
     rate = np.count_nonzero(margin[y == 1] > 1.0) / np.count_nonzero(y == 1)
     cells, compiled = compile_constraints([tpr() <= rate, tpr() >= rate], rows)
     found = best_shift(margin, cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.value == pytest.approx(-1.0, abs=1e-3)
 
 
@@ -335,22 +336,18 @@ def test_large_data_in_no_time_and_without_drift():
 @random(25)
 @given(seed=seeds, many=st.booleans(), monitor=st.booleans())
 def test_curve(seed, many, monitor):
-    """Every point is what the decisions give; its counts give the same functionals."""
+    """Every point is what the decisions give."""
     problem = Problem(seed, n=40, n_monitor=15 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
     curve = threshold_curve(problem.margin, cells, compiled, problem.weight)
     assert (np.diff(curve.shift) > 0).all()
-    assert len(curve) >= np.unique(problem.margin).size
+    assert curve.shift.size >= np.unique(problem.margin).size
     for i, shift in enumerate(curve.shift):
         error, excess, functionals = measured(problem, cells, compiled, shift)
         assert curve.n_positive[i] == np.count_nonzero(problem.margin + shift > 0)
         np.testing.assert_allclose(curve.error[i], error, **EXACT)
         np.testing.assert_allclose(curve.functionals[i], functionals, **EXACT)
         assert max(0.0, curve.violations[i].max()) == pytest.approx(excess, abs=1e-11)
-        counts = curve.counts(i)
-        nothing = np.zeros(len(cells))
-        counted = compiled.functionals(CellStatistics(counts, nothing, nothing))
-        np.testing.assert_allclose(curve.functionals[i], counted, **EXACT)
 
 
 @pytest.mark.parametrize("most", [3, 4, 10, 57, 10_000])
@@ -360,8 +357,8 @@ def test_thinned_curve(most):
     cells, compiled = problem.compiled([fnr() <= 0.1])
     whole = threshold_curve(problem.margin, cells, compiled)
     curve = threshold_curve(problem.margin, cells, compiled, most=most)
-    assert len(curve) <= most
-    assert len(curve) >= 0.8 * min(most, len(whole))
+    assert curve.shift.size <= most
+    assert curve.shift.size >= 0.8 * min(most, whole.shift.size)
     assert 0.0 in curve.shift
     assert (curve.n_positive[0], curve.n_positive[-1]) == (0, problem.n)
     at = np.searchsorted(whole.shift, curve.shift)
@@ -434,12 +431,12 @@ def test_biases_by_trying_all(seed):
     found = best_shift(problem.margin, cells, compiled, problem.weight)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
-    np.testing.assert_allclose(found.excess, excess, **EXACT)
+    np.testing.assert_allclose(found.violation, excess, **EXACT)
     np.testing.assert_allclose(found.functionals, functionals, **EXACT)
     assert found.value.sum() == pytest.approx(0.0, abs=1e-12)
     errors, violations = every_bias(problem, cells, compiled)
     worst = violations.max(axis=1)
-    assert found.excess == pytest.approx(worst.min(), abs=1e-11)
+    assert found.violation == pytest.approx(worst.min(), abs=1e-11)
     least = errors[worst <= worst.min() + 1e-11].min()
     assert found.error == pytest.approx(least, abs=1e-12)
 
@@ -462,7 +459,7 @@ def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
     rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
     found = best_shift(margin, cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert np.ptp(found.value[[0, 2, 4]]) == 0.0
     assert len(set(found.value[[0, 1, 3]])) == 3
     kept = margin[:, [0, 2, 4]].argmax(axis=1)
@@ -482,7 +479,7 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
     found = best_shift(margin, cells, compiled)
     right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.error <= right.error + 0.005
     assert found.value[4] < found.value[0] - 1.0
     wrong = (margin + found.value).argmax(axis=1) != y
@@ -497,21 +494,21 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("price", [0.5, 3.0])
-def test_priced_violations_by_trying_all(seed, price):
+@pytest.mark.parametrize("penalty", [0.5, 3.0])
+def test_penalised_violations_by_trying_all(seed, penalty):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, price=price)
-    assert not found.feasible
+    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
+    assert not found.is_feasible
     error, _, functionals = measured(problem, cells, compiled, found.value)
     violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
-    assert found.loss == pytest.approx(error + price * violations.sum(), abs=1e-12)
+    assert found.loss == pytest.approx(error + penalty * violations.sum(), abs=1e-12)
     errors, violations = every_bias(problem, cells, compiled)
-    least = (errors + price * violations.sum(axis=1)).min()
+    least = (errors + penalty * violations.sum(axis=1)).min()
     assert found.loss == pytest.approx(least, abs=1e-12)
     strict = best_shift(problem.margin, cells, compiled, problem.weight)
-    assert strict.loss == strict.excess <= found.excess
+    assert strict.loss == strict.violation <= found.violation
 
 
 def test_seven_classes_against_the_dual():
@@ -549,9 +546,9 @@ def test_seven_classes_against_the_dual():
     rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(margin, cells, compiled)
-    assert found.excess <= max(0.0, (reached - bounds).max()) + 1e-12
+    assert found.violation <= max(0.0, (reached - bounds).max()) + 1e-12
     relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
-    assert relaxed.feasible
+    assert relaxed.is_feasible
     assert relaxed.error <= (decided != y).mean()
     again = best_shift(margin, cells, compiled)
     np.testing.assert_array_equal(again.value, found.value)
@@ -584,12 +581,12 @@ def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
     cells, compiled = problem.compiled(rules)
     kept = np.flatnonzero((problem.y != 1) | (problem.group != "a"))
     cells = cells.take(kept)
-    found = best_shift(problem.margin[kept], cells, compiled.on(cells), price=10.0)
+    found = best_shift(problem.margin[kept], cells, compiled.on(cells), penalty=10.0)
     alone = compile_constraints(rules[1:], cells.rows)
     np.testing.assert_array_equal(
-        found.value, best_shift(problem.margin[kept], *alone, price=10.0).value
+        found.value, best_shift(problem.margin[kept], *alone, penalty=10.0).value
     )
-    assert found.feasible
+    assert found.is_feasible
     assert found.uncalibrated == (0,)
     only = problem.compiled(rules[:1])[1].on(problem.compiled(rules[:1])[0].take(kept))
     untold = best_shift(problem.margin[kept], problem.compiled(rules[:1])[0].take(kept), only)
@@ -624,7 +621,7 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     rules = [fnr() <= 0.1] if k == 2 else [class_error(1) <= 0.5, class_error(2) <= 0.35]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(clf.predict(X, output_margin=True), cells, compiled)
-    assert found.feasible
+    assert found.is_feasible
     assert found.value.any()
     shift_intercept(clf.get_booster(), found.value)
     decided = clf.predict(X)
@@ -659,7 +656,7 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
         fractions = decisions.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         excess = compiled.rows_of(functionals) - compiled.b
-        assert found.of(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+        assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
     tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
     assert not merits.ErrorAndViolations(decisions, compiled, tighter).pairs
 
@@ -681,6 +678,6 @@ def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
         found = best_shift(margin, cells, compiled, bounds=bounds)
         alone = compile_constraints([rules[1 - j]], Rows(y, np.arange(n_classes), columns=columns))
         expected = best_shift(margin, *alone)
-        assert found.excess == pytest.approx(expected.excess)
+        assert found.violation == pytest.approx(expected.violation)
         if n_classes == 2:  # the search over several classes is not exact
             assert found.value == expected.value

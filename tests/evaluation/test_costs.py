@@ -10,8 +10,9 @@ from helpers import BOTH, CLASSIFIERS
 
 from gbm_constrained import CostlyConstraintsWarning, fnr, fpr, gap, selection_rate
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import UnseenRows
-from gbm_constrained.evaluation.costs import COSTLY, Cost, measure_cost
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost, measure_cost
+from gbm_constrained.evaluation.messages import describe_cost
 from gbm_constrained.problem.compiler import compile_constraints
 
 OPTIONS = {
@@ -26,8 +27,8 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("error", "noise", "is_costly"),
     [
-        (0.1 + COSTLY + 1e-9, 0.0, True),
-        (0.1 + COSTLY - 1e-9, 0.0, False),
+        (0.1 + MAX_EXCESS_ERROR + 1e-9, 0.0, True),
+        (0.1 + MAX_EXCESS_ERROR - 1e-9, 0.0, False),
         (0.1 + 0.08 + 1e-9, 0.04, True),  # two standard errors
         (0.1 + 0.08 - 1e-9, 0.04, False),
         (0.05, 0.0, False),
@@ -36,24 +37,24 @@ OPTIONS = {
 def test_when_constraints_are_costly(error, noise, is_costly):
     cost = Cost(error, needed_error=0.1, unconstrained_error=0.08, noise=noise)
     assert cost.is_costly == is_costly
-    assert bool(cost.message()) == is_costly
+    assert bool(describe_cost(cost)) == is_costly
 
 
 def test_what_is_not_known_is_not_costly():
     assert not Cost().is_costly
-    assert Cost().message() == ""
+    assert describe_cost(Cost()) == ""
     assert not Cost(0.5, np.nan, 0.1, np.nan).is_costly  # no group thresholds meet them
 
 
 def test_the_message_has_the_figures_and_the_remedy():
     cost = Cost(0.31, 0.1, 0.08, 0.01, "fnr <= 0.2", 0.12, "900 unseen rows")
-    message = cost.message()
+    message = describe_cost(cost)
     for part in ("900 unseen rows", "0.3100", "0.1000", "0.0800", "fnr <= 0.2", "0.1200"):
         assert part in message
     assert message.endswith(
         "Give more boosting rounds or a larger learning_rate, or relax the bound of fnr <= 0.2."
     )
-    assert "costs most" not in Cost(0.31, 0.1, 0.08, 0.01).message()
+    assert "costs most" not in describe_cost(Cost(0.31, 0.1, 0.08, 0.01))
 
 
 # --- the rule that costs most -------------------------------------------------------------------
@@ -88,7 +89,7 @@ def test_the_costliest_rule_by_trying_all():
         rules = [(fnr(), 0.3), (fpr(), 0.5), (gap(selection_rate(), by="g"), 0.1)]
         rows = Rows(y, np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints([rate <= bound for rate, bound in rules], rows)
-        unseen = UnseenRows(cells, compiled, "test")
+        unseen = EvaluationSet(cells, compiled, "test")
         found = measure_cost(unseen, margin, np.zeros(1), compiled.b, 0.49, np.nan)
         assert found.is_costly
         without = [errors_without(rules, j, margin, y, values) for j in range(3)]
@@ -104,7 +105,7 @@ def test_nothing_is_searched_for_where_constraints_are_not_costly():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
     cells, compiled = compile_constraints([fnr() <= 0.5], rows)
-    unseen = UnseenRows(cells, compiled, "test")
+    unseen = EvaluationSet(cells, compiled, "test")
     error = float(np.mean((margin > 0) != y))
     found = measure_cost(unseen, margin, np.zeros(1), compiled.b, error, 0.17)
     assert not found.is_costly
@@ -117,7 +118,7 @@ def test_bounds_in_the_place_of_those_of_the_constraints():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
     cells, compiled = compile_constraints([fnr() <= 0.5], rows)
-    unseen = UnseenRows(cells, compiled, "test")
+    unseen = EvaluationSet(cells, compiled, "test")
     loose, tight = (
         measure_cost(unseen, margin, np.zeros(1), np.array([b]), 0.3, np.nan).needed_error
         for b in (0.5, 0.02)
@@ -146,7 +147,7 @@ def test_a_fit_tells_of_costly_constraints(library):
     assert cost.is_costly
     (message,) = map(str, told)
     message = message.removesuffix(" [GC117]")
-    assert message == cost.message()
+    assert message == describe_cost(cost)
     assert cost.rows == "1,500 unseen rows (out of fold)"
     assert f"on {cost.rows}: " in message
     assert cost.costliest in map(str, rules)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import BOTH
+from references import best_shift
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
@@ -39,14 +40,19 @@ from gbm_constrained import (
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_adult, load_credit
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import choose, prefixes
+from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
+from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Scores
-from gbm_constrained.decision.threshold_search import best_shift
-from gbm_constrained.evaluation.assessment import HARDLY, _is_fragile, judge
+from gbm_constrained.evaluation.assessment import (
+    FRAGILE_ERROR,
+    ReturnedModel,
+    _is_fragile,
+    assess,
+)
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
-from gbm_constrained.evaluation.verdicts import DOUBT, gravest
+from gbm_constrained.evaluation.verdicts import gravest
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics import p_values
 from gbm_constrained.statistics.binomial import clopper_pearson
@@ -418,7 +424,7 @@ def unseen(rules, y, sensitive=None, classes=None, weight=None):
     columns = {name: np.asarray(v) for name, v in (sensitive or {}).items()}
     classes = np.unique(y) if classes is None else classes
     rows = Rows(y, classes, weight, columns)
-    return UnseenRows(*compile_constraints(rules, rows), "test")
+    return EvaluationSet(*compile_constraints(rules, rows), "test")
 
 
 def test_conflicts_are_minimal_among_all_decisions():
@@ -433,11 +439,9 @@ def test_conflicts_are_minimal_among_all_decisions():
                  error_rate() <= bounds[3]]  # fmt: skip
         rows = unseen(rules, y)
 
-        def margins(rounds, margin=margin):
-            return margin
-
-        found = choose(rows, margins, 1, 1, among_prefixes=False)
-        conflict = DecisionPool(rows, margins, prefixes(1, 1), found).conflict()
+        scored = ScoredRows(rows, lambda rounds, margin=margin: margin)
+        found = choose_prefix(scored, Prefixes(1, 1))
+        conflict = DecisionPool(scored, [1], found).conflict()
         seen.add(len(conflict))
         everywhere = CellCounts.at_thresholds(rows.cells, margin, np.unique([*margin, -99.0]))
         reached = ~rows_beyond(rows.compiled, everywhere, 0.025)
@@ -456,7 +460,7 @@ class _Listed(DecisionPool):
     """A pool that knows the first of some decisions, and whose search looks through them all."""
 
     def __init__(self, decisions, known):
-        self.decisions, self.n_rules, self.left = decisions, decisions.shape[1], 1000
+        self.decisions, self.n_constraints, self.left = decisions, decisions.shape[1], 1000
         self.reached = decisions[:known]
 
     def _can_meet(self, subset):
@@ -518,19 +522,17 @@ def test_what_decisions_reach_at_a_price_is_no_conflict():
     margin = rng.normal(size=(4000, 3)) * 0.5 + np.eye(3)[y] * 0.8 + [0.0, 2.0, 0.0]
     rows = unseen([class_error(0) <= 0.137, class_error(2) <= 0.092], y)
 
-    def margins(rounds):
-        return margin
-
-    choice = choose(rows, margins, 1, 1, among_prefixes=False)
+    scored = ScoredRows(rows, lambda rounds: margin)
+    choice = choose_prefix(scored, Prefixes(1, 1))
     at_a_price = best_shift(margin, rows.cells, rows.compiled)
     decisions = [(margin + shift).argmax(axis=1) for shift in (choice.shift, at_a_price.value)]
-    beyond = [rows_beyond(rows.compiled, rows.counts(d), DOUBT) for d in decisions]
+    beyond = [rows_beyond(rows.compiled, rows.counts(d), SIGNIFICANCE) for d in decisions]
     assert beyond[0].any()
     assert not beyond[1].any()
-    assert at_a_price.excess > 0.0, "no price was to be paid"
-    assert DecisionPool(rows, margins, prefixes(1, 1), choice).conflict() == ()
+    assert at_a_price.violation > 0.0, "no price was to be paid"
+    assert DecisionPool(scored, [1], choice).conflict() == ()
     outcome = Outcome.of(rows, Scores.of(margin, choice.shift, beside=False))
-    found = judge(rows, margins, 1, 1, choice, rows, decisions[0], outcome)
+    found = assess(scored, Prefixes(1, 1), ReturnedModel(choice, rows, decisions[0], outcome))
     assert found.status == "missed"
     assert [rule.constraint for rule in found.left] == [
         rows.compiled.constraints[j] for j in np.flatnonzero(beyond[0])
@@ -616,8 +618,8 @@ def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():
     y, g = rng.integers(0, 2, 900), rng.integers(0, 6, 900).astype(str)
     rows = unseen([gap(selection_rate(), by="g") <= 0.02, fnr() <= 0.4], y, {"g": g})
     margin = rng.normal(size=900) + 0.5 * (g == "0")
-    found = choose(rows, lambda rounds: margin, 1, 1, among_prefixes=False)
-    pool = DecisionPool(rows, lambda rounds: margin, prefixes(1, 1), found)
+    scored = ScoredRows(rows, lambda rounds: margin)
+    pool = DecisionPool(scored, [1], choose_prefix(scored, Prefixes(1, 1)))
     counts = CellCounts.at_thresholds(rows.cells, margin, np.linspace(-2.0, 2.0, 81))
     pool._add(counts)
     of_gap = rows.compiled.owner == 0
@@ -656,9 +658,9 @@ def test_fragile_rules_are_not_said_to_hold_where_one_is_missed():
     (rule,) = found.rules
     assert rule.constraint.bound >= rule.value
     assert rule.low < rule.constraint.bound < rule.high
-    assert found.message.startswith("Fragile: the rules hold only by decisions")
+    assert found.message.startswith("Fragile: the constraints hold only by decisions")
     missed = replace(found, rules=(replace(rule, value=rule.constraint.bound + 0.001),))
-    expected = "Fragile: the rules are met to within sampling error only by decisions"
+    expected = "Fragile: the constraints are met to within sampling error only by decisions"
     assert missed.message.startswith(expected)
 
 
@@ -667,7 +669,7 @@ def test_fragile_is_relative():
     assert not _is_fragile(0.4, 0.998, 0.001, 10_000)
     assert not _is_fragile(0.37, 0.45, 0.33, 10_000)  # most of a little is kept
     assert not _is_fragile(0.24, 0.24, 0.23, 10_000)  # there was nothing to know
-    assert not _is_fragile(0.5, 0.5, 0.5 * HARDLY - 0.01, 20)  # nor to tell
+    assert not _is_fragile(0.5, 0.5, 0.5 * FRAGILE_ERROR - 0.01, 20)  # nor to tell
 
 
 def test_cells_without_rows_are_not_beyond_doubt():

@@ -27,6 +27,7 @@ from gbm_constrained import (
     selection_rate,
     tradeoff_curve,
 )
+from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict, gravest
 
 OURS = FragileConstraintsWarning, InfeasibleConstraintsWarning, MissedConstraintsWarning
@@ -145,7 +146,7 @@ CASES = [
 
 @pytest.mark.parametrize(("rule", "value", "interval", "given", "kind", "text"), CASES)
 def test_the_verdict_of_a_value(rule, value, interval, given, kind, text):
-    verdict = Verdict.of(rule, value, interval, 1203, **given)
+    verdict = Verdict.of(rule, Estimate(value, *interval), 1203, **given)
     assert (verdict.kind, str(verdict)) == (kind, text)
 
 
@@ -159,7 +160,7 @@ ENDS = st.floats(-0.2, 1.2) | st.just(NAN) | st.sampled_from([-np.inf, np.inf])
 def test_no_verdict_contradicts_its_value(bound, value, low, high, upper, doubt, in_conflict):
     rule = fnr() <= bound if upper else fnr() >= bound
     verdict = Verdict.of(
-        rule, value, (low, high), 10, doubt=doubt, conflict=[rule] if in_conflict else []
+        rule, Estimate(value, low, high), 10, doubt=doubt, conflict=[rule] if in_conflict else []
     )
     is_met = value <= bound + 1e-12 if upper else value >= bound - 1e-12
     if verdict.kind == "met":
@@ -237,7 +238,7 @@ def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(librar
     check_agreement(model)
     assert found.status == "missed within sampling error"
     assert of_rules(caught) == []
-    assert "misses rules within sampling error, on unseen rows (eval_set[0])" in str(found)
+    assert "misses constraints within sampling error, on unseen rows (eval_set[0])" in str(found)
     n = np.sum(y[kept] == 0)
     expected = f"missed by 0.002, within sampling error of {n} rows (eval_set[0])"
     assert str(found.rules[0].verdict) == expected

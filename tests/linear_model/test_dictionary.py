@@ -180,11 +180,11 @@ def test_nonconvex_subproblems_descend():
 def test_observed_slopes_never_exceed_the_bounds_and_only_grow():
     learner = _learner(4, "shared", "scores")
     solver = learner.solver()
-    bound, before = solver.lipschitz.copy(), np.zeros(2)
+    bound, before = solver.dual.lipschitz.copy(), np.zeros(2)
     for _ in learner.path(10, solver=solver, adaptive=True):
-        assert (solver.lipschitz <= bound * (1 + 1e-12)).all()
-        assert (solver.lipschitz >= before).all()
-        before = solver.lipschitz
+        assert (solver.dual.lipschitz <= bound * (1 + 1e-12)).all()
+        assert (solver.dual.lipschitz >= before).all()
+        before = solver.dual.lipschitz
     assert (before < bound).all()
 
 

@@ -21,7 +21,8 @@ from gbm_constrained.problem import linear_constraints
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.solvers import ABPPSolver, abpp
+from gbm_constrained.solvers import ABPPSolver, outer_loop
+from gbm_constrained.solvers.step_sizes import cancel_opposites
 
 Y = np.repeat([0, 1], 4)
 # Four positives, of which 2, 1 and 0 are missed; all negatives are recognised.
@@ -104,7 +105,7 @@ def trajectory(mu, n_iterations, tau=0.5, **options):
     for _ in range(n_iterations):
         solver(HALF)
         taus.append(1 / solver.inverse_tau)
-        sigmas.append(solver.ergodic_weights[-1] * solver.sigma)
+        sigmas.append(solver.ergodic_weights[-1] * solver.dual.sigma)
     return np.array(taus), np.array(sigmas)
 
 
@@ -144,7 +145,7 @@ def test_ergodic_weights_and_extrapolation_fit_together(mu):
     assert t[0] == 1.0
     rates = np.array([r.rates[0] for r in solver.history])
     multipliers = np.array([r.multipliers[0] for r in solver.history])
-    step = solver.sigma * t[1:] / 0.125
+    step = solver.dual.sigma * t[1:] / 0.125
     z = np.diff(multipliers) / step
     theta = (z - (rates[1:] - 0.1)) / np.diff(rates)
     np.testing.assert_allclose(t[1:] * theta, t[:-1], rtol=1e-9)
@@ -165,12 +166,12 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
         own, norm = lag.lipschitz()
         scaled = lag.sensitivities.toarray() / own[:, None]
         assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
-        assert np.array_equal(solver.lipschitz, own)
-        assert solver.tau == tau
-        assert solver.tau * solver.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
+        assert np.array_equal(solver.dual.lipschitz, own)
+        assert solver.dual.tau == tau
+        assert solver.dual.tau * solver.dual.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
         assert np.isclose(norm, 1.0) == alone
-        assert ABPPSolver(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
-        assert ABPPSolver(lag, tau=0.1, sigma=7.0).sigma == 7.0
+        assert ABPPSolver(lag, tau=0.1).dual.sigma == pytest.approx(solver.dual.sigma * tau / 0.1)
+        assert ABPPSolver(lag, tau=0.1, sigma=7.0).dual.sigma == 7.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -182,10 +183,10 @@ def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
     lag = build(y, losses, weight)
     lazy, exact = ABPPSolver(lag, lazy=True), ABPPSolver(lag)
     slope = rate_lipschitz(n_classes)
-    np.testing.assert_allclose(lazy.lipschitz, build(y, rates, weight).lipschitz()[0])
-    np.testing.assert_allclose(lazy.lipschitz, lag.lipschitz(slope)[0])
-    np.testing.assert_allclose(exact.lipschitz, 4 * lazy.lipschitz)
-    assert lazy.sigma == pytest.approx(exact.sigma)
+    np.testing.assert_allclose(lazy.dual.lipschitz, build(y, rates, weight).lipschitz()[0])
+    np.testing.assert_allclose(lazy.dual.lipschitz, lag.lipschitz(slope)[0])
+    np.testing.assert_allclose(exact.dual.lipschitz, 4 * lazy.dual.lipschitz)
+    assert lazy.dual.sigma == pytest.approx(exact.dual.sigma)
 
 
 def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
@@ -195,7 +196,9 @@ def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
     solver = ABPPSolver(lag)
     solver(np.where(y == 1, -1.0, 1.0))
     squares = (0.25 / np.sqrt([0.9, 0.1])) ** 2
-    np.testing.assert_allclose(solver.multipliers, solver.sigma / squares * [0.9, 0.8], rtol=1e-12)
+    np.testing.assert_allclose(
+        solver.multipliers, solver.dual.sigma / squares * [0.9, 0.8], rtol=1e-12
+    )
 
 
 def test_steps_do_not_depend_on_the_number_of_rows():
@@ -214,9 +217,9 @@ def test_lipschitz_constants_of_another_distance():
     """Given constants replace those in scores; the default sigma is safe for any m constraints."""
     lag = build(Y, [fpr() <= 0.1, fnr() <= 0.1])
     solver = ABPPSolver(lag, tau=0.5, lipschitz=np.array([1.0, 10.0]))
-    assert solver.sigma == pytest.approx(1 / (0.5 * 2))
+    assert solver.dual.sigma == pytest.approx(1 / (0.5 * 2))
     solver(-NONE)
-    np.testing.assert_allclose(solver.multipliers, solver.sigma * np.array([0.9, 0.009]))
+    np.testing.assert_allclose(solver.multipliers, solver.dual.sigma * np.array([0.9, 0.009]))
 
 
 # Dual step, by hand: L^2 = (1/4)^2 / (1/2) = 1/8, tau = 4, sigma = 1/4, so sigma / L^2 = 2
@@ -225,7 +228,7 @@ def test_lipschitz_constants_of_another_distance():
 def test_the_dual_step_extrapolates():
     """z_0 = g_0, then z_1 = g_1 + (g_1 - g_0): rates 0.5 and 0.25 against 0.1."""
     solver = ABPPSolver(build(Y, [fnr() <= 0.1]))
-    assert (solver.tau, solver.sigma) == pytest.approx((4.0, 0.25))
+    assert (solver.dual.tau, solver.dual.sigma) == pytest.approx((4.0, 0.25))
     solver(HALF)
     assert solver.multipliers == pytest.approx([2 * 0.4])
     solver(QUARTER)
@@ -285,9 +288,9 @@ def test_multipliers_and_centre_move_every_r_calls():
     for i in range(7):
         margin = scores - 0.2 * i
         solver(margin)
-        seen.append((solver.multipliers.tolist(), solver.anchor.tolist()))
+        seen.append((solver.multipliers.tolist(), solver.centre.tolist()))
         assert seen[i] == seen[i - i % 3]
-        assert solver.anchor.tolist() == (scores - 0.2 * (i - i % 3)).tolist()
+        assert solver.centre.tolist() == (scores - 0.2 * (i - i % 3)).tolist()
         assert solver.rounds == i + 1
     assert len({str(s) for s in seen}) == 3
     assert [r.iteration for r in solver.history] == [0, 1, 2]
@@ -319,10 +322,10 @@ def test_the_centre_is_a_copy_of_the_scores():
     solver(buffer)
     buffer += 1.0
     solver(buffer)
-    assert np.array_equal(solver.anchor, scores)
+    assert np.array_equal(solver.centre, scores)
     buffer += 1.0
     solver(buffer)
-    assert np.array_equal(solver.anchor, buffer)
+    assert np.array_equal(solver.centre, buffer)
     assert solver.history[1].bregman == pytest.approx(2.0)  # half of 2 squared
 
 
@@ -445,14 +448,14 @@ def test_corrected_rows_take_steps_of_their_own(higher, monkeypatch):
     given = np.array([schedule[min(k, 3)] for k in range(6)])
     np.testing.assert_array_equal(found[:, 2], given[:, 2])
     distance = np.abs(found - given)[:, :2].max(axis=1)
-    assert (distance <= abpp.TRUST * given[:, 1] * (1 + 1e-12)).all()
+    assert (distance <= outer_loop.MAX_DEPARTURE * given[:, 1] * (1 + 1e-12)).all()
     assert distance.max() > 0.0
     np.testing.assert_array_equal(found[:2], given[:2])  # half of the schedule
     options["corrected"] = False
     np.testing.assert_array_equal(path_of(with_groups(**options)), given)
     options["corrected"] = corrected
-    monkeypatch.setattr(abpp, "SETTLED", 0.0)
-    monkeypatch.setattr(abpp, "TRUST", np.inf)
+    monkeypatch.setattr(outer_loop, "SETTLED", 0.0)
+    monkeypatch.setattr(outer_loop, "MAX_DEPARTURE", np.inf)
     own = path_of(with_groups(**options))
     free = with_groups()
     free.bounds = bounds - higher
@@ -466,19 +469,19 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     bound, p = 0.125, 0.4
     solver = ABPPSolver(build(Y, [fnr() <= bound]), lazy=True, progress=p)
     still = ABPPSolver(
-        build(Y, [fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.lipschitz
+        build(Y, [fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.dual.lipschitz
     )
     grown, strides = 1.0, []
     for margin in margins:
         solver(margin)
-        strides.append(solver._stride[0])
+        strides.append(solver.dual.strides.factors[0])
     for step in ("first", "same", "same", "same", "cross", "cross", "cross", "inside", "cross"):
         factor = {"first": 1.0, "same": 1.4, "inside": 1.4, "cross": 0.5}[step]
         grown = max(grown * factor, 1.0)
         assert strides.pop(0) == pytest.approx(grown)
     for _ in range(200):
         solver(HALF)
-    assert solver._stride[0] == 50
+    assert solver.dual.strides.factors[0] == 50
     before = still.multipliers.copy()
     still(HALF)
     first = still.multipliers - before
@@ -487,36 +490,35 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     exact = ABPPSolver(build(Y, [fnr() <= bound]), progress=p)
     for _ in range(5):
         exact(HALF)
-    assert exact._stride[0] == 1.0
+    assert exact.dual.strides.factors[0] == 1.0
 
 
-def swinging(lazy=True, n_rounds=12):
-    """Multipliers and gradients where each group in turn is the one whose rows are missed."""
+def swing(lazy):
+    """Multipliers of a gap where each group in turn is the one whose rows are missed."""
     solver = with_groups(lazy=lazy)
-    multipliers, gradients = [], []
-    for k in range(n_rounds):
+    for k in range(12):
         margin = np.where(Y == 1, -1.0, 1.0)
         margin[k // 3 % 2 :: 2] *= -1.0
-        gradients.append(solver(margin)[0].copy())
-        multipliers.append(solver.multipliers.copy())
-    return np.array(multipliers), np.array(gradients)
+        solver(margin)
+    return np.array([record.multipliers for record in solver.history])
 
 
-def test_opposite_rows_of_a_booster_keep_only_their_difference(monkeypatch):
-    """Which is all that gradients know; without this both multipliers stay."""
-    kept, gradients = swinging()
+def test_opposite_rows_of_a_booster_keep_only_their_difference():
+    kept = swing(lazy=True)
     assert (kept[:, :2].min(axis=1) == 0.0).all()
     assert (kept[:, :2].max(axis=0) > 0.0).all()
-    exact, _ = swinging(lazy=False)
+    exact = swing(lazy=False)
     assert exact[:, :2].min(axis=1).max() > 0.0  # the proof is of multipliers as they are
-    monkeypatch.setattr(ABPPSolver, "_cancel", lambda self, multipliers: None)
-    both, as_before = swinging()
-    assert both[:, :2].min(axis=1).max() > 0.0
-    # As long as no step has followed one that was taken from both.
-    first = int((both[:, :2].min(axis=1) > 0.0).argmax())
-    assert first > 0
-    np.testing.assert_allclose(kept[first, :2] @ [1, -1], both[first, :2] @ [1, -1], rtol=1e-12)
-    np.testing.assert_allclose(gradients[: first + 1], as_before[: first + 1], rtol=1e-6)
+
+
+def test_gradients_know_the_difference_of_opposite_rows_alone():
+    lagrangian = with_groups().lagrangian
+    both, difference = np.array([3.0, 1.0, 0.5]), np.array([3.0, 1.0, 0.5])
+    cancel_opposites(difference, lagrangian.constraints.opposites)
+    assert difference.tolist() == [2.0, 0.0, 0.5]
+    point = lagrangian.at(HALF)
+    gradients = [point.gradient(multipliers)[0].copy() for multipliers in (both, difference)]
+    np.testing.assert_allclose(*gradients, rtol=1e-12)
 
 
 # Constraints that do nothing
@@ -548,7 +550,7 @@ def test_a_constraint_that_no_prediction_changes(lazy):
     among = ABPPSolver(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
-    assert among.lipschitz[1:].tolist() == [0.0, 0.0]
+    assert among.dual.lipschitz[1:].tolist() == [0.0, 0.0]
     moved = np.array([r.multipliers for r in among.history])
     assert moved[:, 0].max() > 0
     assert not moved[:, 1:].any()
@@ -559,7 +561,7 @@ def test_an_always_satisfied_constraint_beside_an_active_one():
     y, scores, weight, mask = draw(2)
     active, idle = [fnr() <= 0.02], [fpr() <= 1, error_rate(on=mask) <= 1]
     alone = ABPPSolver(build(y, active, weight))
-    steps = {"tau": alone.tau, "sigma": alone.sigma}
+    steps = {"tau": alone.dual.tau, "sigma": alone.dual.sigma}
     among = ABPPSolver(build(y, active + idle, weight), **steps)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
@@ -568,7 +570,7 @@ def test_an_always_satisfied_constraint_beside_an_active_one():
     assert path[:, 0].any()
     assert not path[:, 1:].any()
     disjoint = ABPPSolver(build(y, [*active, fpr() <= 1], weight))
-    assert disjoint.sigma == pytest.approx(alone.sigma, rel=1e-12)
+    assert disjoint.dual.sigma == pytest.approx(alone.dual.sigma, rel=1e-12)
 
 
 def test_no_constraint_at_all():

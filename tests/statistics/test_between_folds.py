@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from references import N_DRAWN, draw_decisions_of_folds
 from scipy import stats
 
 from gbm_constrained import (
@@ -9,12 +10,10 @@ from gbm_constrained import (
     ConstrainedXGBClassifier,
     FragileConstraintsWarning,
     class_error,
-    error_rate,
     f1,
     fnr,
     fpr,
     gap,
-    label,
     log_loss,
     overall,
     precision,
@@ -24,39 +23,16 @@ from gbm_constrained import (
 )
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.solvers import ABPPSolver
 from gbm_constrained.statistics.between_folds import (
     _by_fold,
-    broken_in_training,
     disagreement,
     of_one_booster,
-    optimism_of_boosters,
-    values_by_training,
 )
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
-from gbm_constrained.training import finalize as conclusion
 
-N, FOLDS = 8000, 5
+FOLDS = 5
 CLASSES = {ConstrainedLGBMClassifier: {"verbose": -1}, ConstrainedXGBClassifier: {}}
-
-
-def draw(rng, rates, weight=None, rules=None, n=N):
-    """Decide rows of two classes and two groups, positively with a probability for each fold.
-
-    `rates` are of shape (folds,), or (folds, 2) for the groups.
-    """
-    y, group = rng.integers(0, 2, n), rng.integers(0, 2, n)
-    folds = np.array_split(rng.permutation(n), len(rates))
-    fold = np.empty(n, dtype=int)
-    for i, rows in enumerate(folds):
-        fold[rows] = i
-    rates = np.broadcast_to(np.reshape(rates, (len(rates), -1)), (len(rates), 2))
-    decided = (rng.random(n) < rates[fold, group]).astype(int)
-    weight = None if weight is None else weight(rng, n)
-    rows = Rows(y, np.array([0, 1]), weight, {"g": group})
-    cells, compiled = compile_constraints(rules or [fpr() <= 0.5], rows)
-    return compiled, cells, folds, decided
 
 
 def moderation(n_folds):
@@ -65,14 +41,14 @@ def moderation(n_folds):
 
 
 def spread(rng, rates, **options):
-    return disagreement(*draw(rng, rates, **options)).rules
+    return disagreement(*draw_decisions_of_folds(rng, rates, **options)).rules
 
 
 def test_moments_of_one_rate():
     """Cochran's Q and the moderated deviation, computed by hand."""
     rng = np.random.default_rng(0)
     rates = [0.1, 0.2, 0.3, 0.15, 0.25]
-    compiled, cells, folds, decided = draw(rng, rates)
+    compiled, cells, folds, decided = draw_decisions_of_folds(rng, rates)
     negative = cells.rows.y == 0
     value = np.array([decided[fold][negative[fold]].mean() for fold in folds])
     rate = decided[negative].mean()
@@ -89,12 +65,12 @@ def test_moments_of_one_rate():
     expected = np.sqrt(moderated - by_chance)
     np.testing.assert_allclose([*found.rules, *found.rates], expected, rtol=1e-12)
     # By shifts of the others: what differs is four fifths as far from the mean of all.
-    again = disagreement(compiled, cells, folds, np.ones(N, dtype=int), decided)
+    again = disagreement(compiled, cells, folds, np.ones(N_DRAWN, dtype=int), decided)
     moderated = (3 * 1.5 * by_chance + 4 * 0.8**2 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
     np.testing.assert_allclose([*again.rules, *again.rates], expected, rtol=1e-12)
     assert not again.beyond_chance.any()
-    both = disagreement(compiled, cells, folds, decided, np.ones(N, dtype=int))
+    both = disagreement(compiled, cells, folds, decided, np.ones(N_DRAWN, dtype=int))
     np.testing.assert_array_equal(both, found)
 
 
@@ -114,7 +90,9 @@ def test_sampling_variances(weighted):
     ]
     rates = [(0.3, 0.5)] * 2
     weight = (lambda rng, n: rng.integers(1, 6, n).astype(float)) if weighted else None
-    compiled, cells, folds, decided = draw(rng, rates, weight=weight, rules=rules, n=4000)
+    compiled, cells, folds, decided = draw_decisions_of_folds(
+        rng, rates, weight=weight, rules=rules, n=4000
+    )
     found = []
     for _ in range(2000):  # rows drawn from those of all folds
         drawn = rng.integers(0, 4000, folds[0].size)
@@ -138,7 +116,9 @@ def test_sampling_variances(weighted):
 def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
     rng = np.random.default_rng(1)
     found = [
-        disagreement(*draw(rng, [0.3] * FOLDS, weight, rules, n=1000)).beyond_chance
+        disagreement(
+            *draw_decisions_of_folds(rng, [0.3] * FOLDS, weight, rules, n=1000)
+        ).beyond_chance
         for _ in range(400)
     ]
     # One in a thousand is allowed; of 400, three or more with probability 0.008.
@@ -162,7 +142,9 @@ def test_a_gap_that_tips_over():
     """Half of the boosters favour one group, half the other: no gap in the mean."""
     rng = np.random.default_rng(3)
     rates = [(0.3, 0.5), (0.5, 0.3)] * 2
-    compiled, cells, folds, decided = draw(rng, rates, rules=[gap(fpr(), by="g") <= 0.05])
+    compiled, cells, folds, decided = draw_decisions_of_folds(
+        rng, rates, rules=[gap(fpr(), by="g") <= 0.05]
+    )
     (found,), rates, _ = disagreement(compiled, cells, folds, decided)
     assert found == pytest.approx(0.2 * np.sqrt(4 / 3) * moderation(4), rel=0.15)
     np.testing.assert_allclose(rates, 0.1 * np.sqrt(4 / 3) * moderation(4), rtol=0.3)
@@ -176,7 +158,7 @@ def test_a_ratio_moves_more_than_its_row():
     """The rows of ``p / q >= b`` are in units of q."""
     rng = np.random.default_rng(7)
     rates = [(0.08, 0.2), (0.16, 0.2)] * 3
-    compiled, cells, folds, decided = draw(
+    compiled, cells, folds, decided = draw_decisions_of_folds(
         rng, rates, rules=[ratio(fpr(), by="g") >= 0.5], n=40_000
     )
     ((found,), *_) = disagreement(compiled, cells, folds, decided)
@@ -197,7 +179,9 @@ def test_a_quotient_of_two_groups_moves_as_their_ratio():
 def test_precision_moves_in_its_own_unit():
     """The row of ``tp / selected >= k`` is in units of the share selected."""
     rng = np.random.default_rng(7)
-    compiled, cells, folds, decided = draw(rng, [0.2, 0.6] * 3, rules=[precision() >= 0.5])
+    compiled, cells, folds, decided = draw_decisions_of_folds(
+        rng, [0.2, 0.6] * 3, rules=[precision() >= 0.5]
+    )
     positive = cells.rows.y == 1
     for i, fold in enumerate(folds):  # precision 0.3 and 0.7
         decided[fold] &= positive[fold] == (rng.random(fold.size) < 0.3 + 0.4 * (i % 2))
@@ -208,12 +192,14 @@ def test_precision_moves_in_its_own_unit():
 
 
 def test_nothing_is_said_of_mean_losses():
-    data = draw(np.random.default_rng(4), np.linspace(0.1, 0.9, FOLDS), rules=[log_loss() <= 0.5])
+    data = draw_decisions_of_folds(
+        np.random.default_rng(4), np.linspace(0.1, 0.9, FOLDS), rules=[log_loss() <= 0.5]
+    )
     assert not np.concatenate(disagreement(*data)).any()
 
 
 def test_one_part_tells_nothing():
-    data = draw(np.random.default_rng(5), [0.3])
+    data = draw_decisions_of_folds(np.random.default_rng(5), [0.3])
     assert not np.concatenate(disagreement(*data)).any()
 
 
@@ -239,7 +225,7 @@ def test_one_more_booster_is_inside(deviation):
     inside, unit = [], np.array([[0.0, 1.0]])
     for _ in range(400):
         *rates, new = 0.4 + deviation * np.clip(rng.normal(size=5), -3.0, 3.0)
-        compiled, cells, folds, decided = draw(rng, rates, n=2000)
+        compiled, cells, folds, decided = draw_decisions_of_folds(rng, rates, n=2000)
         counts = CellCounts.of(cells, decided)
         together = constraint_intervals(compiled, counts)
         value = compiled.values(functionals_of(compiled, counts))
@@ -286,224 +272,3 @@ def test_folds_that_differ_are_told_of(library):
     even = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options).fit(X, y)
     assert not even.feasibility_.unsteady
     assert even.constraint_report_.loc[0, "high"] < 0.4
-
-
-# --- a model of another kind than the boosters of the folds -------------------------------------
-
-
-def test_what_is_broken_on_training_rows_beyond_chance():
-    """By hand: the exact lower limit of each rate; rules that may ask for errors are left out."""
-    y, group = np.arange(400) % 2, np.arange(400) // 2 % 2
-    rules = [fpr() <= 0.1, recall() >= 0.9, fnr() <= 0.5, gap(fpr(), by="g") <= 0.0]
-    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns={"g": group}))
-    found = {}
-    for wrong in (20, 28, 29, 60):  # of 200 rows of either class
-        decided = np.where(np.arange(400) < 2 * wrong, 1 - y, y)
-        beyond = stats.binom.sf(wrong - 1, 200, 0.1) <= 0.025
-        found[wrong] = broken_in_training(compiled, CellCounts.of(cells, decided)).tolist()
-        assert found[wrong] == [beyond, beyond, False, False]
-    assert not found[20][0]
-    assert found[60][0]
-
-
-@pytest.mark.parametrize("library", CLASSES)
-def test_a_model_that_its_folds_know_nothing_of_is_told_of(library):
-    """Leaves of so many rows that three quarters of them cannot be split, and all can."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(160, 2))
-    y = (X[:, 0] + rng.normal(size=160) > 0.3).astype(int)
-    leaves = (
-        {"min_child_samples": 65} if "LGBM" in library.__name__ else {"min_child_weight": 16.0}
-    )
-    options = dict(n_estimators=30, n_jobs=1, random_state=0, **CLASSES[library], **leaves)
-    clf = library(constraints=[fpr() <= 0.05], **options)
-    with pytest.warns(FragileConstraintsWarning, match="breaks them by its own training rows"):
-        clf.fit(X, y)
-    report = clf.constraint_report_.loc[0]
-    assert report["held_out"] <= 0.05
-    assert report["train"] == pytest.approx(np.mean(clf.predict(X)[y == 0]))
-    assert report["train"] > 0.1
-    assert report["satisfied"]  # by its value, which is no evidence here
-    assert report["verdict"] == clf.feasibility_.status == "cannot be told"
-    (rule,) = clf.feasibility_.refuted
-    assert (rule.constraint, rule.trained) == (clf.constraints[0], report["train"])
-    assert f"{report['train']:.4f} by training rows" in str(clf.feasibility_)
-
-
-@pytest.mark.parametrize(("seed", "refuted"), [(16, False), (110, True), (138, False)])
-def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
-    """Those whose rates are on record, and which no shift moves."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(160, 2))
-    y = (X[:, 0] + rng.normal(size=160) > 0.8).astype(int)
-    clf = ConstrainedLGBMClassifier(
-        constraints=[fpr() <= 0.05], iterate="best", n_estimators=15, learning_rate=0.3,
-        min_child_samples=50, random_state=0, n_jobs=1, verbose=-1, solver="abpp",
-    ).fit(X, y)  # fmt: skip
-    assert clf.booster_.current_iteration() < 15
-    assert not clf.shift_.any()
-    report = clf.constraint_report_.loc[0]
-    negatives = (y == 0).sum()
-    wrong = round(report["train"] * negatives)
-    assert (stats.binom.sf(wrong - 1, negatives, 0.05) <= 0.025) == refuted
-    assert report["held_out"] <= 0.05
-    assert report["satisfied"]
-    assert report["verdict"] == ("cannot be told" if refuted else "met")
-    assert bool(clf.feasibility_.refuted) == refuted
-
-
-@pytest.mark.parametrize("library", [ConstrainedLGBMClassifier, ConstrainedXGBClassifier])
-def test_gaps_of_error_rates_that_the_training_rows_refute(library, monkeypatch):
-    """With what the folds' boosters lost on unseen rows, where the model's multipliers failed."""
-    rng = np.random.default_rng(0)
-    group, X = rng.integers(0, 2, 6000), rng.normal(size=(6000, 4))
-    score = 2.0 * X[:, 0] * np.where(group == 1, 0.3, 2.0)
-    y = (rng.random(6000) < 1.0 / (1.0 + np.exp(-score))).astype(int)
-    clf = library(
-        constraints=[gap(error_rate(), by="g") <= 0.05], n_estimators=60, learning_rate=0.2,
-        measure_on="crossfit", n_jobs=1, **CLASSES[library],
-    )  # fmt: skip
-    clf.fit(X, y, sensitive_features={"g": group})
-    assert clf.feasibility_.refuted == ()
-    assert clf.constraint_report_["satisfied"].all()
-    follows = ABPPSolver._ascend
-
-    def idle(self, g, z):
-        return np.zeros_like(g) if self.optimism is not None else follows(self, g, z)
-
-    monkeypatch.setattr(ABPPSolver, "_ascend", idle)
-    with pytest.warns(FragileConstraintsWarning, match="breaks them by its own training rows"):
-        clf.fit(X, y, sensitive_features={"g": group})
-    (rule,) = clf.feasibility_.refuted
-    assert rule.trained > 0.1
-    assert clf.feasibility_.status == "cannot be told"
-    assert "breaks the rule on its training rows" in clf.feasibility_.rules[0].verdict.reason
-
-
-def test_what_training_rows_say_of_gaps_of_error_rates():
-    """Both sides of a gap are moved by what is lost on unseen rows; other gaps tell nothing."""
-    rng = np.random.default_rng(1)
-    rules = [
-        gap(error_rate(), by="g") <= 0.1,
-        gap(fpr(), by="g") <= 0.1,
-        error_rate(on={"g": 1}) >= 0.1,
-    ]
-    compiled, cells, _, _ = draw(rng, [0.5], rules=rules)
-    y, group = cells.rows.y, np.asarray(cells.rows.attribute(("g",)).codes)
-    decided = np.where(group == 1, y, 1 - y)  # all wrong in one group, none in the other
-    counts = CellCounts.of(cells, decided)
-    values = functionals_of(compiled, counts)
-    own = compiled.rows_of(values)
-    assert not broken_in_training(compiled, counts).any()
-    none = np.zeros(len(compiled))
-    np.testing.assert_array_equal(broken_in_training(compiled, counts, none), [True, False, True])
-    np.testing.assert_allclose(values_by_training(compiled, values, none), [1.0, 1.0, 0.0])
-    # As much is lost as brings the groups together, and the other one to a half.
-    lost = np.where(compiled.owner == 0, -own, 0.0) + np.where(compiled.owner == 2, -0.5, 0.0)
-    assert not broken_in_training(compiled, counts, lost).any()
-    np.testing.assert_allclose(
-        values_by_training(compiled, values, lost), [0.0, 1.0, 0.5], atol=1e-12
-    )
-
-
-# --- scores in few clumps, and labels learnt by heart -------------------------------------------
-
-
-@pytest.mark.parametrize("library", CLASSES)
-def test_selection_rates_are_held_against_training_rows(library):
-    """Four scores: the threshold falls among those that boosters of folds give to one of them."""
-    rng = np.random.default_rng(2)
-    X = rng.integers(0, 2, (20_000, 2)).astype(float)
-    y = (X @ [1.0, 0.3] + 0.6 * rng.normal(size=len(X)) > 0.975).astype(int)
-    leaves = {"num_leaves": 8} if "LGBM" in library.__name__ else {"max_depth": 3}
-    options = dict(n_estimators=30, n_jobs=1, random_state=0, **CLASSES[library], **leaves)
-    clf = library(constraints=[selection_rate() <= 0.2], **options)
-    with pytest.warns(FragileConstraintsWarning, match="breaks them by its own training rows"):
-        clf.fit(X, y)
-    report = clf.constraint_report_.loc[0]
-    assert report["held_out"] <= 0.2 < 0.22 < report["train"] == clf.predict(X).mean()
-    assert report["satisfied"]  # by its value, which is no evidence here
-    assert report["verdict"] == clf.feasibility_.status == "cannot be told"
-    assert [rule.trained for rule in clf.feasibility_.refuted] == [report["train"]]
-
-
-@pytest.mark.parametrize("library", CLASSES)
-@pytest.mark.parametrize(
-    "rule", [selection_rate() <= 0.2, gap(selection_rate(), by="g") <= 0.05], ids=str
-)
-@pytest.mark.parametrize("iterate", ["last", "best"])
-def test_selection_rates_of_trees_that_know_labels_by_heart(library, rule, iterate):
-    """They select more of their own rows than of others, and break no rule by that."""
-    rng = np.random.default_rng(0)
-    group, X = rng.integers(0, 2, 3000), rng.normal(size=(3000, 4))
-    y = (X[:, 0] + 0.6 * group + 1.5 * rng.normal(size=3000) > 0.8).astype(int)
-    deep = (
-        {"num_leaves": 63, "min_child_samples": 3}
-        if "LGBM" in library.__name__
-        else {"max_depth": 12}
-    )
-    clf = library(
-        constraints=[rule], iterate=iterate, n_estimators=40, learning_rate=0.3, n_jobs=1,
-        measure_on="crossfit", **CLASSES[library], **deep,
-    )  # fmt: skip
-    clf.fit(np.c_[X, group], y, sensitive_features={"g": group})
-    report = clf.constraint_report_.loc[0]
-    if iterate == "last" and rule == (selection_rate() <= 0.2):
-        assert report["train"] > rule.bound + 0.04
-    assert clf.feasibility_.refuted == ()
-
-
-def test_what_training_rows_say_of_shares_of_predictions():
-    """Labels must not be looked at, and what the boosters lose by heart is taken off."""
-    rng = np.random.default_rng(1)
-    rules = [
-        selection_rate() <= 0.3,
-        gap(selection_rate(), by="g") <= 0.1,
-        selection_rate(on=label(1)) <= 0.3,
-        gap(fpr(), by="g") <= 0.1,
-        selection_rate(on={"g": 1}) - 0.1 * fpr() <= 0.1,
-    ]
-    assert [rule.is_of_predictions for rule in rules] == [True, True, False, False, False]
-    compiled, cells, folds, decided = draw(rng, [(0.2, 0.6)] * 2, rules=rules)
-    counts = CellCounts.of(cells, decided)
-    assert not broken_in_training(compiled, counts).any()
-    none = np.zeros(len(compiled))
-    expected = [True, True, False, False, False]
-    np.testing.assert_array_equal(broken_in_training(compiled, counts, none), expected)
-    unknown = np.full(len(compiled), np.nan)
-    assert not broken_in_training(compiled, counts, unknown).any()
-    # By hand: all boosters select 0.2 and 0.6 of their own rows, and 0.25 of any others.
-    unseen = functionals_of(compiled, CellCounts.of(cells, rng.permutation(8000) < 2000))
-    lost = optimism_of_boosters(compiled, cells, folds, [decided[f] for f in folds], unseen)
-    assert lost[0] == pytest.approx(0.25 - decided.mean(), abs=1e-12)
-    group = np.asarray(cells.rows.attribute(("g",)).codes)
-    apart = decided[group == 1].mean() - decided[group == 0].mean()
-    assert np.abs(lost[compiled.owner == 1]).max() == pytest.approx(apart, abs=0.03)
-    assert not broken_in_training(compiled, counts, lost).any()
-
-
-@pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize(
-    ("rule", "leaves", "named"),
-    [(fnr() + 1e-9 * fpr() <= 0.05, 31, "refuted"), (fnr() <= 0.05, 8, "unsteady")],
-)
-def test_rules_that_the_folds_miss_are_doubted_as_well(rule, leaves, named, monkeypatch):
-    """Steps so short that all rows have nearly one score: they are decided one way together."""
-    if named == "refuted":  # as it would not be if the threshold were carried over to the model
-        monkeypatch.setattr(conclusion, "rows_to_match", lambda compiled, cells: None)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(800, 5))
-    y = (X[:, 0] + 0.7 * X[:, 1] + rng.normal(size=800) > 0.8).astype(int)
-    clf = ConstrainedLGBMClassifier(
-        constraints=[rule], max_delta_step=0.1, n_estimators=200, num_leaves=leaves,
-        random_state=0, n_jobs=1, verbose=-1, solver="abpp",
-    )  # fmt: skip
-    with pytest.warns(FragileConstraintsWarning, match="These rules are missed|folds miss these"):
-        clf.fit(X, y)
-    report, found = clf.constraint_report_.loc[0], clf.feasibility_
-    assert report["held_out"] > 0.05
-    assert not report["satisfied"]
-    assert found.status == "cannot be told"
-    (doubted,) = getattr(found, named)
-    assert not doubted.is_met
-    assert str(rule) in found.message

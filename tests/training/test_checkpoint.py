@@ -34,7 +34,7 @@ from gbm_constrained import (
     log_loss,
     selection_rate,
 )
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.checkpoint import CheckpointFile
 
 ROUNDS = 6
@@ -344,12 +344,12 @@ def test_sums_that_depend_on_the_path_are_restored(rows, conclusions):
             rows.lagrangian.at(margin).statistics()
         return rows.lagrangian._decisions
 
-    whole, begun, resumed = (UnseenRows(held.cells, held.compiled, "") for _ in range(3))
+    whole, begun, resumed = (EvaluationSet(held.cells, held.compiled, "") for _ in range(3))
     expected = decisions(whole, margins)
     decisions(begun, margins[:4])
     resumed.restore(begun.state())
     np.testing.assert_array_equal(decisions(resumed, margins[4:]), expected)
-    fresh = UnseenRows(held.cells, held.compiled, "")
+    fresh = EvaluationSet(held.cells, held.compiled, "")
     assert (decisions(fresh, margins[4:]) != expected).any()
 
 

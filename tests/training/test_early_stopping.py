@@ -11,8 +11,8 @@ from helpers import BOTH, CLASSIFIERS, quiet
 from sklearn.metrics import log_loss, roc_auc_score
 
 from gbm_constrained import error_rate, fnr, fpr, gap, selection_rate
+from gbm_constrained.training import finalize
 from gbm_constrained.training.early_stopping import RulesWatch
-from gbm_constrained.training.finalize import Conclusion
 
 N, PATIENCE = 60, 5
 RNG = np.random.default_rng(7)
@@ -244,7 +244,7 @@ def test_xgboost_saves_the_best_rounds_only():
 @pytest.mark.parametrize("by", ["parameter", "callback"])
 def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by, monkeypatch):
     """Where a prefix of fewer rounds is returned than early stopping has kept."""
-    monkeypatch.setattr(Conclusion, "prefix_rounds", lambda self, margin, rounds: rounds - 2)
+    monkeypatch.setattr(finalize, "_choose_prefix", lambda fit, scores, rounds: rounds - 2)
     data, metric, stopping = "validation_1", "logloss", {"early_stopping_rounds": 6}
     if by == "callback":
         data, metric = "validation_0", "error"  # not the last, which the parameter looks at

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
+from types import SimpleNamespace
 
 import lightgbm as lgb
 import numpy as np
@@ -32,16 +32,18 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
-from gbm_constrained._dataframes import is_same
 from gbm_constrained.boosters.lightgbm import folds as lightgbm_scouts
 from gbm_constrained.boosters.xgboost import folds as xgboost_scouts
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group
-from gbm_constrained.training.finalize import Conclusion
+from gbm_constrained.training import finalize
 from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.measurement import PLENTY
+from gbm_constrained.training.measurement import Measured, resolve_measurement
 from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
+from gbm_constrained.training.training_evidence import TrainingEvidence, find_refit_violation
 
 ROUNDS = 9
 OPTIONS = {
@@ -260,7 +262,7 @@ def test_scouts_are_plain_fits_on_the_other_folds(library, kind, name, table, co
         X, y, **own
     )
     (fit,) = (found.fit for found in conclusions)
-    assert not any(multipliers.any() for multipliers in fit.measurement.schedule)
+    assert not any(multipliers.any() for multipliers in fit.measured.controller.path)
     parent = PARENTS[library](n_estimators=ROUNDS, **OPTIONS[library], **options)
     begin = start
     if start is None:
@@ -322,9 +324,9 @@ def test_rounds_that_grow_no_tree(measure_on, table, conclusions):
     (fit,) = (found.fit for found in conclusions)
     grown = [member.booster.current_iteration() for member in fit.measured.boosters.members]
     assert min(grown) < 38, "every round grew a tree, so that nothing is proved"
-    for record in fit.measurement.solver.history[1:]:
+    for record in fit.measured.controller.solver.history[1:]:
         margin = fit.measured.boosters.held_margin(record.rounds)
-        missed = np.mean(margin[y[fit.measurement.rows] == 1] <= 0)
+        missed = np.mean(margin[y[fit.measured.controller.rows] == 1] <= 0)
         assert record.functionals[0] == pytest.approx(missed, abs=1e-12)
 
 
@@ -354,7 +356,7 @@ def test_a_group_that_is_not_among_the_unseen_rows_is_not_taken_to_miss_all(
     group[np.flatnonzero(y == 0)[:6]] = "few"
     others = np.setdiff1d(np.arange(y.size), few)
     parts = [others[::4], np.setdiff1d(np.arange(y.size), others[::4])]
-    monkeypatch.setattr(ConstrainedFit, "_parts", lambda self, *given: parts)
+    monkeypatch.setattr(FitData, "split", lambda self, *given: parts)
     models = [
         make(library, [gap(rate, by="group") <= 0.1, fpr() <= 0.2], measure_on="holdout").fit(
             X, y, sensitive_features={"group": group}
@@ -381,12 +383,12 @@ def test_scores_that_are_kept_are_those_of_the_prefixes(
     X, y = table[0], table[1][kind]
     rules = [fnr() <= 0.1] if kind == "binary" else [class_error(0) <= 0.1]
     make(library, rules, n_estimators=20, **options).fit(X, y)
-    scouts = conclusions[-1].fit.measured.boosters
-    kept = dict(scouts._held)
+    boosters = conclusions[-1].fit.measured.boosters
+    kept = dict(boosters._held)
     assert len(kept) >= 3
-    scouts._held.clear()
+    boosters._held.clear()
     for rounds, scores in kept.items():
-        assert np.array_equal(scores, scouts.held_margin(rounds))
+        assert np.array_equal(scores, boosters.held_margin(rounds))
 
 
 def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
@@ -401,9 +403,9 @@ def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
     frame = frame.iloc[rng.permutation(n)]
     score = frame[0] + 2 * (frame["kind"] == "a") + frame["flag"] + rng.normal(size=n)
     make("lightgbm", [fnr() <= 0.1], min_child_samples=5).fit(frame, score > 1.5)
-    scouts = conclusions[-1].fit.measured.boosters
+    boosters = conclusions[-1].fit.measured.boosters
     for rounds in (4, 6):
-        for member, fold in zip(scouts.members, scouts.folds, strict=True):
+        for member, fold in zip(boosters.members, boosters.folds, strict=True):
             scored = member.booster.predict(
                 frame.iloc[fold.held], raw_score=True, num_iteration=rounds
             )
@@ -429,7 +431,7 @@ def test_multipliers_move_by_rates_of_unseen_rows(library, kind, measure_on, tab
     folds = fit.measured.boosters.folds
     rows = np.sort(np.concatenate([fold.held for fold in folds]))
     assert rows.size == (600 if measure_on == "crossfit" else 150)
-    records = fit.measurement.solver.history
+    records = fit.measured.controller.solver.history
     assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
     assert any(r.multipliers.any() for r in records)
     target = 1 if kind == "binary" else 2
@@ -462,15 +464,16 @@ def test_the_model_follows_the_schedule(library, kind, table, conclusions, monke
         library, RULES[kind], measure_on="crossfit", probabilities="calibrated", solver="abpp"
     )
     model.fit(X, y)
-    schedule = [np.array(m) for m in conclusions[0].fit.measurement.schedule]
+    schedule = [np.array(m) for m in conclusions[0].fit.measured.controller.path]
     assert len(schedule) == 5
     assert schedule[-1].any()
 
-    def given(self, *args, **kwargs):
-        self.solver.schedule = schedule
-        return "train"
+    def follow(self, *args, is_divisible=True, has_offset=False):
+        self.is_divisible = is_divisible
+        lagrangian = self.problem.lagrangian()
+        self.measured = Measured(self.run.make_solver(lagrangian, schedule=schedule))
 
-    monkeypatch.setattr(ConstrainedFit, "measured_on", given)
+    monkeypatch.setattr(ConstrainedFit, "measure", follow)
     same = make(library, RULES[kind]).fit(X, y)
     rounds = conclusions[0].choice.rounds  # of the prefix that is returned
     np.testing.assert_array_equal(margins_of(model, X), margins_of(same, X, rounds))
@@ -504,21 +507,21 @@ def test_optimism_is_what_boosters_lose_and_more_rows_leave(
     rules = [gap(error_rate(), by="g") <= 0.01]
     model = make(library, rules, measure_on=measure_on)
     model.fit(X, y, sensitive_features={"g": group})
-    scouts = conclusions[0].fit.measured.boosters
-    rows = scouts.measurement.rows
-    history = scouts.measurement.solver.history
+    boosters = conclusions[0].fit.measured.boosters
+    rows = boosters.controller.rows
+    history = boosters.controller.solver.history
     for k in range(1, len(history)):
         seen = [
             difference(margins(member, fold.training, 2 * k), fold.training)
-            for member, fold in zip(scouts.members, scouts.folds, strict=True)
+            for member, fold in zip(boosters.members, boosters.folds, strict=True)
         ]
-        lost = difference(scouts.held_margin(2 * k), rows) - np.mean(seen)
-        higher, bounds = scouts.optimism(k)
+        lost = difference(boosters.held_margin(2 * k), rows) - np.mean(seen)
+        higher, bounds = boosters.optimism(k)
         # Of all rows there are a third more. Shares of cells are those of all rows: parts that
         # are a row off differ by that.
         np.testing.assert_allclose(higher, [0.75 * lost, -0.75 * lost], atol=0.01)
         np.testing.assert_array_equal(bounds, history[k].bounds)
-    np.testing.assert_array_equal(scouts.optimism(99)[0], higher)
+    np.testing.assert_array_equal(boosters.optimism(99)[0], higher)
 
 
 def rare(rng, n):
@@ -610,10 +613,14 @@ def test_how_far_the_model_strays_is_told_by_its_training_rows(library, conclusi
         spread = np.sqrt(sum(np.var(wrong[group == g]) / (group == g).sum() for g in (0, 1)))
         beyond = abs(own) - 0.02
         strays.append(beyond if beyond > 1.96 * spread else 0.0)
-        found = conclusion._stray(lambda rounds: margins_of(model, X), 2 * k, np.array([shift]))
+        scores = SimpleNamespace(training=lambda rounds: margins_of(model, X))
+        evidence = TrainingEvidence(conclusion.fit.run, conclusion.fit.measured)
+        found = find_refit_violation(evidence, scores, 2 * k, np.array([shift]))
         assert found == pytest.approx(strays[-1], abs=1e-3)
     assert min(strays) == 0.0 < max(strays)
-    monkeypatch.setattr(Conclusion, "_stray", lambda self, own, r, shift: float(r != 14))
+    monkeypatch.setattr(
+        finalize, "find_refit_violation", lambda evidence, scores, r, shift: float(r != 14)
+    )
     model = make(library, rules, **options).fit(X, y, **given)
     assert conclusions[1].choice.rounds == 14
     assert model.history_["rounds"].iloc[-1] == 14
@@ -630,10 +637,10 @@ def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, conc
         model.fit(X, y)
     else:
         model.fit(X, y, callbacks=[lgb.reset_parameter(learning_rate=rates)])
-    scouts = conclusions[0].fit.measured.boosters
+    boosters = conclusions[0].fit.measured.boosters
     # XGBoost's scheduler sets the rate after a round, for the next one.
-    assert abs(scouts.held_margin(4) - scouts.held_margin(2)).max() > 0.05
-    np.testing.assert_allclose(scouts.held_margin(ROUNDS), scouts.held_margin(5), atol=1e-6)
+    assert abs(boosters.held_margin(4) - boosters.held_margin(2)).max() > 0.05
+    np.testing.assert_allclose(boosters.held_margin(ROUNDS), boosters.held_margin(5), atol=1e-6)
 
 
 # --- where --------------------------------------------------------------------------------------
@@ -651,20 +658,23 @@ def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, conc
     ],
 )
 def test_holdout_is_chosen_where_every_rate_has_plenty_of_rows(sizes, rules, where):
-    assert PLENTY == 50_000
+    assert MIN_ROWS_FOR_HOLDOUT == 50_000
     y = np.repeat([0, 1], sizes)
     s = np.arange(y.size) >= 45_000  # one group is too small
     options = SolverOptions.of(ConstrainedXGBClassifier(constraints=rules))
     X = np.zeros((y.size, 1))
-    fit = ConstrainedFit(options, X, y, sensitive_features={"s": s}, learning_rate=0.1, n_rounds=1)
-    assert fit.measured_on(True, has_evaluation_set=False) == where
-    assert fit.measured_on(True, has_evaluation_set=True) == where
-    assert fit.measured_on(False, has_evaluation_set=True) == "train"
+    arguments = FitArguments(X, y, sensitive_features={"s": s})
+    run = ConstrainedFit(options, arguments, LibrarySettings(0.1, 1)).run
+    for has_evaluation_set in (False, True):
+        found = resolve_measurement(run, is_divisible=True, has_evaluation_set=has_evaluation_set)
+        assert found == where
+    found = resolve_measurement(run, is_divisible=False, has_evaluation_set=True)
+    assert found == "train"
 
 
 @BOTH
 def test_plenty_of_rows_grow_one_booster_more(library, table, conclusions, monkeypatch):
-    monkeypatch.setattr("gbm_constrained.training.fit.PLENTY", 100)
+    monkeypatch.setattr("gbm_constrained.training.problem.MIN_ROWS_FOR_HOLDOUT", 100)
     X, y = table[0], table[1]["binary"]
     model = make(library, [fnr() <= 0.1]).fit(X, y)
     assert len(conclusions[0].fit.measured.boosters.members) == 1
@@ -723,7 +733,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, conclusions, monkeyp
     X, y = table[0], table[1][kind]
     for module in (xgboost_scouts, lightgbm_scouts):
         monkeypatch.setattr(
-            module._Scout, "__init__", lambda *a, **k: pytest.fail("a booster besides")
+            module._FoldBooster, "__init__", lambda *a, **k: pytest.fail("a booster besides")
         )
     sets = [(X[:50], y[:50]), (X[50:250], y[50:250])]
     # One that the whole ensemble meets: an earlier prefix would be kept otherwise.
@@ -732,7 +742,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, conclusions, monkeyp
     model.fit(X[250:], y[250:], eval_set=sets, **quiet(library))
     (fit,) = (found.fit for found in conclusions)
     assert fit.measured.boosters is None
-    records = fit.measurement.solver.history
+    records = fit.measured.controller.solver.history
     assert [r.rounds for r in records] == [0, 2, 4, 6, 8]
     assert any(r.multipliers.any() for r in records)
     target = 1 if kind == "binary" else 2
@@ -746,7 +756,7 @@ def test_an_evaluation_set_is_watched(library, kind, table, conclusions, monkeyp
         assert history.loc[record.rounds, f"held_out[{rules[0]}]"] == pytest.approx(rate)
     # The model is moved by the multipliers that these rates have made.
     np.testing.assert_array_equal(
-        [r.multipliers for r in fit.solver.history], fit.measurement.schedule[:5]
+        [r.multipliers for r in fit.solver.history], fit.measured.controller.path[:5]
     )
     report = model.constraint_report_
     assert report["rows"].tolist() == ["eval_set[1], watched"] * len(report)
@@ -789,7 +799,7 @@ def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, ta
     assert model.constraint_report_.held_out[0] == pytest.approx(weighted, abs=1e-7)
     assert abs(weighted - plain) > 1e-3
     if measure_on == "holdout":
-        record = conclusions[0].fit.measurement.solver.history[-1]
+        record = conclusions[0].fit.measured.controller.solver.history[-1]
         weighted, plain = rates(margins_of(model, X[:200], record.rounds) <= 0)
         assert record.functionals[0] == pytest.approx(weighted, abs=1e-7)
         assert abs(weighted - plain) > 1e-3
@@ -802,7 +812,7 @@ def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, c
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     (fold,) = conclusions[0].fit.measured.boosters.folds
     assert fold.held.size == 120
-    assert conclusions[0].fit.unseen.source == "holdout"
+    assert conclusions[0].fit.measured.rows.source == "holdout"
 
 
 @BOTH
@@ -869,25 +879,6 @@ def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table
         assert model.constraint_report_["rows"].tolist() == ["holdout"]
     model.fit(rows, y, eval_set=[(rows.copy(), 1 - y)], **quiet(library))
     assert model.constraint_report_["rows"].tolist() == ["eval_set[0], watched"]
-
-
-def test_tables_are_the_same_whatever_holds_them():
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    X[:4, 1], X[4:9, 2] = np.nan, 0.0
-    frame = pd.DataFrame(X, columns=list("abc"))
-    same = [X, X.copy(), X.astype("f4"), X.tolist(), frame, frame.set_axis(np.arange(20) + 7)]
-    assert all(is_same(one, other) for one, other in itertools.product(same, same))
-    compressed = [sparse.csr_matrix(X), sparse.csc_matrix(X), sparse.coo_matrix(X)]
-    assert all(is_same(one, other) for one, other in itertools.product(compressed, compressed))
-    moved = X.copy()
-    moved[7, 0] += 0.1
-    for other in (moved, X[:19], X[::-1], frame[["b", "a", "c"]], pd.DataFrame(moved)):
-        assert not any(is_same(one, other) for one in same)
-    assert not is_same(compressed[0], sparse.csr_matrix(moved))
-    named = pd.Series(["x", None, "y"], dtype="category")
-    assert is_same(named, np.array(["x", None, "y"], dtype=object))
-    assert not is_same(named, ["x", "z", "y"])
-    assert is_same([0, 1, 1], np.array([False, True, True]))
 
 
 @BOTH

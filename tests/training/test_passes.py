@@ -19,10 +19,10 @@ from gbm_constrained import (
     selection_rate,
 )
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.growth import FoldGrowth
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.passes import (
     AFFORDABLE,
@@ -130,9 +130,11 @@ def test_passes_are_made_in_order_and_the_best_is_taken(search):
     costs = [0.4, 0.3, 0.35, 0.25, 0.5]
     cost, asked = search(made(0.6), *map(made, costs))
     assert cost == 0.25
-    assert [of["weighed"] for of in asked] == [True, False, True, True, True]
-    assert len([of for of in asked if of["weighed"]]) == PASSES - 1
-    assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked if of["weighed"])
+    assert [of["has_multipliers"] for of in asked] == [True, False, True, True, True]
+    assert len([of for of in asked if of["has_multipliers"]]) == PASSES - 1
+    assert all(
+        of["fixed"] is None and of["log_odds"] == 0.0 for of in asked if of["has_multipliers"]
+    )
     np.testing.assert_allclose(asked[0]["start"], (1 + 0.2) * 0.5)  # the drift, and a fifth more
 
 
@@ -143,7 +145,7 @@ def test_multipliers_that_were_asked_for_are_never_left_out(search, of_labels):
     cost, asked = search(first, *others, solver="abpp")
     assert cost == 0.5
     assert len(asked) == PASSES - 1
-    assert all(of["weighed"] and of["fixed"] is None for of in asked)
+    assert all(of["has_multipliers"] and of["fixed"] is None for of in asked)
 
 
 def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed(search):
@@ -155,8 +157,8 @@ def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed(search):
         multipliers=ends, rates=np.array([0.2, 0.1, 0.2, 0.2]), bounds=np.full(4, 0.1)
     )
     solver = SimpleNamespace(start=start, history=[record])
-    scouts = SimpleNamespace(measurement=SimpleNamespace(solver=solver))
-    found = Pass((scouts, None), 0.3, 0.1, 0.0).pushed
+    boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
+    found = Pass((boosters, None), 0.3, 0.1, 0.0).pushed
     np.testing.assert_allclose(found, [1.5 * 0.45, 0.0, 0.0, 0.0])
 
 
@@ -206,7 +208,7 @@ def test_mixed_rules_leave_those_of_labels_to_the_threshold(search):
         made(0.15, **mixed),
     )
     assert cost == 0.15
-    assert [of["weighed"] for of in asked] == [False, True, True, True, True]
+    assert [of["has_multipliers"] for of in asked] == [False, True, True, True, True]
     weighed = asked[1:]
     assert [of["log_odds"] for of in weighed] == pytest.approx([0.8, 1.1, 1.0, 1.0])
     for of in weighed:
@@ -218,7 +220,7 @@ def test_mixed_rules_whose_labels_ask_for_nothing_have_multipliers(search):
     mixed = {"of_labels": (True, False)}
     costs = [0.5, 0.4, 0.3, 0.2, 0.2]
     _, asked = search(made(0.6, **mixed), *[made(c, **mixed) for c in costs])
-    assert [of["weighed"] for of in asked] == [False, True, True, True, True]
+    assert [of["has_multipliers"] for of in asked] == [False, True, True, True, True]
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[1:])
 
 
@@ -233,9 +235,9 @@ def swing_of(rates):
         SimpleNamespace(rates=np.array([rate, -rate]), functionals=functionals) for rate in rates
     ]
     solver = SimpleNamespace(history=history)
-    scouts = SimpleNamespace(measurement=SimpleNamespace(solver=solver))
+    boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
     noise = standard_errors(compiled, cells, functionals)[0]
-    return _swing(UnseenRows(cells, compiled, "test"), scouts), noise
+    return _swing(EvaluationSet(cells, compiled, "test"), boosters), noise
 
 
 def test_what_only_rises_or_falls_does_not_swing():
@@ -260,13 +262,13 @@ def test_swings_count_beyond_sampling_error():
 def grown(monkeypatch):
     """What each set of boosters on the folds was grown with."""
     seen = []
-    grow = ConstrainedFit._grow_scouts
+    grow = FoldGrowth.grow
 
     def keep(self, *args, **asked):
         seen.append(asked)
         return grow(self, *args, **asked)
 
-    monkeypatch.setattr(ConstrainedFit, "_grow_scouts", keep)
+    monkeypatch.setattr(FoldGrowth, "grow", keep)
     return seen
 
 

@@ -34,10 +34,9 @@ from gbm_constrained import (
     selection_rate,
     wins,
 )
-from gbm_constrained.decision import prefix_choice
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training import fit as estimator
-from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training import problem
+from gbm_constrained.training.growth import FoldGrowth, estimate_optimism
 from gbm_constrained.training.plug_in import as_certified, choice_by
 
 ROUNDS = 12
@@ -69,13 +68,13 @@ def table():
 def grown(monkeypatch):
     """Whether each set of boosters that is grown on the folds has multipliers."""
     seen = []
-    grow = ConstrainedFit._grow_scouts
+    grow = FoldGrowth.grow
 
-    def keep(self, *args, weighed, **others):
-        seen.append(weighed)
-        return grow(self, *args, weighed=weighed, **others)
+    def keep(self, *, has_multipliers, **others):
+        seen.append(has_multipliers)
+        return grow(self, has_multipliers=has_multipliers, **others)
 
-    monkeypatch.setattr(ConstrainedFit, "_grow_scouts", keep)
+    monkeypatch.setattr(FoldGrowth, "grow", keep)
     return seen
 
 
@@ -134,7 +133,7 @@ def test_rates_over_plenty_of_rows_are_not_known_by_heart(
 ):
     X, y = table[0], table[1]["binary"]
     for plenty in ((y == 1).sum(), (y == 1).sum() + 1):
-        monkeypatch.setattr(estimator, "PLENTY", plenty)
+        monkeypatch.setattr(problem, "MIN_ROWS_FOR_HOLDOUT", plenty)
         make(library, [fnr() <= 0.1, fpr() <= 0.9], solver=solver).fit(X, y)
     assert grown[:2] == [solver == "auto", False]
 
@@ -242,8 +241,8 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     weight = np.linspace(1.0, 2.0, y.size).astype(np.float32).astype(float)
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
-    scouts = conclusions[0].fit.measured.boosters
-    fold, scout = scouts.folds[0], scouts.members[0]  # all have its bins in XGBoost
+    boosters = conclusions[0].fit.measured.boosters
+    fold, scout = boosters.folds[0], boosters.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
         start = scout.native["base_score"]
     else:
@@ -294,10 +293,12 @@ def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, gr
     same = abpp if is_weighed else threshold
     np.testing.assert_array_equal(auto.predict_proba(X), same.predict_proba(X))
     np.testing.assert_array_equal(auto.shift_, same.shift_)
-    assert (conclusions[2].fit.measurement.solver.schedule is None) == is_weighed
+    assert (conclusions[2].fit.measured.controller.solver.schedule is None) == is_weighed
     if guarantee is None and len(grown) == 4:
         # Violations count three or ten times in the search where no shift meets the rules.
-        costs = [c.choice.error if c.choice.excess == 0.0 else c.choice.loss for c in conclusions]
+        costs = [
+            c.choice.error if c.choice.violation == 0.0 else c.choice.loss for c in conclusions
+        ]
         assert costs[2] == min(costs)
     if kind == "several":
         assert len(grown) == 4
@@ -317,26 +318,10 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     assert grown == [False]
     assert not model.multipliers_.any()
     conclusion = conclusions[0]
-    lost = conclusion.fit.lost_by(
-        conclusion.fit.measured.boosters, conclusion.fit.unseen, conclusion.choice
-    )
-    assert lost[0] > 0.3 * 0.3
-
-
-@BOTH
-def test_no_shift_is_searched_for_twice(library, table, monkeypatch):
-    """Biases of several classes take long to find: what tells the two apart is what is used."""
-    searched = []
-    search = prefix_choice._aimed_shift
-
-    def counted(margin, *args):
-        searched.append(margin.tobytes())
-        return search(margin, *args)
-
-    monkeypatch.setattr(prefix_choice, "_aimed_shift", counted)
-    make(library, RULES["several"], iterate="best").fit(table[0], table[1]["several"])
-    assert len(searched) > 1
-    assert len(set(searched)) == len(searched)
+    fit = conclusion.fit
+    measured = fit.measured
+    optimism = estimate_optimism(fit.run, measured.boosters, measured.rows, conclusion.choice)
+    assert optimism[0] > 0.3 * 0.3
 
 
 def underfitted(rng, n):
@@ -392,15 +377,17 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     X, y = table[0], table[1]["binary"]
     make("lightgbm", [fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
     fit = conclusions[0].fit
-    scouts = fit.measured.boosters
-    choice = choice_by(scouts, fit.unseen, fit.options)
-    found = as_certified(fit.unseen, fit.fresh, scouts, choice, fit.options).compiled.b
-    n = (y[fit.certified] == 0).sum()
+    boosters = fit.measured.boosters
+    choice = choice_by(boosters, fit.measured.rows, fit.options)
+    found = as_certified(
+        fit.measured.rows, fit.run.certification, boosters, choice, fit.options
+    ).compiled.b
+    n = (y[fit.data.certification] == 0).sum()
     if guarantee == "expected":
         assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
         return
     negatives = y[fit.data.training] == 0
-    decided = scouts.held_margin(choice.rounds) + choice.shift[0] > 0
+    decided = boosters.held_margin(choice.rounds) + choice.shift[0] > 0
     rate = decided[negatives].mean()
     spread = np.sqrt(rate * (1.0 - rate) / n)
     assert found == pytest.approx([0.1 - norm.isf(0.1) * spread], abs=1e-6)

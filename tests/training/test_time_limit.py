@@ -14,7 +14,6 @@ from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from gbm_constrained import (
-    Checkpoint,
     ConstrainedLogisticRegression,
     InfeasibleConstraintsWarning,
     TimeLimitWarning,
@@ -102,7 +101,7 @@ def test_measuring_leaves_time_for_the_model(library, clock):
     assert model.stopping_message_.startswith("time_limit=10 ended measuring after 12 of 20")
 
 
-COSTLY = [gap(fpr(), by="sex") <= 0.01, fnr() <= 0.05]  # more than group thresholds
+MAX_EXCESS_ERROR = [gap(fpr(), by="sex") <= 0.01, fnr() <= 0.05]  # more than group thresholds
 
 
 @BOTH
@@ -110,15 +109,15 @@ def test_further_passes_are_given_up(library, clock, monkeypatch):
     """One pass takes ten seconds, and two with the model more than there are."""
     now = clock()
     with says("time_limit=20 left no time to measure with better multipliers"):
-        model = fit(make(library, COSTLY), time_limit=20, constraint_callbacks=[now])
+        model = fit(make(library, MAX_EXCESS_ERROR), time_limit=20, constraint_callbacks=[now])
     assert sum(rows == 0 for *_, rows in now.seen) == 2  # one pass, and the model
     assert rounds_of(model) == N
     now = clock()
     with says("time_limit=30 left no time to measure with better multipliers"):
-        fit(make(library, COSTLY), time_limit=30, constraint_callbacks=[now])
+        fit(make(library, MAX_EXCESS_ERROR), time_limit=30, constraint_callbacks=[now])
     assert sum(rows == 0 for *_, rows in now.seen) == 3
     monkeypatch.setattr(passes, "PASSES", 1)
-    one = fit(make(library, COSTLY))
+    one = fit(make(library, MAX_EXCESS_ERROR))
     np.testing.assert_array_equal(margins_of(model, X), margins_of(one, X))
     assert one.stopping_message_ is None
 
@@ -246,7 +245,7 @@ def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
 @pytest.mark.usefixtures("one_pass")
 def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
     """Measuring does not go on where the model has begun to follow it."""
-    path = Checkpoint(tmp_path / "fit", seconds=0)
+    path = tmp_path / "fit"
 
     class Interruption(BaseException):
         pass

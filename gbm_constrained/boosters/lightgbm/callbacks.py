@@ -18,7 +18,7 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.model_text import END_OF_TREES
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -38,7 +38,7 @@ class Observer:
     intercept : ndarray of shape (n_classes or 1,), default=None
         DART: added to the first trees after the first round. The scores of the training rows are
         then not read, for every reading makes DART drop trees.
-    sets : sequence of (UnseenRows, array-like or None) or None
+    sets : sequence of (EvaluationSet, array-like or None) or None
         The evaluation sets as LightGBM has them, with the scores of the user that each starts
         from, which ``predict`` does not add; None for training rows.
     stopping : sequence of callable
@@ -49,7 +49,7 @@ class Observer:
         self,
         fit: ConstrainedFit,
         intercept: Array | None,
-        sets: Sequence[tuple[UnseenRows, Any] | None],
+        sets: Sequence[tuple[EvaluationSet, Any] | None],
         stopping: Sequence[Callable[[Any], None]],
     ) -> None:
         self.fit = fit
@@ -119,7 +119,7 @@ class Observer:
 
         booster.eval_valid(feval=measure)
 
-    def _is_moved_by(self, held: UnseenRows) -> bool:
+    def _is_moved_by(self, held: EvaluationSet) -> bool:
         """Whether an evaluation set moves the multipliers."""
         return self.fit.measured.boosters is None and held is self.fit.measured.rows
 

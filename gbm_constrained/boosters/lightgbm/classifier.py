@@ -53,9 +53,9 @@ from gbm_constrained.boosters.lightgbm.model_text import (
 )
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer, check_scores
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import Guarantee
-from gbm_constrained.decision.rule import decided, drawn, refuse_random_state
+from gbm_constrained.decision.rule import MarginShift, Mixture, refuse_random_state
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
@@ -687,22 +687,23 @@ class ConstrainedLGBMClassifier(lgb.LGBMClassifier, ConstrainedFitAttributes):  
         plain = not (raw_score or pred_leaf or pred_contrib)
         whole = plain and num_iteration is None and not start_iteration
         if whole and hasattr(self, "prefixes_"):
-            of_prefix = functools.partial(super().predict, X, **given)
+            of_prefix = functools.partial(super().predict, X, **{**given, "raw_score": True})
             answered = itertools.count()
 
-            def decide(rounds: int) -> Array:
+            def margins(rounds: int) -> Array:
                 with warnings.catch_warnings():
                     if next(answered):  # the first prefix has said it
                         warnings.filterwarnings("ignore", "X does not have valid feature names")
                     return np.asarray(of_prefix(num_iteration=rounds))
 
-            return drawn(decide, self.prefixes_, random_state)
+            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
+            return self.classes_[mixture.decide(margins)]
         refuse_random_state(random_state)
         if plain and hasattr(self, "_threshold"):
             margin = super().predict(
                 X, num_iteration=num_iteration, **{**given, "raw_score": True}
             )
-            return self.classes_[decided(np.asarray(margin), self._threshold)]
+            return self.classes_[MarginShift(self._threshold).decide(lambda _: margin)]
         return super().predict(X, num_iteration=num_iteration, **given)
 
     @property
@@ -918,7 +919,7 @@ class _Trained:
         The fit.
     observer : Observer
         Which knows the rounds that grew a tree.
-    held : dict from UnseenRows to X
+    held : dict from EvaluationSet to X
         The evaluation sets.
     """
 
@@ -927,14 +928,14 @@ class _Trained:
         parent: ConstrainedLGBMClassifier,
         fit: ConstrainedFit,
         observer: Observer,
-        held: dict[UnseenRows, Any],
+        held: dict[EvaluationSet, Any],
     ) -> None:
         self.parent, self.fit, self.observer, self.held = parent, fit, observer, held
 
     def margin(self, rounds: int) -> Array:
         return self._margin(self.fit.data.combined.X, rounds)
 
-    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         if rows not in self.held:  # those of certificates
             self.held[rows] = take_rows(self.fit.data.whole.X, self.fit.data.certification)
         return self._margin(self.held[rows], rounds)

@@ -10,8 +10,9 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 from lightgbm.callback import CallbackEnv
+from narwhals.dependencies import is_polars_dataframe
 
-from gbm_constrained._dataframes import as_numbers, is_polars, take_rows, with_rows
+from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import untouched_random_state
@@ -39,7 +40,7 @@ def make_fold_booster_factory(
         parent._n_classes = before  # an earlier fit is there until this one is done
     stack = fit.data.combined
     # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
-    X = stack.X.to_numpy() if is_polars(stack.X) else with_rows(stack.X)
+    X = stack.X.to_numpy() if is_polars_dataframe(stack.X) else with_rows(stack.X)
     whole = lgb.Dataset(
         X,
         stack.codes.clip(0),

@@ -9,7 +9,7 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -67,7 +67,7 @@ class Observer(xgb.callback.TrainingCallback):
                     self.fit.measured.observe(margin)
         return False
 
-    def _is_moved_by(self, held: Sequence[UnseenRows]) -> bool:
+    def _is_moved_by(self, held: Sequence[EvaluationSet]) -> bool:
         """Whether an evaluation set moves the multipliers."""
         measured = self.fit.measured
         return measured.boosters is None and any(rows is measured.rows for rows in held)

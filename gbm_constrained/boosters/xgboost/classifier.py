@@ -40,9 +40,9 @@ from gbm_constrained.data.validation import (
     check_weight,
     untouched_random_state,
 )
-from gbm_constrained.decision.evaluation_set import UnseenRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import Guarantee
-from gbm_constrained.decision.rule import decided, drawn, refuse_random_state
+from gbm_constrained.decision.rule import MarginShift, Mixture, refuse_random_state
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
@@ -764,18 +764,15 @@ class ConstrainedXGBClassifier(xgb.XGBClassifier, ConstrainedFitAttributes):  # 
         }
         whole = iteration_range is None and not output_margin
         if whole and hasattr(self, "prefixes_"):
-            of_prefix = functools.partial(super().predict, X, **given)
-            return drawn(
-                lambda rounds: np.asarray(of_prefix(iteration_range=(0, rounds))),
-                self.prefixes_,
-                random_state,
-            )
+            of_prefix = functools.partial(super().predict, X, **{**given, "output_margin": True})
+            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
+            return mixture.decide(lambda rounds: of_prefix(iteration_range=(0, rounds)))
         refuse_random_state(random_state)
         if hasattr(self, "_threshold") and not output_margin:
             margin = super().predict(
                 X, iteration_range=iteration_range, **{**given, "output_margin": True}
             )
-            return decided(margin, self._threshold)
+            return MarginShift(self._threshold).decide(lambda _: margin)
         return super().predict(X, iteration_range=iteration_range, **given)
 
 
@@ -867,7 +864,7 @@ class _Trained:
     def margin(self, rounds: int) -> Array:
         return self._predict(self.training, rounds)
 
-    def held_margin(self, rows: UnseenRows, rounds: int) -> Array:
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         if rows not in self.matrices:  # those of certificates
             self.matrices[rows] = held_matrix(
                 self.parent, self.fit.data.whole.X, self.fit.data.certification, self.base_margin

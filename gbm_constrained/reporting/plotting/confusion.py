@@ -14,7 +14,7 @@ from gbm_constrained._typing import Codes
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.rows import Rows, columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
-from gbm_constrained.evaluation.audit import repeatable_decisions
+from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.problem.groups import Group, told_apart
 from gbm_constrained.reporting.plotting.style import literal, matplotlib, one_axes
 

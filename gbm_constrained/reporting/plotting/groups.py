@@ -17,7 +17,8 @@ from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import labels_and_decisions
-from gbm_constrained.evaluation.audit import measure_classifier, positive_of
+from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
+from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
     literal,
@@ -146,11 +147,9 @@ class GroupRatesDisplay:
         """
         matplotlib("axes")
         found = _own_constraint(estimator) if rule is None else rule
-        display = cls._measure(
-            estimator, X, y, found, type(estimator).__name__ if name is None else name,
-            positive=positive, sensitive_features=sensitive_features,
-            sample_weight=sample_weight, level=level,
-        )  # fmt: skip
+        rows = AuditRows(X, y, sensitive_features, sample_weight)
+        name = type(estimator).__name__ if name is None else name
+        display = cls._measure(estimator, rows, found, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
@@ -208,14 +207,14 @@ class GroupRatesDisplay:
                 f"GroupRatesDisplay.from_estimator."
             )
         X = np.zeros((decided.size, 0))
-        display = cls._measure(
-            _FixedDecisions(decided), X, true, rule, name, positive=positive, level=level, **given
-        )
+        rows = AuditRows(X, true, sensitive_features, sample_weight)
+        model = _FixedDecisions(decided)
+        display = cls._measure(model, rows, rule, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
     def _measure(
-        cls, model: Any, X: Any, y: Any, given: Any, name: str, **options: Any
+        cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any
     ) -> GroupRatesDisplay:
         """Measure the rates that a comparison is about, with the options of an audit."""
         comparison = _comparison_of(given)
@@ -224,7 +223,7 @@ class GroupRatesDisplay:
         is_with_overall = getattr(expression, "compares_with_overall", False)
         if is_with_overall:
             measured.append(_with_vacuous_bound(expression.rate))
-        found = measure_classifier(model, X, y, measured, **options)
+        found = measure_classifier(model, rows, measured, **options)
         positive = positive_of(model) if options["positive"] is None else options["positive"]
         comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
         reference = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from gbm_constrained.evaluation.audit import measure_classifier
+from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     check_columns,
@@ -65,7 +65,16 @@ class ConstraintIntervalsDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, constraints: Any, *, ax: Any = None, **options: Any
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        constraints: Any,
+        *,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        ax: Any = None,
+        **options: Any,
     ) -> ConstraintIntervalsDisplay:
         """Measure the constraints of a fitted classifier, and draw their intervals.
 
@@ -79,10 +88,14 @@ class ConstraintIntervalsDisplay:
             Labels.
         constraints : Constraint or sequence of them
             The constraints.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns that constraints look at, next to those of `X` when it is a DataFrame.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure by default.
         **options
-            Options of :func:`gbm_constrained.audit`, such as ``sensitive_features``.
+            ``positive`` and ``level``, as in :func:`gbm_constrained.audit`.
 
         Raises
         ------
@@ -92,7 +105,8 @@ class ConstraintIntervalsDisplay:
             As :func:`gbm_constrained.audit`.
         """
         matplotlib("axes")
-        return cls(measure_classifier(estimator, X, y, constraints, **options).frame).plot(ax)
+        rows = AuditRows(X, y, sensitive_features, sample_weight)
+        return cls(measure_classifier(estimator, rows, constraints, **options).frame).plot(ax)
 
     def plot(self, ax: Any = None) -> ConstraintIntervalsDisplay:
         """Draw the bound, the side that is allowed, the interval and the value of each constraint.

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
 from gbm_constrained.data.alignment import check_alignment
-from gbm_constrained.evaluation.audit import positive_of
+from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.reporting.plotting.style import COLOURS, GREY, one_axes, tidy
 

@@ -1,13 +1,10 @@
-"""The Neyman-Pearson band promises what it says; the curve over bounds tells what fits do."""
+"""The curve over bounds shows what fits do."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_curve
-from sklearn.svm import LinearSVC
 
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
@@ -22,162 +19,24 @@ from gbm_constrained import (
     recall,
     selection_rate,
 )
-from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.reporting.audit import audit
 from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.order_statistics import minimum_rows, umbrella_threshold
-from gbm_constrained.tradeoff import CURVE_COLUMNS, tradeoff_curve
-
-DELTA = 0.1
-
-
-def sample(rng, n=300, m=200):
-    y = np.repeat([0, 1], [n, m])
-    return rng.normal(size=n + m) + y, y
-
-
-def test_thresholds_are_the_umbrella_s():
-    scores, y = sample(np.random.default_rng(0))
-    band = np_roc_band(scores, y, DELTA, alpha=[0.02, 0.05, 0.2])
-    expected = [umbrella_threshold(scores[y == 0], a, DELTA) for a in (0.02, 0.05, 0.2)]
-    np.testing.assert_array_equal(band["threshold"], expected)
-    below = np.searchsorted(np.sort(scores[y == 0]), expected)
-    for a, k in zip(band["alpha"], below, strict=True):
-        # v(k + 1) <= delta < v(k), where k scores are below the threshold
-        assert stats.binom.sf(k, 300, 1 - a) <= DELTA < stats.binom.sf(k - 1, 300, 1 - a)
-
-
-def test_every_order_statistic_serves_from_where_its_tail_is_delta_on():
-    scores, y = sample(np.random.default_rng(1), n=40)
-    band = np_roc_band(scores, y, DELTA)
-    assert len(band) == 41
-    assert band["alpha"].is_monotonic_increasing
-    k = np.arange(40, 0, -1)
-    tails = stats.binom.sf(k - 1, 40, 1 - band["alpha"].to_numpy()[1:])
-    np.testing.assert_allclose(tails, DELTA, rtol=1e-8)
-
-
-def test_rates_are_those_of_the_thresholds():
-    scores, y = sample(np.random.default_rng(2))
-    scores = np.round(scores, 1)  # ties: at the threshold is below it
-    for row in np_roc_band(scores, y).itertuples():
-        assert row.fpr == pytest.approx(np.mean(scores[y == 0] > row.threshold))
-        assert row.fnr == pytest.approx(np.mean(scores[y == 1] <= row.threshold))
-        assert row.fnr_lower <= row.fnr <= row.fnr_upper
-
-
-def test_a_bound_beyond_the_rows_is_met_by_rejecting_nothing():
-    scores, y = sample(np.random.default_rng(3), n=20)
-    least = minimum_rows(0.05, 0.05)
-    band = np_roc_band(scores, y, 0.05, alpha=[0.05])
-    assert least > 20
-    assert np.isposinf(band["threshold"][0])
-    assert band.iloc[0, 2:].tolist() == [0.0, 1.0, 1.0, 1.0]
-
-
-def test_a_bound_of_one_is_met_by_accepting_everything():
-    band = np_roc_band(*sample(np.random.default_rng(3), n=20), alpha=[1.0])
-    assert band.iloc[0].tolist() == [1.0, -np.inf, 1.0, 0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("decimals", [None, 1], ids=["continuous", "ties"])
-def test_coverage(decimals):
-    """Over 600 samples, each statement fails about as often as delta allows, and no more."""
-    rng = np.random.default_rng(4)
-    alpha = np.array([0.05, 0.2])
-    too_many, outside = np.zeros(2), np.zeros(2)
-    repeats = 600
-    for _ in range(repeats):
-        scores, y = sample(rng)
-        shift = 0.0
-        if decimals is not None:
-            scores, shift = np.round(scores, decimals), 0.05  # true rates of rounded scores
-        band = np_roc_band(scores, y, DELTA, alpha=alpha)
-        threshold = band["threshold"].to_numpy() + shift
-        too_many += stats.norm.sf(threshold) > alpha
-        missed = stats.norm.cdf(threshold - 1.0)
-        outside += (missed < band["fnr_lower"]) | (missed > band["fnr_upper"])
-    slack = 3 * np.sqrt(DELTA * (1 - DELTA) / repeats)
-    assert (too_many / repeats <= DELTA + slack).all()
-    assert (outside / repeats <= DELTA + slack).all()
-    if decimals is None:  # it is not met by being useless
-        assert (too_many / repeats >= DELTA / 3).all()
-        assert (outside / repeats >= DELTA / 3).all()
-
-
-@pytest.mark.parametrize(
-    ("scores", "y", "options", "match"),
-    [
-        ([0.1, 0.2], [0, 1, 1], {}, "scores and y must be one-dimensional and equally long"),
-        ([[0.1], [0.2]], [0, 1], {}, "got shapes"),
-        ([0.1, np.nan], [0, 1], {}, "scores must be finite, got nan in row 1"),
-        ([0.1, 0.2], [0, 0], {}, "y must hold two classes"),
-        ([0.1, 0.2, 0.3], [0, 1, 2], {}, "give y == k"),
-        ([0.1, 0.2], [0, np.nan], {}, "y has 1 missing labels"),
-        ([0.1, 0.2, 0.3], ["a", None, "b"], {}, "y has 1 missing labels"),
-        ([0.1, 0.2, 0.3], np.arange(3), {}, r"got \[0, 1, 2\]: with several classes, give"),
-        ([0.1] * 25, range(25), {}, r"18, 19 and 5 more\]: with several classes, give"),
-        ([0.1, 0.2], [0, 1], {"delta": 0.0}, "delta must lie strictly between 0 and 1, got 0.0"),
-        ([0.1, 0.2], [0, 1], {"delta": "x"}, "delta must lie strictly between 0 and 1, got 'x'"),
-        ([0.1, 0.2], [0, 1], {"alpha": [1.5]}, "alpha must hold type I errors"),
-        ([0.1, 0.2], [0, 1], {"alpha": [[0.1]]}, "alpha must hold type I errors"),
-    ],
-)
-def test_errors(scores, y, options, match):
-    with pytest.raises(ValueError, match=match):
-        np_roc_band(scores, y, **options)
-
-
-@pytest.fixture
-def plt():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    yield plt
-    plt.close("all")
-
-
-def test_plot_shows_the_band_and_the_empirical_curve(plt, binary):
-    from gbm_constrained.plotting import plot_np_roc
-
-    X, y = binary
-    model = LogisticRegression().fit(X[:500], y[:500])
-    ax = plot_np_roc(model, X[500:], y[500:], delta=0.1)
-    scores = model.decision_function(X[500:])
-    band = np_roc_band(scores, y[500:], 0.1)
-    low, high, empirical = ax.get_lines()
-    np.testing.assert_array_equal(low.get_xdata()[:-1], band["alpha"])
-    np.testing.assert_allclose(low.get_ydata()[:-1], 1 - band["fnr_upper"])
-    np.testing.assert_allclose(high.get_ydata()[:-1], 1 - band["fnr_lower"])
-    fpr, tpr, _ = roc_curve(y[500:], scores, drop_intermediate=False)
-    np.testing.assert_array_equal(empirical.get_xdata(), fpr)
-    np.testing.assert_array_equal(empirical.get_ydata(), tpr)
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["LogisticRegression, band at 0.9", "LogisticRegression, empirical"]
-    same = plot_np_roc(scores, None, y[500:], ax=ax, label="again")
-    assert same is ax
-    assert ax.get_lines()[3].get_color() != low.get_color()
-
-
-def test_plot_of_models_without_scores_says_so(plt, binary):
-    from gbm_constrained.plotting import plot_np_roc
-
-    class Decides:
-        def predict(self, X):
-            return np.zeros(len(X))
-
-    X, y = binary
-    with pytest.raises(TypeError, match="neither decision_function nor predict_proba"):
-        plot_np_roc(Decides(), X, y)
-    model = LinearSVC().fit(X[:300], y[:300])
-    assert plot_np_roc(model, X[300:], y[300:]).get_xlabel()
-
-
-# --- the curve over bounds -------------------------------------------------------------------
+from gbm_constrained.tradeoff import tradeoff_curve
 
 BOUNDS = [0.02, 0.3, 0.1]
+COLUMNS = (
+    "constraint", "bound", "value", "value_low", "value_high", "accuracy", "accuracy_low",
+    "accuracy_high", "rows", "satisfied", "verdict", "train", "multiplier", "rounds", "shift",
+    "all_met", "seconds",
+)  # fmt: skip
+
+
+class NeverTrained(ConstrainedXGBClassifier):
+    """A classifier that must not be trained."""
+
+    def fit(self, *args, **kwargs):
+        pytest.fail("training started")
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +45,8 @@ def data():
     return X[:400], y[:400], X[400:], y[400:]
 
 
-def booster(**options):
-    return ConstrainedXGBClassifier(
-        n_estimators=12, max_depth=2, n_folds=2, n_jobs=1, verbosity=0, **options
-    )
+def booster(of=ConstrainedXGBClassifier, **options):
+    return of(n_estimators=12, max_depth=2, n_folds=2, n_jobs=1, verbosity=0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +55,7 @@ def curve(data):
 
 
 def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
-    assert tuple(curve.columns) == CURVE_COLUMNS
+    assert tuple(curve.columns) == COLUMNS
     assert curve["bound"].tolist() == [0.3, 0.1, 0.02]
     assert curve["constraint"].tolist() == [f"fnr <= {b}" for b in (0.3, 0.1, 0.02)]
     assert (curve["rows"] == "out of fold").all()
@@ -212,7 +69,7 @@ def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
 def test_numbers_of_a_curve_without_unseen_rows_are_numbers(data):
     model = ConstrainedLogisticRegression(constraints=fnr() <= 0.5)
     curve = tradeoff_curve(model, *data[:2], BOUNDS)
-    unknown = curve[[name for name in CURVE_COLUMNS if name.startswith(("value", "accuracy"))]]
+    unknown = curve[[name for name in COLUMNS if name.startswith(("value", "accuracy"))]]
     assert (unknown.dtypes == np.float64).all()
     assert unknown.isna().all(axis=None)
 
@@ -303,10 +160,9 @@ def test_rows_held_out_count_by_their_weights(data):
     assert tradeoff_curve(model, X, y, [0.2], **test)["value"][0] != pytest.approx(by_hand)
 
 
-def test_weights_of_rows_held_out_are_checked_before_training(data, monkeypatch):
+def test_weights_of_rows_held_out_are_checked_before_training(data):
     X, y, X_test, y_test = data
-    model = booster(constraints=fnr() <= 0.2)
-    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    model = booster(NeverTrained, constraints=fnr() <= 0.2)
     for weight, match in ((np.ones(3), "each of the 200 rows"), (-np.ones(200), "non-negative")):
         with pytest.raises(ValueError, match=rf"sample_weight_test must.*{match}"):
             tradeoff_curve(
@@ -317,10 +173,9 @@ def test_weights_of_rows_held_out_are_checked_before_training(data, monkeypatch)
             tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
 
 
-def test_levels_and_features_of_test_rows_are_checked_before_training(data, monkeypatch):
+def test_levels_and_features_of_test_rows_are_checked_before_training(data):
     X, y, X_test, y_test = data
-    model = booster(constraints=fnr() <= 0.2)
-    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
+    model = booster(NeverTrained, constraints=fnr() <= 0.2)
     for of_test in ({"X_test": X_test, "y_test": y_test}, {}):
         with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
             tradeoff_curve(model, X, y, [0.2], level=95, **of_test)
@@ -329,12 +184,11 @@ def test_levels_and_features_of_test_rows_are_checked_before_training(data, monk
 
 
 @pytest.mark.parametrize("length", [200, 400])
-def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length, monkeypatch):
+def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length):
     """As many test rows would be taken for the training rows that a mask selects."""
     X, y = np.zeros((400, 1)), np.arange(400) % 2
     X_test, y_test = X[:length], y[:length]
-    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
-    model = booster()
+    model = booster(NeverTrained)
     for rate in (fnr(on=y == 1), churn(to=y)):
         with pytest.raises(ValueError, match=r"holds a mask or decisions.*leave X_test out"):
             tradeoff_curve(
@@ -356,15 +210,14 @@ def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length, monkey
         (lambda b: log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 labels"),
     ],
 )
-def test_what_test_rows_lack_is_said_before_training(rule, more, message, data, monkeypatch):
+def test_what_test_rows_lack_is_said_before_training(rule, more, message, data):
     X, y = data[:2]
     X, y = X[:400], y[:400]
-    monkeypatch.delattr(ConstrainedXGBClassifier, "fit")
     given = {"X_test": X[more.get("X_test", slice(None))], "y_test": y + more.get("y_test", 0)}
     if "sensitive_features" in more:
         given["sensitive_features"] = {"g": np.arange(400) % 2}  # of the training rows alone
     with pytest.raises(ValueError, match=rf"measured on X_test.*{message}"):
-        tradeoff_curve(booster(), X, y, [0.5], constraint=rule, **given)
+        tradeoff_curve(booster(NeverTrained), X, y, [0.5], constraint=rule, **given)
 
 
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
@@ -422,9 +275,9 @@ def test_what_a_curve_refuses(data):
         tradeoff_curve(model, X, y, BOUNDS, X_test=X)
     with pytest.raises(TypeError, match="lambda b"):
         tradeoff_curve(model, X, y, BOUNDS, constraint=fnr())
-    with pytest.raises(ValueError, match="different numbers of rules"):
+    with pytest.raises(ValueError, match="different numbers of constraints"):
         tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [fnr() <= b] * (1 + (b > 0.1)))
     with pytest.raises(TypeError, match=r"classifier of this package.*LogisticRegression"):
         tradeoff_curve(LogisticRegression(), X, y, BOUNDS)
-    with pytest.raises(ValueError, match="no rule of a bound"):
+    with pytest.raises(ValueError, match="no constraint of a bound"):
         tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])

@@ -1,0 +1,312 @@
+"""Reading constraints from text: a walk over the tree of a masked text.
+
+The nodes are of these types::
+
+    constraint = Compare (sum "<=" sum, sum ">=" sum) | a preset
+    sum        = BinOp (+, -, *, /) | UnaryOp (-) | Name (number, rate) | Call (rate)
+    value      = Name (word, text, number) | UnaryOp (- number)
+    argument   = sum | value | List, Tuple (of values) | selector | Dict (bounds of classes)
+    selector   = Call (label, dataset) | Dict (columns) | Tuple (of selectors)
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import math
+import operator
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from gbm_constrained.constraints import presets, rates
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.positive_class import name_positive_class
+from gbm_constrained.constraints.selectors import dataset, label
+from gbm_constrained.constraints.text_mask import NO_BOUND, MaskedText
+
+NOTHING = ("none", "None")
+CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.fromkeys(NOTHING)}
+LABELS = ("label", "k", "i", "j")
+NUMBERS = (
+    "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound"
+)  # fmt: skip
+GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
+OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.LtE: operator.le, ast.GtE: operator.ge,
+}  # fmt: skip
+_SYNONYMS = {
+    "false_positive_rate": "fpr", "false_alarm_rate": "fpr", "true_positive_rate": "tpr",
+    "sensitivity": "tpr", "false_negative_rate": "fnr", "miss_rate": "fnr",
+    "true_negative_rate": "tnr", "specificity": "tnr", "positive_rate": "selection_rate",
+    "coverage": "selection_rate", "error": "error_rate", "loss": "log_loss",
+    "cross_entropy": "log_loss", "f1_score": "f1", "difference": "gap", "mean_difference": "gap",
+}  # fmt: skip
+Read: TypeAlias = Callable[[ast.expr], Any]
+
+
+class _Function:
+    """A rate, a comparison or a preset, and the parameters that it takes."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+        self.parameters = dict(inspect.signature(make).parameters)
+        if self.parameters.pop("options", None):  # of comparisons of groups
+            for name in GROUP_OPTIONS:
+                option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+                self.parameters[name] = option
+        given = self.parameters.items()
+        self.required = [name for name, p in given if p.default is p.empty]
+        self.positional = [name for name, p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    def __str__(self) -> str:
+        shown = [p if p in self.required else f"{p}=..." for p in self.parameters]
+        return f"{self.make.__name__}({', '.join(shown)})"
+
+
+RATES = {name: _Function(getattr(rates, name)) for name in rates.__all__}
+PRESETS = {
+    name: _Function(getattr(presets, name)) for name in presets.__all__ if name != "from_fairlearn"
+}
+FUNCTIONS = {**RATES, **PRESETS}
+SELECTORS = {"label": label, "dataset": dataset}
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    """Guess what was meant by a misspelt name; the empty text where nothing is near."""
+    plain = {re.sub(r"[\W_]", "", k).lower(): k for k in known}
+    short = re.sub(r"[\W_]", "", name).lower()
+    near = [short] if short in plain else difflib.get_close_matches(short[:50], list(plain), n=1)
+    return f"did you mean {plain[near[0]]}?" if near else ""
+
+
+class Reader(MaskedText):
+    """Walk over the syntax trees of the constraints of a text.
+
+    Parameters
+    ----------
+    text, labels, positive
+        As in :func:`~gbm_constrained.constraints.text.parse_constraint`.
+    """
+
+    def __init__(
+        self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None
+    ) -> None:
+        super().__init__(text)
+        self.labels, self.positive = labels, positive
+
+    def make(self, node: ast.expr, build: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make what a node describes; what Python refuses is refused at its place."""
+        try:
+            value = build(*args, **kwargs)
+        except (TypeError, ValueError, ArithmeticError) as refused:
+            self.fail(str(refused), node)
+        if isinstance(value, float) and not math.isfinite(value):
+            self.fail("this number is too large", node)
+        return value
+
+    # Constraints.
+
+    def read_constraints(self) -> list[Constraint]:
+        """Read all constraints of the text."""
+        found: list[Constraint] = []
+        for tree in self.parse_trees():
+            found += self.read_constraint(tree)
+        if not found:
+            self.fail_at(len(self.text), "there is no constraint: write one such as fpr <= 0.05")
+        if self.positive is None:
+            return found
+        self.start = 0
+        positive = self.find_label(self.positive, ast.Name("_", col_offset=0, end_col_offset=1))
+        return [name_positive_class(constraint, positive) for constraint in found]
+
+    def read_constraint(self, node: ast.expr) -> tuple[Constraint, ...]:
+        """Read a constraint, or the constraints of a preset."""
+        if self.name_of(node) in PRESETS:
+            found = self.read_call(node)
+            return found if isinstance(found, tuple) else (found,)
+        if not isinstance(node, ast.Compare):
+            self.read_sum(node)  # refuses what is no rate
+            self.fail_at(node.end_col_offset or 0, NO_BOUND)
+        compare = OPERATORS.get(type(node.ops[0]))
+        if compare is None:
+            self.fail("expected `<=` or `>=`: rates are bounded on one side", node)
+        if len(node.ops) > 1:
+            self.fail(
+                "one bound to a constraint: for a rate between two bounds write two constraints, "
+                "rate >= 0.01; rate <= 0.05",
+                node,
+            )
+        left, right = self.read_sum(node.left), self.read_sum(node.comparators[0])
+        if isinstance(left, float) and isinstance(right, float):
+            self.fail("nothing is bounded here: name a rate, such as fpr <= 0.05", node)
+        return (self.make(node, compare, left, right),)
+
+    # Sums and rates.
+
+    def read_sum(self, node: ast.expr) -> Any:
+        """Read a sum, product or quotient of rates and numbers."""
+        chain: list[ast.BinOp] = []  # long sums are nested to the left
+        while isinstance(node, ast.BinOp):
+            chain.append(node)
+            node = node.left
+        value = self.read_operand(node)
+        for parent in reversed(chain):
+            operate = OPERATORS.get(type(parent.op))
+            if operate is None:
+                self.fail("expected a sum, product or quotient of rates and numbers", parent)
+            value = self.make(parent, operate, value, self.read_sum(parent.right))
+        return value
+
+    def read_operand(self, node: ast.expr) -> Any:
+        """Read a number, a rate, or either with a sign."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self.make(node, operator.mul, self.read_sum(node.operand), -1.0)
+        if isinstance(node, ast.Compare):
+            message = "the bound comes after the closing bracket: each(fpr, by=sex) <= 0.05"
+            self.fail(message, node)
+        name, kind = self.name_of(node), self.kind_of(node)
+        if kind == "number":
+            return self.make(node, float, self.text_of(node))
+        if name in PRESETS:
+            self.fail("a preset is a constraint by itself: it bounds no rate, and is none", node)
+        if name is None:
+            remedy = "put rates in no quotes" if kind == "text" else "such as fpr or 0.05"
+            self.fail(f"expected a rate or a number: {remedy}", node)
+        return self.read_call(node)
+
+    def name_of(self, node: ast.expr) -> str | None:
+        """Return the name of a rate, comparison or preset, with or without arguments."""
+        name = node.func if isinstance(node, ast.Call) else node
+        return self.text_of(name) if self.kind_of(name) == "name" else None
+
+    def read_call(self, node: ast.expr) -> Any:
+        """Make a rate, or the constraints of a preset."""
+        name = self.name_of(node) or ""
+        positional, named = (node.args, node.keywords) if isinstance(node, ast.Call) else ([], [])
+        if name in SELECTORS:
+            message = f"{name}(...) selects rows and is no rate: write on={name}(...) inside one"
+            self.fail(message, node)
+        if name not in FUNCTIONS:
+            node = node.func if isinstance(node, ast.Call) else node
+            meant = _SYNONYMS.get(name.lower())
+            remedy = f"did you mean {meant}?" if meant else _suggest(name, FUNCTIONS)
+            remedy = remedy or f"one of {', '.join(RATES)}, or a preset"
+            self.fail(f"unknown rate {name}: {remedy}", node)
+        function = FUNCTIONS[name]
+        if len(positional) > len(function.positional):
+            message = f"{name} takes what follows by name only: {function}"
+            self.fail(message, positional[len(function.positional)])
+        given = {
+            parameter: self.read_argument(parameter, argument)
+            for parameter, argument in zip(function.positional, positional, strict=False)
+        }
+        for argument in named:
+            parameter = re.split(r"\s*=", self.text_of(argument))[0]
+            if parameter not in function.parameters:
+                remedy = _suggest(parameter, function.parameters)
+                remedy = remedy or f"one of {', '.join(function.parameters)}"
+                self.fail(f"{name} has no {parameter}=: {remedy}", argument)
+            if parameter in given:
+                self.fail(f"{parameter} is given twice", argument)
+            given[parameter] = self.read_argument(parameter, argument.value)
+        missing = [parameter for parameter in function.required if parameter not in given]
+        if missing:
+            self.fail(f"{name} needs {', '.join(missing)}: {function}", node)
+        return self.make(node, function.make, **given)
+
+    # Arguments.
+
+    def read_argument(self, parameter: str, node: ast.expr) -> Any:
+        """Read the argument of a parameter; what its rate refuses is left to the rate."""
+        if parameter in LABELS:
+            return self.read_label(node)
+        if parameter == "on":
+            return self.read_selectors(node)
+        if parameter == "levels" and isinstance(node, ast.Dict):
+            return self.read_dict(node, self.read_label, self.read_number)
+        if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_value)
+        if parameter == "reference" and isinstance(node, ast.Tuple):
+            return self.read_all(node.elts, node, self.read_value)
+        if parameter == "reference" and self.text_of(node) == "overall":
+            return overall
+        if parameter == "rate":
+            return self.read_sum(node)
+        return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
+
+    def read_number(self, node: ast.expr) -> float | None:
+        """Read a bound: a sum of numbers, or none."""
+        value = None if self.text_of(node) in NOTHING else self.read_sum(node)
+        if not isinstance(value, float | None):
+            self.fail("expected a number", node)
+        return value
+
+    def read_value(self, node: ast.expr) -> Any:
+        """Read a word, a quoted text, a number, or a constant."""
+        if (
+            isinstance(node, ast.UnaryOp)
+            and isinstance(node.op, ast.USub)
+            and self.kind_of(node.operand) == "number"
+        ):
+            return -self.read_value(node.operand)
+        kind, text = self.kind_of(node), self.text_of(node)
+        if kind == "name":
+            return CONSTANTS.get(text, text)
+        if kind == "text":
+            return text[1:-1].encode("latin-1", "backslashreplace").decode("unicode_escape")
+        if kind is None:
+            message = "quote names and labels that are not single words"
+            self.fail(f"expected a word, a quoted text or a number: {message}", node)
+        if text.isdigit() and text[0] == "0" and text != "0":
+            bare = text.lstrip("0") or "0"
+            self.fail(f'write the number {bare} or the text "{text}"', node)
+        return self.make(node, int if text.isdigit() else float, text)
+
+    def read_label(self, node: ast.expr) -> Any:
+        """Read the label of a class."""
+        return self.find_label(self.read_value(node), node)
+
+    def find_label(self, value: Hashable, node: ast.expr) -> Hashable:
+        """Look a label up among those that the text may name."""
+        if self.labels is None or value is None:
+            return value
+        if value not in self.labels:
+            known = list(map(repr, self.labels))
+            remedy = _suggest(repr(value), known) or f"the labels are {', '.join(known)}"
+            self.fail(f"no class is labelled {value!r}: {remedy}", node)
+        return self.labels[value]
+
+    def read_all(self, nodes: Sequence[ast.expr], node: ast.expr, read: Read) -> tuple[Any, ...]:
+        """Read what stands in brackets; at least one."""
+        if not nodes:
+            self.fail("these brackets are empty", node)
+        return tuple(map(read, nodes))
+
+    def read_dict(self, node: ast.Dict, key: Read, read: Read) -> dict[Any, Any]:
+        """Read a dict whose keys differ."""
+        if None in node.keys:
+            self.fail("expected a name, found `**`", node)
+        names = self.read_all([name for name in node.keys if name is not None], node, key)
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                self.fail(f"{name!r} is given twice", node)
+        return dict(zip(names, map(read, node.values), strict=True))
+
+    def read_selectors(self, node: ast.expr) -> Any:
+        """Read the selectors of the rows that a rate is taken over."""
+        if isinstance(node, ast.Dict):
+            return self.read_dict(node, self.read_value, self.read_value)
+        if isinstance(node, ast.Tuple):
+            return self.read_all(node.elts, node, self.read_selectors)
+        if self.text_of(node) in NOTHING:
+            return None
+        name = self.name_of(node)
+        if isinstance(node, ast.Call) and name in SELECTORS and len(node.args) == 1:
+            read = self.read_label if name == "label" else self.read_value
+            return self.make(node, SELECTORS[name], read(node.args[0]))
+        message = "label(1), dataset(monitor), {sex: F}, or several of these in round brackets"
+        self.fail(f"expected rows: {message}", node)

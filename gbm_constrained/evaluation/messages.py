@@ -1,0 +1,250 @@
+"""The words of every finding on a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gbm_constrained._messages import MOST_NAMED
+from gbm_constrained.constraints.expressions import Constraint
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.costs import Cost
+from gbm_constrained.evaluation.sample_size import MIN_ROWS, TooFewRows
+
+
+class Message(NamedTuple):
+    """The words of one finding.
+
+    Parameters
+    ----------
+    lead : str
+        What was found; ``{rows}`` names the rows, and other fields are facts of the finding.
+    line : str, default=""
+        Line for each constraint that the finding is about.
+    remedy : str, default=""
+        What to do.
+    lead_missed : str, default=""
+        Lead of those constraints whose value is on the wrong side of the bound, where these have
+        one of their own.
+    """
+
+    lead: str
+    line: str = ""
+    remedy: str = ""
+    lead_missed: str = ""
+
+
+_BY_FOLDS = (
+    "on {rows}, by boosters of parts of the rows. The model returned, trained on all of them, "
+    "breaks them by its own training rows:"
+)
+_DIFFER = (
+    "what each does on its fold differs by more than chance, and the model returned is one more "
+    "of them:"
+)
+MESSAGES = {
+    "met": Message("All constraints are met, on {rows}."),
+    "missed": Message(
+        "The model returned misses constraints beyond sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "Relax the bounds, or give more boosting rounds.",
+    ),
+    "missed within sampling error": Message(
+        "The model returned misses constraints within sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "More rows would tell, and a tighter bound leaves room.",
+    ),
+    "violations left": Message(
+        "Violations are left that cost more errors to mend than they are worth, on {rows}:",
+        "{constraint}: {result}",
+        "Other decisions of this model bring all constraints to within sampling error, and none "
+        "was found that meets them all. Relax the bounds, or give more boosting rounds.",
+    ),
+    "broken by the shift": Message(
+        "The shift of the scores, by which other constraints are met, breaks these constraints on "
+        "mean losses, on {rows}:",
+        "{constraint}: {result}, and {unshifted:.4f} without the shift",
+        "Keep the shift beside the model, and its probabilities as trained, by "
+        "probabilities='calibrated', or relax the bounds.",
+    ),
+    "refuted": Message(
+        f"These constraints hold {_BY_FOLDS}",
+        "{constraint}: {result}, and {trained:.4f} by training rows",
+        "Boosters of fewer rows are other models here. Give more rows, let leaves be smaller, or "
+        "have the model itself measured: by guarantee= or an eval_set.",
+        f"These constraints are missed {_BY_FOLDS}",
+    ),
+    "unsteady": Message(
+        f"The boosters of the folds meet these constraints together, but {_DIFFER}",
+        "{constraint}: {result}",
+        "More boosting rounds, a smaller learning_rate, or more rows and columns for each tree "
+        "may bring them together.",
+        f"The boosters of the folds miss these constraints together, and {_DIFFER}",
+    ),
+    "fragile": Message(
+        "Fragile: the constraints {hold} only by decisions that are hardly better than always "
+        "class {constant_class!r}: error {error:.4f}, against {constant_error:.4f} of that, and "
+        "{free_error:.4f} of this model without constraints, on {rows}.",
+        "{constraint}: {result}",
+        "Relax the bounds{more_rows}.",
+    ),
+    "not certified": Message(
+        "Not certified: {named}. Of the decisions that this model can make none passes on {rows}: "
+        "the smallest p-value is {p_value:.2g}, and guarantee='high_probability' needs "
+        "{level:.2g}.",
+        remedy="Relax {bound} or delta, or give more rows to certify on",
+    ),
+    "cannot be met": Message(
+        "Cannot be met: no decision that this model can make meets {named}, not even within "
+        "sampling error, on {rows}.",
+        remedy="Relax {bound}, or drop {dropped}",
+    ),
+    "costly": Message(
+        "The constraints cost more errors than they should, on {rows}: the model returned has an "
+        "error of {error:.4f}, {unconstrained:.4f} without constraints, and thresholds for each "
+        "group on the same scores would meet the constraints with {needed:.4f}.",
+        "The constraint that costs most is {costliest}: without it a threshold has an error of "
+        "{without:.4f}.",
+        "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
+    ),
+    "too few rows": Message(
+        "Too few rows to tell whether the constraints hold:",
+        remedy="Give more rows, {merge}or relax the bounds.",
+    ),
+    "training rows": Message(
+        "Training rows are optimistic: new rows may miss constraints that are met there."
+    ),
+    "fewer rounds": Message("Training ended after {trained} of {asked} rounds."),
+}
+
+
+def describe(name: str, results: Sequence[ConstraintResult], **facts: object) -> str:
+    """Describe a finding on some constraints; empty if there are none.
+
+    Parameters
+    ----------
+    name : str
+        Key of :data:`MESSAGES`.
+    results : sequence of ConstraintResult
+        Results of the constraints that the finding is about.
+    **facts
+        Values of the other fields.
+    """
+    message, lines = MESSAGES[name], list[str]()
+    parts = [(message.lead, results)]
+    if message.lead_missed:
+        parts = [
+            (message.lead, [result for result in results if result.is_met]),
+            (message.lead_missed, [result for result in results if not result.is_met]),
+        ]
+    for lead, found in parts:
+        if found:
+            lines.append(lead.format(**facts))
+            lines += [f"  {_describe_result(message.line, result)}" for result in found]
+    return "\n".join([*lines, message.remedy.format(**facts)]) if lines else ""
+
+
+def _describe_result(line: str, result: ConstraintResult) -> str:
+    return line.format(
+        constraint=result.constraint,
+        result=result,
+        verdict=result.verdict,
+        trained=result.trained,
+        unshifted=result.unshifted,
+    )
+
+
+def describe_conflict(
+    conflict: Sequence[Constraint],
+    results: Sequence[ConstraintResult],
+    error: float,
+    certificate: tuple[float, float],
+    rows: str,
+) -> str:
+    """Describe constraints that cannot be met, or certified, together; empty if there are none.
+
+    Parameters
+    ----------
+    conflict : sequence of Constraint
+        The constraints in conflict.
+    results : sequence of ConstraintResult
+        Results of all constraints.
+    error : float
+        Error of the model returned.
+    certificate : tuple of float
+        P-value of the constraints, and the largest that earns a certificate; NaN if none was
+        asked for.
+    rows : str
+        Number and name of the rows.
+    """
+    if not conflict:
+        return ""
+    p_value, level = certificate
+    message = MESSAGES["not certified" if p_value > level else "cannot be met"]
+    named, bound, dropped = " and ".join(map(str, conflict)), "this bound", "the constraint"
+    together = len(conflict) > 1
+    if together:
+        named, bound = f"{named} together", "one of these bounds"
+        dropped = "one of these constraints"
+    lines = [message.lead.format(named=named, rows=rows, p_value=p_value, level=level)]
+    others, s = ("the other", "s") if len(conflict) == 2 else ("the others", "")
+    reached = {result.constraint: result for result in results}
+    for constraint in conflict:
+        result, best = reached[constraint], ""
+        if np.isfinite(result.alone):
+            best += f"at best {result.alone:.4f}{' alone' if together else ''}, "
+        if np.isfinite(result.with_others):
+            best += f"{result.with_others:.4f} while {others} hold{s}, "
+        lines.append(f"  {constraint}: {best}{result} in the model returned")
+    lines += [
+        f"  {result.constraint}: {result} in the model returned, {result.verdict}"
+        for result in results
+        if result.constraint not in conflict
+    ]
+    least = "violates the constraints least"
+    if any(reached[constraint].is_vacuous for constraint in conflict):
+        least = (
+            f"has fewer than {MIN_ROWS} rows in a quotient, and meets a constraint in name only"
+        )
+    lines.append(
+        f"The model returned {least}; its error is {error:.4f}. "
+        f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls at "
+        f"the end of history_, more boosting rounds may help."
+    )
+    return "\n".join(lines)
+
+
+def describe_too_few_rows(found: Sequence[TooFewRows]) -> str:
+    """Describe rates over too few rows; empty if there are none."""
+    if not found:
+        return ""
+    message, shown = MESSAGES["too few rows"], found[:MOST_NAMED]
+    lines = [message.lead, *(f"  {rate}" for rate in shown)]
+    if len(found) > len(shown):
+        lines.append(f"  and {len(found) - len(shown)} more")
+    has_groups = any(rate.group for rate in found)
+    merge = "merge small groups (small_groups='merge'), " if has_groups else ""
+    return "\n".join([*lines, message.remedy.format(merge=merge)])
+
+
+def describe_cost(cost: Cost) -> str:
+    """Describe what the constraints cost; empty unless they cost more than they should."""
+    if not cost.is_costly:
+        return ""
+    message, relaxed = MESSAGES["costly"], "a bound"
+    lines = [
+        message.lead.format(
+            rows=cost.rows,
+            error=cost.error,
+            unconstrained=cost.unconstrained_error,
+            needed=cost.needed_error,
+        )
+    ]
+    if cost.costliest:
+        relaxed = f"the bound of {cost.costliest}"
+        lines.append(
+            message.line.format(costliest=cost.costliest, without=cost.error_without_costliest)
+        )
+    return "\n".join([*lines, message.remedy.format(relaxed=relaxed)])

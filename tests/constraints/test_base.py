@@ -1,0 +1,221 @@
+"""Bounds and combinations that are refused, and why."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import gbm_constrained as gc
+
+MASK = np.array([True, False, True, True, False])
+OLD = [0, 1, 1, 0, 1]
+F, M = {"sex": "F"}, {"sex": "M"}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: gc.fpr() * gc.fnr(), "fpr times fnr is not linear in the predictions"),
+        (lambda: gc.fpr() * gc.gap(gc.fnr()), "not linear"),
+        (
+            lambda: gc.gap(gc.fpr(), by="s") + gc.gap(gc.fnr(), by="s"),
+            "only plain rates have sums",
+        ),
+        (lambda: sum([gc.gap(gc.fpr()), gc.gap(gc.fnr())]), "only plain rates have sums"),
+        (lambda: gc.gap(gc.fpr()) - 0.1, "only plain rates have sums"),
+        (lambda: gc.fpr() + gc.gap(gc.fnr()), "a gap is not linear"),
+        (lambda: gc.fpr() - gc.precision(), "a quotient is not linear"),
+        (lambda: 2 * gc.precision(), "a quotient is not linear"),
+        (lambda: gc.precision() / gc.f1(), "a quotient is not linear"),
+        (lambda: 1 / gc.fpr(), "1 / (fpr) is not linear in the predictions: rates divide rates"),
+        (lambda: "a" / gc.fpr(), "unsupported operand"),
+        (
+            lambda: gc.gap(gc.fpr),
+            "gap takes a rate, and 'fpr' is a function that makes one: write fpr()",
+        ),
+        (lambda: gc.churn(to=LogisticRegression), "LogisticRegression is a class: make one of it"),
+        (lambda: gc.dataset(1), "a string; got 1"),
+        (lambda: gc.fpr(["a"]), "A label is one value of y: write a rate for each of several"),
+        (lambda: gc.fpr(on={"g": ["a", "b"]}), "on= takes one value of column 'g', or a mask of"),
+        (
+            lambda: gc.gap(gc.fpr(), by=[["g"]]),
+            "by= must be the name of a column, or a list of names",
+        ),
+        (
+            lambda: gc.gap(gc.fpr(), reference=[["a"]]),
+            "reference= must be a group's value, or a tuple",
+        ),
+        (lambda: gc.gap(gc.fpr()) >= 0.1, "a gap can only be bounded from above"),
+        (lambda: gc.ratio(gc.fpr()) <= 0.8, "a ratio of groups can only be bounded from below"),
+        (
+            lambda: gc.gap(gc.precision()),
+            "gap compares a plain rate between groups, got precision",
+        ),
+        (lambda: gc.each(gc.gap(gc.fpr())), "each compares a plain rate between groups"),
+        (lambda: gc.gap("fpr"), "gap takes a rate, and 'fpr' is a text: write fpr()"),
+        (lambda: gc.each("tpr", by="sex"), "each takes a rate, and 'tpr' is a text: write tpr()"),
+        (lambda: gc.ratio("fpr"), "ratio takes a rate, and 'fpr' is a text: write fpr()"),
+        (
+            lambda: gc.gap("false alarms"),
+            "gap compares a plain rate between groups, such as fpr(), got",
+        ),
+        (
+            lambda: gc.fpr() - gc.fnr,
+            "A sum with fpr takes a rate, and 'fnr' is a function that makes",
+        ),
+        (lambda: gc.fnr + gc.fpr(), "write fnr()"),
+        (
+            lambda: gc.fpr() + "fnr",
+            "A sum with fpr takes a rate, and 'fnr' is a text: write fnr()",
+        ),
+        (lambda: gc.tpr() / gc.fpr, "A quotient of tpr takes a rate"),
+        (lambda: gc.fpr() <= gc.fnr, "A bound of fpr takes a rate, and 'fnr' is a function"),
+        (lambda: gc.Constraint(gc.fpr, "<=", 0.1), "A constraint takes a rate"),
+        (lambda: 0.01 <= gc.fpr() <= 0.05, "A rate between two bounds takes two constraints"),
+        (lambda: gc.fpr() <= gc.precision(), "must be a number, got precision"),
+        (lambda: gc.gap(gc.fpr()) <= gc.gap(gc.fnr()), "must be a number, got gap"),
+        (lambda: gc.fpr() < 0.05, "fpr and 0.05 cannot be compared by < or >: a bound is never"),
+        (lambda: gc.gap(gc.fpr()) > 0.05, "a bound is never strict, write <= or >="),
+        (lambda: max(gc.fpr(), gc.fnr()), "of two rates is bounded by a rule for each"),
+        (
+            lambda: abs(gc.fpr() - gc.fnr()),
+            "abs(fpr - fnr) is not linear in the predictions: bound it",
+        ),
+        (lambda: gc.fpr() + "0.1", "unsupported operand"),
+        (lambda: gc.fpr() * True, "unsupported operand"),
+        (lambda: gc.error_rate(MASK), "positional"),
+        (lambda: gc.churn(to=3), "to= must be a fitted classifier, the name of a column"),
+        (lambda: gc.wins(over=[[0, 1]]), "over= must be a fitted classifier"),
+    ],
+)
+def test_what_is_not_linear_is_refused(make, reason):
+    with pytest.raises(TypeError) as error:
+        make()
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: gc.fpr() / 0, "(fpr) / 0: rates are divided by finite numbers, not by 0"),
+        (lambda: gc.fpr() / np.float64(0.0), "not by 0"),
+        (lambda: gc.fpr() / np.inf, "not by 0"),
+        (lambda: gc.fpr() * np.nan, "(fpr) * nan: only finite numbers multiply rates"),
+        (lambda: 10**400 * gc.fpr(), f"(fpr) * 1{36 * '0'}...: only finite numbers multiply"),
+        (lambda: gc.fpr() + 10**400, "(fpr) + 1000000"),
+        (lambda: 10**400 - gc.fpr(), "only finite numbers are added to rates"),
+        (lambda: gc.fpr() - np.inf, "(fpr) - inf: only finite numbers are added to rates"),
+        (
+            lambda: gc.fpr() <= 10**400,
+            "must be a rate in [0, 1]: 5 per cent is written 0.05; got 10",
+        ),
+        (lambda: gc.log_loss() <= 10**400, "finite mean cross-entropy in nats; got 1000"),
+        (
+            lambda: gc.ratio(gc.fpr(), slack=10**400),
+            "slack must be a non-negative number, got 1000",
+        ),
+        (
+            lambda: gc.losses(to=[0, None]),
+            "to= has 1 missing decisions (NaN or None), the first in",
+        ),
+        (lambda: gc.wins(over=["a", np.nan]), "over= has 1 missing decisions"),
+        (lambda: gc.churn(to=[np.nan] * 150), "to= has 150 missing decisions"),
+        (lambda: gc.churn(to=pd.array([1, None])), "to= has 1 missing decisions"),
+        (lambda: gc.churn(to=np.ma.array([1, 0], mask=[True, False])), "the first in row 0"),
+        (lambda: gc.fpr() / (gc.tpr() - gc.tpr()), "divides by zero"),
+        (lambda: gc.confusion(0, 1, normalize="pred") <= 10, "90 per cent is written 0.9"),
+        (lambda: gc.fpr() / (gc.tpr() - gc.fnr()), "divides by a rate that can be negative"),
+        (lambda: gc.fpr() / (0.5 - gc.fnr()), "divides by a rate that can be negative"),
+        (lambda: gc.ratio(gc.tpr() - gc.fpr()), "divides by a rate that can be negative"),
+        (lambda: gc.ratio(gc.tpr(), slack=-0.1), "slack must be a non-negative number, got -0.1"),
+        (
+            lambda: gc.ratio(gc.tpr(), slack="0.1"),
+            "slack must be a non-negative number, got '0.1'",
+        ),
+        (lambda: gc.gap(gc.fpr(), by=[]), "by= is empty"),
+        (lambda: gc.gap(gc.fpr(), missing="drop"), "missing must be one of ['group', 'raise']"),
+        (
+            lambda: gc.gap(gc.fpr(), small_groups="no"),
+            "small_groups must be one of ['keep', 'merge'",
+        ),
+        (
+            lambda: gc.gap(gc.fpr(), min_group_size=0),
+            "min_group_size must be an integer >= 1, got 0",
+        ),
+        (lambda: gc.gap(gc.fpr(), min_group_size=1.5), "min_group_size must be an integer >= 1"),
+        (lambda: gc.gap(gc.fpr(), min_group_size=True), "min_group_size must be an integer >= 1"),
+        (lambda: gc.confusion(0, 1, normalize=None), "normalize must be 'true', 'pred' or 'all'"),
+        (lambda: gc.fpr() - gc.fpr() <= 0, "does not depend on predictions"),
+        (lambda: gc.Constraint(gc.fpr(), "<", 0.1), "must be one of ['<=', '>='], got '<'"),
+        (lambda: gc.Constraint(gc.gap(gc.fpr()), ">=", 0.1), "must be one of ['<=']"),
+        (lambda: gc.Constraint(gc.ratio(gc.fpr()), "<=", 0.1), "must be one of ['>=']"),
+        (lambda: gc.log_loss() <= 0, "must be a positive, finite mean cross-entropy in nats"),
+        (
+            lambda: gc.each(gc.log_loss()) <= 0,
+            "must be a positive, finite mean cross-entropy in nats",
+        ),
+        (
+            lambda: gc.ratio(gc.fpr()) >= 80,
+            "a ratio in [0, 1]: four fifths is written 0.8; got 80.0",
+        ),
+        (lambda: gc.precision() >= 90, "a fraction in [0, 1]: 90 per cent is written 0.9"),
+        (lambda: gc.f1() >= 1.01, "a fraction in [0, 1]"),
+        (lambda: gc.fpr(on=F) - gc.fpr(on=M) <= 1.5, "must be in [-1, 1], the values it can have"),
+        (lambda: 2 * gc.fpr() + 0.5 <= 0.4, "must be in [0.5, 2.5], the values it can have"),
+        (lambda: gc.gap(2 * gc.fpr()) <= 2.1, "must be in [0, 2]"),
+        (lambda: gc.gap(gc.tpr() - gc.fpr()) <= 2.1, "must be in [0, 2]"),
+        (lambda: gc.wins(over=OLD) / gc.losses(to=OLD) >= -1, "must be not negative"),
+        (lambda: (gc.tpr() - gc.fpr()) / gc.tpr() >= -np.inf, "must be finite; got -inf"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(make, reason):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the reason is compared below
+        make()
+    assert reason in str(error.value)
+
+
+RATES = [
+    gc.fnr(),
+    gc.class_error(3, on=MASK),
+    gc.gap(gc.fpr(), by="s"),
+    gc.each(gc.recall()),
+    gc.precision(),
+]
+
+
+@pytest.mark.parametrize("bound", [-0.01, 1.01, 5, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rate", RATES, ids=str)
+def test_a_bound_outside_the_range(rate, bound):
+    with pytest.raises(ValueError, match=r"must be a .* in \[0, 1\]: .* per cent") as error:
+        _ = rate <= bound
+    assert str(error.value).startswith(f"The bound of {rate} must be a ")
+    assert str(error.value).endswith(f"got {float(bound)}.")
+
+
+@pytest.mark.parametrize("bound", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "rate", [gc.log_loss(), gc.fpr() / gc.fnr(), gc.gap(gc.log_loss())], ids=str
+)
+def test_a_bound_is_finite(rate, bound):
+    with pytest.raises(ValueError, match=r"The bound of .* must be"):
+        _ = rate <= bound
+
+
+@pytest.mark.parametrize("bound", [0, 1, np.int64(1), 0.0, 1.0])
+@pytest.mark.parametrize("rate", RATES, ids=str)
+def test_the_ends_of_the_range_are_bounds(rate, bound):
+    assert (rate <= bound).bound == float(bound)
+
+
+@pytest.mark.parametrize("bound", ["0.05", None, True, np.True_, 1j, [0.05], np.array([0.05])])
+@pytest.mark.parametrize("rate", [*RATES, gc.log_loss()], ids=str)
+def test_a_bound_that_is_not_a_number(rate, bound):
+    with pytest.raises(TypeError, match="must be a number") as error:
+        gc.Constraint(rate, "<=", bound)
+    assert f"The bound of {rate} " in str(error.value)
+    assert f"got {bound!r}" in str(error.value)
+    assert re.search(r"`\w+\(\.\.\.\) <= 0\.05`", str(error.value))

@@ -1,0 +1,81 @@
+"""README and documentation are plain English: short sentences, and the words of the field."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+if not DOCS.exists():
+    pytest.skip("the documentation is not here", allow_module_level=True)
+
+GENERATED = ("gallery", "generated", "_templates")
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(p for p in DOCS.rglob("*.md") if p.relative_to(DOCS).parts[0] not in GENERATED),
+]
+LONGEST, SHARE = 30, 0.02  # Words in a sentence; share of the sentences that may have more.
+SHORTEST = 5  # Words below which a heading, or a cell of a table, counts as no sentence.
+AVOIDED = re.compile(
+    r"\b(tells?|telling|told|bold\w*|hearts?|stray\w*|honest\w*|judg\w*|complain\w*|scout\w*)\b",
+    re.IGNORECASE,
+)
+# A constraint is not called a rule, but other things are.
+RULE = re.compile(r"(?<!decision )(?<!four-fifths )\brules?\b", re.IGNORECASE)
+
+
+def read_prose(text):
+    """Give the blocks of a page without code: paragraphs, items of lists, cells of tables."""
+    text = re.sub(r"^(`{3,})[^`\n]*\n.*?^\1[ ]*$", "\n", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]+`", "CODE", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    blocks = []
+    for block in re.split(r"\n\s*\n", text):
+        if block.lstrip().startswith("|"):
+            blocks += [cell for line in block.splitlines() for cell in line.split("|")]
+        else:
+            blocks += re.split(r"\n\s*(?:[-*]|\d+\.) |^\s*(?:[-*]|\d+\.) |^#+ ", block)
+    return [" ".join(block.split()) for block in blocks if block.strip(" -:\n")]
+
+
+def split_sentences(block):
+    """Split a block where a sentence ends and another begins."""
+    return re.split(r"(?<=[.!?])[)\"*]*\s+(?=[\"*(]*[A-Z0-9])", block)
+
+
+def count_words(sentence):
+    return len(re.findall(r"[\w<][\w.,'<=>/-]*", sentence))
+
+
+def test_sentences_are_found_and_counted():
+    text = "# Head\n\nOne `a b c` two. Three [four five](x.md).\n\n- six\n  seven\n- eight\n\n"
+    text += "```python\nnine ten\n```\n| a b | c |\n|---|---|\n| d. E | f |\n"
+    sentences = [s for block in read_prose(text) for s in split_sentences(block)]
+    assert sentences == [
+        "Head", "One CODE two.", "Three four five.", "six seven", "eight",
+        "a b", "c", "d.", "E", "f",
+    ]  # fmt: skip
+    assert [count_words(s) for s in sentences] == [1, 3, 3, 2, 1, 2, 1, 1, 1, 1]
+
+
+def test_few_sentences_are_long():
+    sentences = [
+        (page.name, sentence)
+        for page in PAGES
+        for block in read_prose(page.read_text())
+        for sentence in split_sentences(block)
+        if count_words(sentence) >= SHORTEST
+    ]
+    long = [(name, s) for name, s in sentences if count_words(s) > LONGEST]
+    assert len(sentences) > 1000
+    assert len(long) < SHARE * len(sentences), "\n".join(f"{name}: {s}" for name, s in long)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("words", [AVOIDED, RULE], ids=["avoided", "rule"])
+def test_words_are_those_of_the_field(page, words):
+    prose = "\n".join(read_prose(page.read_text()))
+    found = [prose[max(m.start() - 40, 0) : m.end() + 20] for m in words.finditer(prose)]
+    assert not found
