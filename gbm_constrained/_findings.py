@@ -77,7 +77,7 @@ _TABLE = (
             "A constraint is missed within sampling error",
             "Give more rows to measure on, or tighten the bound to leave room."),
     Finding("GC112", "warning", FragileConstraintsWarning,
-            "Too few rows to tell whether a constraint holds",
+            "Too few rows to assess a constraint",
             "Give more rows, merge small groups, or relax the bounds."),
     Finding("GC113", "warning", None,
             "A constrained value is undefined",
