@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
 from gbm_constrained.boosters.lightgbm.model_text import classifier_of
-from gbm_constrained.boosters.xgboost.classifier import KEEPS_NAMES, ConstrainedXGBClassifier
+from gbm_constrained.boosters.xgboost.checks import KEEPS_NAMES
+from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.constraints.expressions import Constraint
 from gbm_constrained.constraints.text import format_constraint, parse_constraint
 from gbm_constrained.evaluation.classifiers import repeatable_decisions

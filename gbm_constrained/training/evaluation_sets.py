@@ -7,6 +7,7 @@ the constraints have been grown; and some of what they then say names no argumen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -108,34 +109,50 @@ def _names(table: Any) -> list[str] | None:
     return None
 
 
+@dataclass(frozen=True)
+class EvaluationArguments:
+    """Evaluation sets as they were given, and how they end training early.
+
+    Parameters
+    ----------
+    pairs : sequence of (X_i, y_i)
+        All evaluation sets.
+    weights : sequence
+        Sample weights of each evaluation set, or None.
+    initial_scores : sequence
+        Scores that the booster starts from in each evaluation set, or None.
+    has_patience : bool
+        Whether the parent was told after how many rounds to stop early.
+    parameter : str
+        The parameter by which it is.
+    is_evaluated : bool
+        Whether there is an evaluation set, and a metric of it.
+    is_dart : bool, default=False
+        Whether trees change as the booster grows, so that no earlier round can be returned to.
+    """
+
+    pairs: Sequence[tuple[Any, Any]]
+    weights: Sequence[Any]
+    initial_scores: Sequence[Any]
+    has_patience: bool
+    parameter: str
+    is_evaluated: bool
+    is_dart: bool = False
+
+
 def take_evaluation_sets(
-    fit: ConstrainedFit,
-    pairs: Sequence[tuple[Any, Any]],
-    X: Any,
-    y: Any,
-    weights: Sequence[Any],
-    initial_scores: Sequence[Any],
-    sensitive_features: Any,
-    **stopping: Any,
+    fit: ConstrainedFit, given: EvaluationArguments, sensitive_features: Any
 ) -> list[int]:
     """Attach to a fit the evaluation sets that are not its training rows.
 
     Parameters
     ----------
     fit : ConstrainedFit
-        Which measures its constraints on them.
-    pairs : sequence of (X_i, y_i)
-        All evaluation sets.
-    X, y
-        The training rows.
-    weights : sequence
-        Sample weights of each evaluation set, or None.
-    initial_scores : sequence
-        Scores that the booster starts from in each evaluation set, or None.
+        The fit, which measures its constraints on them.
+    given : EvaluationArguments
+        The evaluation sets.
     sensitive_features : list or None
-        As it was given.
-    **stopping
-        What :func:`~gbm_constrained.training.early_stopping.refuse_early_stopping` is to know.
+        Sensitive features of each evaluation set, as they were given.
 
     Returns
     -------
@@ -147,6 +164,7 @@ def take_evaluation_sets(
     ValueError
         If labels, weights or sensitive features do not fit, or early stopping lacks something.
     """
+    pairs = given.pairs
     check_sensitive_sets(sensitive_features, len(pairs))
     sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
     for i, (X_i, y_i) in enumerate(pairs):
@@ -155,16 +173,23 @@ def take_evaluation_sets(
             {
                 f"X of {name}": X_i,
                 f"y of {name}": y_i,
-                f"sample weight of {name}": weights[i],
-                f"initial scores of {name}": initial_scores[i],
+                f"sample weight of {name}": given.weights[i],
+                f"initial scores of {name}": given.initial_scores[i],
                 f"sensitive features of {name}": sensitive[i],
             }
         )
     held_out = fit.find_held_out(pairs)
     on = fit.options.early_stopping_on
-    refuse_early_stopping(on, evaluation_set=bool(held_out), **stopping)
+    refuse_early_stopping(
+        on,
+        patience=given.has_patience,
+        parameter=given.parameter,
+        evaluation_set=bool(held_out),
+        evaluated=given.is_evaluated,
+        dart=given.is_dart,
+    )
     for i in held_out:
-        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], weights[i], sensitive[i])
+        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])
     fit.warn_of_further_groups()
     if on != "metric":
         fit.check_stopping_set()

@@ -213,7 +213,7 @@ def _infinitely_bad(env: CallbackEnv) -> list[Any]:
     return worst
 
 
-def stops_early(callback: Any) -> bool:
+def is_early_stopping(callback: Any) -> bool:
     """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
     return (getattr(callback, "stopping_rounds", None) or 0) > 0
 

@@ -17,6 +17,7 @@ from scipy.special import expit, softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.lightgbm.parameters import ALIASES, find_parameter
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
@@ -158,3 +159,38 @@ def builtin_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
         return reported, function(y_true, score, weight), higher_is_better
 
     return metric
+
+
+def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
+    """Split metrics into those LightGBM gets right without an objective, and callables.
+
+    Ranking metrics do not mind raw scores. All others are given as functions that see
+    probabilities. LightGBM evaluates functions last: a ranking metric asked for after one of
+    the others joins them, so that the order, which early stopping may depend on, stays.
+    """
+    asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
+    own = [m for m in asked if callable(m)]
+    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
+    is_given = not model.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
+    fixed = find_parameter(model, "metric", []) if is_given else default
+    fixed = [fixed] if isinstance(fixed, str) else [m for m in fixed if m is not None]
+    # As in the parent, a name that `metric` has as well stands where it stands there.
+    first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
+    names = [*first, *fixed]
+    names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+    names = names or [default]  # as LightGBM takes a metric without a name
+    names = list(dict.fromkeys(canonical(m, n_classes) for m in names))
+    names = [m for m in names if m not in NO_METRIC]
+    known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))
+    unknown = [m for m in names if m not in known]
+    if unknown:
+        raise ValueError(
+            f"metric {unknown[0]!r} cannot be evaluated on {n_classes} classes under "
+            f"constraints, where LightGBM gives metrics raw scores: use one of {known}, or a "
+            f"callable eval_metric, which is given probabilities."
+        )
+    n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
+    top_k = find_parameter(model, "multi_error_top_k", 1)
+    costs = find_parameter(model, "auc_mu_weights", None)
+    builtin = [builtin_metric(m, top_k, costs) for m in names[n_own:]]
+    return names[:n_own], [*builtin, *map(on_probabilities, own)]

@@ -1,0 +1,73 @@
+"""Parameters of LightGBM, which has several names for most of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightgbm as lgb
+
+from gbm_constrained.training.options import check_number
+
+# Other names of the parameters that are looked at here, as LightGBM takes them one before another.
+ALIASES = {
+    "objective": ("application", "app", "loss", "objective_type"),
+    "boosting": ("boost", "boosting_type"),
+    "num_class": ("num_classes",),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "num_iterations": (
+        "num_iteration", "num_boost_round", "num_round", "num_rounds", "nrounds", "num_tree",
+        "num_trees", "n_iter", "max_iter", "n_estimators",
+    ),
+    "verbosity": ("verbose",),
+    "metric": ("metrics", "metric_types"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
+    "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),
+    "neg_bagging_fraction": ("neg_bagging", "neg_sub_row", "neg_subsample"),
+    "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    "num_machines": ("num_machine",),
+    "machines": ("workers", "nodes"),
+    "linear_tree": ("linear_trees",),
+}  # fmt: skip
+
+
+def find_parameter(model: Any, name: str, default: Any) -> Any:
+    """Find the value of a parameter, which may have been given under another name.
+
+    A text is read as a value of the kind that `default` is of.
+    """
+    given = {**vars(model), **model._other_params}  # which get_params takes long to collect
+    names = (name, *ALIASES.get(name, ()))
+    found = [given[name] for name in names if given.get(name) is not None]
+    return read_as(name, found[0], default) if found else default
+
+
+def find_objective(model: Any) -> Any:
+    """Find the objective as it was given; LightGBM takes other names first."""
+    given = model.get_params()
+    names = (*ALIASES["objective"], "objective")
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def read_as(name: str, value: Any, default: Any) -> Any:
+    """Value of a parameter as LightGBM reads it, of a text as well: ``"false"`` is not true."""
+    if not isinstance(value, str):
+        return value
+    if isinstance(default, bool):
+        return value.lower() in ("true", "+")
+    if isinstance(default, (int, float)):
+        return type(default)(check_number(name, value))
+    return value.lower() if isinstance(default, str) else value
+
+
+def make_early_stopping(model: Any) -> list[Any]:
+    """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
+    patience = find_parameter(model, "early_stopping_round", None)
+    if patience is None or (isinstance(patience, int) and patience <= 0):
+        return []
+    stopping = lgb.early_stopping(  # which refuses what is no int
+        patience,
+        first_metric_only=find_parameter(model, "first_metric_only", False),
+        verbose=find_parameter(model, "verbosity", 1) > 0,
+        min_delta=find_parameter(model, "early_stopping_min_delta", 0.0),
+    )
+    return [stopping]
