@@ -1,9 +1,9 @@
-"""Figures of fitted models, of groups and of trade-offs, with matplotlib."""
+"""Draw fitted models, groups and trade-offs with matplotlib."""
 
 from gbm_constrained.reporting.plotting.confusion import GroupConfusionDisplay
 from gbm_constrained.reporting.plotting.groups import GroupRatesDisplay
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
-from gbm_constrained.reporting.plotting.requested import plot_requested
+from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS
 from gbm_constrained.reporting.plotting.thresholds import plot_np_roc, plot_threshold_curve
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tradeoff
@@ -11,12 +11,12 @@ from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tr
 __all__ = [
     "COLOURS",
     "ConstraintHistoryDisplay",
+    "ConstraintIntervalsDisplay",
     "GroupConfusionDisplay",
     "GroupRatesDisplay",
     "MultipliersDisplay",
     "TradeoffDisplay",
     "plot_np_roc",
-    "plot_requested",
     "plot_threshold_curve",
     "plot_tradeoff",
 ]

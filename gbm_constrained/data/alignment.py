@@ -7,7 +7,6 @@ positions are wrong, and no result would show it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import index_of
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.selectors import plain
 
@@ -76,12 +75,11 @@ class RowAlignment:
     def warn(self) -> None:
         """Warn of arguments whose row labels are others, which are taken by position."""
         if self._different:
-            warnings.warn(
+            issue_warning(
                 f"Rows are taken by position, although the pandas indexes differ: "
                 f"{'; '.join(self._different.values())}. If the positions are right, give "
                 f"arguments without an index (to_numpy()), or with equal ones (set_axis).",
-                UserWarning,
-                stacklevel=level_of_the_user(),
+                "GC201",
             )
 
 

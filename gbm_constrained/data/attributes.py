@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import level_of_the_user, some_of
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import some_of
 from gbm_constrained._typing import Codes
 from gbm_constrained.constraints.selectors import MISSING, Mask, plain
 
@@ -141,11 +141,10 @@ def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
         alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
     found = [quote_values(group) for group in alike.values() if len(group) > 1]
     if found:
-        warnings.warn(
+        issue_warning(
             f"Column {column!r} has values that look alike and are groups of their own: "
             f"{some_of(found)}. Spell them alike if they mean the same.",
-            UserWarning,
-            stacklevel=level_of_the_user(),
+            "GC202",
         )
 
 

@@ -8,7 +8,6 @@ round, so they are put below the training rows, with gradients of the constraint
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ from gbm_constrained._dataframes import (
     number_of_rows,
     take_rows,
 )
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.attributes import codes_among
 from gbm_constrained.data.validation import as_labels, check_features, refuse_strange
@@ -273,13 +272,12 @@ def _warn_if_far(X: Any, other: Any, name: str) -> None:
         beyond = (theirs < low - span) | (theirs > high + span)
         if span > 0 and beyond.mean() > 0.5:
             row = int(beyond.argmax())
-            warnings.warn(
+            issue_warning(
                 f"{name} is unlike X: in column {column!r} X goes from {low:.4g} to "
                 f"{high:.4g}, and more than half of these rows are further off than X is wide, "
                 f"as row {row} with {theirs[row]:.4g}. Trees know nothing of such rows; "
                 f"{PREPARED}.",
-                UserWarning,
-                stacklevel=level_of_the_user(),
+                "GC203",
             )
             return
 

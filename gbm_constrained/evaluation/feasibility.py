@@ -21,18 +21,18 @@ constraints that are measured on training rows are optimistic.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import Finding, issue_warning
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
+from gbm_constrained.evaluation.findings import findings_of_fit
 from gbm_constrained.evaluation.messages import (
     MESSAGES,
     describe,
@@ -133,6 +133,11 @@ class Feasibility:
         return tuple(result for result in missed if np.isfinite(result.unshifted))
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        return findings_of_fit(self)
+
+    @property
     def message(self) -> str:
         """What was found, in plain words; one line for each constraint that is not met."""
         within = () if self.conflict else self._with_verdict("missed within sampling error")
@@ -212,7 +217,7 @@ class Feasibility:
         ]  # fmt: skip
         for text, category in found:
             if text:
-                warnings.warn(text, category, stacklevel=level_of_the_user())
+                issue_warning(text, *(f.code for f in self.findings if f.category is category))
         if conflict and raises:
             raise InfeasibleConstraintsError(conflict, self)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.training.callbacks import Announcer
@@ -94,10 +91,9 @@ def warn_of_convergence(
     remedy = f"{more}, scale the features, or relax constraints that cannot all"
     if not choice.has_rates and not choice.converged:
         what = "an average whose residual is" if choice.ergodic else "a residual of"
-        warnings.warn(
+        issue_warning(
             f"{stopped} with {what} {choice.residual:.1e} > tol={choice.tol}: {remedy} be met.",
-            ConvergenceWarning,
-            stacklevel=3,
+            "GC304",
         )
     excess = choice.excess(weights)
     is_missed = bool(choice.has_rates and excess.any())
@@ -108,10 +104,9 @@ def warn_of_convergence(
             found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
         else:
             found = "no iterate met the rules. The one that is returned"
-        warnings.warn(
+        issue_warning(
             f"{stopped}, and {found} violates {rule} by {excess[worst]:.3g} on the training "
             f"rows: {remedy} be met.",
-            InfeasibleConstraintsWarning,
-            stacklevel=3,
+            "GC107",
         )
     return is_missed

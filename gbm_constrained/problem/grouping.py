@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from gbm_constrained._messages import level_of_the_user, some_of
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import some_of
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Gap, Grouped
 from gbm_constrained.constraints.selectors import MISSING, Columns
@@ -218,7 +218,7 @@ class SmallGroupWarning:
         if lines:
             has_more = any("groups in all" in line for line in lines)
             listed = f" {self.listed_in} lists all of them." if has_more and self.listed_in else ""
-            warnings.warn("\n".join(lines) + listed, UserWarning, stacklevel=level_of_the_user())
+            issue_warning("\n".join(lines) + listed, "GC204")
 
     def _line(self, min_group_size: int, treatment: str, members: Sequence[SmallGroup]) -> str:
         """Write the line of groups that are treated alike."""

@@ -1,9 +1,10 @@
-"""What a classifier does on rows it has not seen: values of rules, intervals, verdicts.
+"""Audits: the values of constraints on held-out rows, with intervals and verdicts.
 
-Any fitted classifier will do, constrained or not, from any library: it is asked for its decisions
-and nothing else. The verdicts are those of fits (:mod:`gbm_constrained.evaluation.verdicts`): a
-rule is *met* when its value is on the right side of the bound, *missed within sampling error* when
-its interval still reaches the bound, and *missed* when it does not.
+Any fitted classifier can be audited, constrained or not, from any library: an audit asks for its
+decisions and nothing else. The verdicts are those of fits
+(:mod:`gbm_constrained.evaluation.verdicts`). A constraint is *met* when its value is on the right
+side of the bound, *missed within sampling error* when its interval still reaches the bound, and
+*missed* when the interval does not.
 
 >>> from sklearn.datasets import make_classification
 >>> from sklearn.linear_model import LogisticRegression
@@ -17,6 +18,7 @@ its interval still reaches the bound, and *missed* when it does not.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -27,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.audit import (
     FRAME_COLUMNS,
@@ -39,6 +42,7 @@ from gbm_constrained.evaluation.audit import (
     set_column_types,
     to_float,
 )
+from gbm_constrained.evaluation.findings import findings_of_audit
 
 __all__ = ["Audit", "audit"]
 
@@ -47,14 +51,14 @@ INTEGERS = ("iteration", "rounds")  # columns of a history
 
 
 class Audit(AuditTables):
-    """What a classifier did on rows it had not seen; see :func:`audit`.
+    """Values, intervals and verdicts of constraints on held-out rows; see :func:`audit`.
 
     Parameters
     ----------
     model : str
         Class of the model.
     n_rows : int
-        Rows that it was asked about.
+        Number of rows.
     level : float
         Level of each interval.
     weighted : bool
@@ -75,29 +79,34 @@ class Audit(AuditTables):
     models : DataFrame
         One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
         to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
-        number of rules by verdict, and ``value[...]`` of each.
+        number of constraints by verdict, and ``value[...]`` of each.
     history : DataFrame or None
         How values and multipliers moved while the model was trained under constraints.
     """
 
     @property
     def headline(self) -> str:
-        """The verdicts in words: ``2 of 3 rules are met on 9,769 unseen rows; 1 missed.``"""  # noqa: D400
-        on = f"on {self.n_rows:,} unseen rows"
+        """Sum the verdicts up: ``2 of 3 constraints are met on 9,769 held-out rows; 1 missed.``"""  # noqa: D400
+        on = f"on {self.n_rows:,} held-out rows"
         counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
         total = len(self.frame)
         if total == 0:
-            return f"No rule was given; accuracy is {self.accuracy.value:.4f} {on}."
+            return f"No constraint was given; accuracy is {self.accuracy.value:.4f} {on}."
         if total == 1:
             (verdict,) = self.frame["verdict"]
             if verdict == "cannot be told":
-                return f"Whether the rule is met cannot be told {on}."
-            return f"The rule is {verdict} {on}."
+                return f"Whether the constraint is met cannot be told {on}."
+            return f"The constraint is {verdict} {on}."
         if counts["met"] == total:
-            return f"{'Both' if total == 2 else f'All {total}'} rules are met {on}."
+            return f"{'Both' if total == 2 else f'All {total}'} constraints are met {on}."
         rest = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v != "met" and counts[v])
         verb = "is" if counts["met"] == 1 else "are"
-        return f"{counts['met']} of {total} rules {verb} met {on}; {rest}."
+        return f"{counts['met']} of {total} constraints {verb} met {on}; {rest}."
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        return findings_of_audit(self.frame)
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Write everything as JSON; missing values become null, infinite ones strings.
@@ -165,17 +174,22 @@ class Audit(AuditTables):
         )  # fmt: skip
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Write a page of its own, without scripts or links: rules, intervals, groups, trade-off.
+        """Write a page without scripts and links: constraints, intervals, groups and trade-off.
 
         Parameters
         ----------
         path : path, default=None
-            Where to write it as well.
+            File to write the page to.
 
         Returns
         -------
         str
             The page.
+
+        Raises
+        ------
+        ImportError
+            If jinja2 or matplotlib is not installed.
         """
         from gbm_constrained.reporting.html import page
 
@@ -184,7 +198,9 @@ class Audit(AuditTables):
             Path(path).write_text(written, encoding="utf-8")
         return written
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
+        if importlib.util.find_spec("jinja2") is None:
+            return None  # Notebooks show the text.
         from gbm_constrained.reporting.html import section
 
         return section(self)
@@ -218,13 +234,13 @@ def audit(
     level: float = 0.95,
     others: Mapping[str, Any] | None = None,
 ) -> Audit:
-    """Measure rules on the decisions of any fitted classifier, on rows it has not seen.
+    """Measure constraints on the decisions of any fitted classifier, on held-out rows.
 
     Parameters
     ----------
     model : fitted classifier
         Anything with ``predict`` that returns labels: constrained or not, of any library, a
-        Pipeline or a search. Rules about ``log_loss`` need ``predict_proba`` as well. A
+        Pipeline or a search. Constraints on ``log_loss`` need ``predict_proba`` as well. A
         classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``, in a
         Pipeline or a search as well.
     X : array-like of shape (n_samples, n_features)
@@ -233,13 +249,13 @@ def audit(
     y : array-like of shape (n_samples,)
         Labels.
     constraints : Constraint or sequence of them
-        The rules (see :mod:`gbm_constrained.constraints.rates`), presets or fairlearn's objects.
-        Masks and decisions in them are those of these rows.
+        The constraints (see :mod:`gbm_constrained.constraints.rates`), presets or fairlearn's
+        objects. Masks and decisions in them are those of these rows.
     positive : label, default=None
         The positive class of all rates that name none. By default the one that `model` was
         trained with (its parameter ``positive``), else the last of two sorted labels.
     sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-        Columns that rules look at, next to those of `X` when it is a DataFrame.
+        Columns that constraints look at, next to those of `X` when it is a DataFrame.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows in all rates.
     level : float, default=0.95
@@ -260,7 +276,7 @@ def audit(
     Warns
     -----
     UserWarning
-        If a rule compares groups of few rows.
+        If a constraint compares groups of few rows.
 
     See Also
     --------
@@ -269,8 +285,8 @@ def audit(
     Notes
     -----
     The classes are ``model.classes_`` where there is one, else those of `y` and the decisions.
-    Intervals of rules about ``log_loss`` are those of means of many rows, which are normal; they
-    are too short where few rows have most of the loss.
+    Intervals of constraints on ``log_loss`` are those of means of many rows, which are normal. The
+    intervals are too short where few rows have most of the loss.
     """
     tables = measure_classifier(
         model,

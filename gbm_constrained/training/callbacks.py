@@ -19,7 +19,6 @@ parents' own callbacks go where they always went, and see boosters and metrics.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,10 +27,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.exceptions import TimeLimitWarning
 from gbm_constrained.problem.linear_constraints import CompiledConstraints, unique_names
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
@@ -344,10 +342,9 @@ class Announcer:
             faster = "fewer rounds at a larger learning rate"
             if self.unit == "iterations":
                 faster = "a larger tol"
-            warnings.warn(
+            issue_warning(
                 f"{self.message} Give more time, or ask for {faster}.",
-                TimeLimitWarning,
-                stacklevel=level_of_the_user(),
+                "GC303",
             )
 
     def state(self) -> dict[str, Any]:

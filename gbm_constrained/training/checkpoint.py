@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,10 +24,9 @@ import sklearn
 import xgboost
 from scipy.special import expit
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
 from gbm_constrained.data.validation import untouched_random_state
-from gbm_constrained.exceptions import CheckpointWarning
 from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts with str keys, and lists (which tuples become), of None, bool, int, float, str,
@@ -100,11 +98,10 @@ class CheckpointFile:
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
         except OSError as error:
-            warnings.warn(
+            issue_warning(
                 f"The checkpoint {str(self.path)!r} could not be written, and the fit goes on "
                 f"without: {error}.",
-                CheckpointWarning,
-                stacklevel=level_of_the_user(),
+                "GC301",
             )
 
     def finish(self) -> None:
@@ -162,12 +159,11 @@ class CheckpointFile:
             )
         if document["machine"] != self._machine:
             names = [n for n, v in self._machine.items() if document["machine"].get(n) != v]
-            warnings.warn(
+            issue_warning(
                 f"The checkpoint {str(self.path)!r} was written elsewhere ({', '.join(names)} "
                 f"differs): the fit is resumed, but its model may differ in the last digits from "
                 f"that of an uninterrupted fit.",
-                CheckpointWarning,
-                stacklevel=level_of_the_user(),
+                "GC302",
             )
 
 

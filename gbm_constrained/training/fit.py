@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -171,13 +170,12 @@ class ConstrainedFit:
         """Warn of groups of the last evaluation set that constraints have no training rows of."""
         for rows in self.evaluation_sets[-1:]:
             if found := self.problem.name_further_groups(rows):
-                warnings.warn(
+                issue_warning(
                     f"{rows.source} has groups that a constraint has no training rows of: "
                     f"{found}. Values on {rows.source} compare these groups as well, as audit "
                     f"does, and training cannot act on them. Put rows of these groups among the "
                     f"training rows, or leave them out of {rows.source}.",
-                    UserWarning,
-                    stacklevel=level_of_the_user(),
+                    "GC205",
                 )
 
     def check_stopping_set(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import find_incomplete
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
@@ -22,7 +21,6 @@ from gbm_constrained.evaluation.report_tables import (
 )
 from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
-from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.training.finalize import (
     MAX_MIXTURE_VIOLATION,
     FinalModel,
@@ -101,12 +99,11 @@ def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> No
     violations = model.mixture_violations
     if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
         worst = int(violations.argmax())
-        warnings.warn(
+        issue_warning(
             f"No mixture of this model's prefixes meets all rules: the one returned violates "
             f"{fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the bounds, or "
             f"use iterate='last', which moves the threshold as well.",
-            InfeasibleConstraintsWarning,
-            stacklevel=level_of_the_user(),
+            "GC106",
         )
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
 

@@ -18,14 +18,13 @@ Four strategies say which rows move the multipliers:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -258,13 +257,12 @@ def resolve_measurement(
         return asked
     _check_needs_no_unseen_rows(run)
     if asked == "auto":
-        warnings.warn(
+        issue_warning(
             "measure_on='auto' measures the constraints on the training rows here, since dart "
             "and continued training cannot grow boosters on part of the rows. Training rows "
             "are optimistic: give an evaluation set with measure_on='holdout', or ask for "
             "measure_on='train'.",
-            UserWarning,
-            stacklevel=level_of_the_user(),
+            "GC118",
         )
     return "train"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
@@ -124,12 +124,11 @@ def write_note(
         else:
             parameters[name] = value
     if left_out:
-        warnings.warn(
+        issue_warning(
             f"{type(estimator).__name__}.save_model does not keep {', '.join(left_out)}: a file "
             f"holds numbers, strings and containers of these, no functions and no objects. Give "
             f"them again after load_model where they matter to another fit.",
-            UserWarning,
-            stacklevel=3,
+            "GC401",
         )
     return dumps(
         {
@@ -236,12 +235,11 @@ def read_note(
             f"the file as a plain model by the library itself."
         )
     if noted != rounds:
-        warnings.warn(
+        issue_warning(
             f"{source} holds {rounds} boosting rounds, and what gbm_constrained noted in it "
             f"speaks of {noted}: another program continued or cut the model. It is loaded as a "
             f"plain model, without its rules and reports.",
-            UserWarning,
-            stacklevel=3,
+            "GC402",
         )
         return None
     return note

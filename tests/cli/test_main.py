@@ -168,7 +168,7 @@ def test_an_audit_is_of_the_decisions_of_the_plain_library(library, run, files, 
         "--level=0.9", "--constraint=fpr <= 0.5", f'--constraint=recall("{LABELS[1]}") >= 0.1',
     )  # fmt: skip
     assert done.code == 0
-    assert "Both rules are met on 1,000 unseen rows." in done.out
+    assert "Both constraints are met on 1,000 held-out rows." in done.out
     assert "does not name its classes" not in done.out
     table = adult_rows.iloc[2000:]
     known = {n: sorted(adult_rows.iloc[:2000][n].dropna().unique()) for n in TEXTS}
@@ -437,7 +437,7 @@ def test_groups_and_histories_are_named_by_the_labels_of_the_file(library, run):
 def test_without_rules_the_model_is_the_librarys_own(run, files):
     done = run(*fit("xgboost", files, table="train_01.csv", target="y"))
     assert done.code == 0
-    assert "No rule was given; accuracy is" in done.out
+    assert "No constraint was given; accuracy is" in done.out
     assert run(*fit("xgboost", files, "--test-fraction=0")).code == 0
 
 

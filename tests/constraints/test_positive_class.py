@@ -182,7 +182,7 @@ def test_what_the_alphabet_calls_positive_is_said(measure_on):
     assert seen[-1].rates.index.tolist()[0] == "fnr('legit')"
     missed = clf.predict(X)[~IS_FRAUD] == "fraud"
     assert clf.constraint_report_["train"][0] == pytest.approx(missed.mean())
-    assert "fnr(&#x27;legit&#x27;) &lt;= 0.05" in html_of(clf)
+    assert "fnr(&#39;legit&#39;) &lt;= 0.05" in html_of(clf)
 
 
 def test_the_miss_rate_is_that_of_the_frauds():
@@ -353,10 +353,10 @@ def test_clones_and_files_keep_it(library, tmp_path):
 
 def test_a_view_names_the_class():
     fitted = fit("lightgbm", [fnr() <= 0.1], "fraud", measure_on="train")
-    assert "fnr(&#x27;fraud&#x27;) &lt;= 0.1" in html_of(fitted)
+    assert "fnr(&#39;fraud&#39;) &lt;= 0.1" in html_of(fitted)
     # A view does not fail: it says what a fit would say.
-    assert "positive=&#x27;x&#x27; is not among" in html_of(fitted.set_params(positive="x"))
-    assert "fnr(&#x27;fraud&#x27;) &lt;= 0.1" in html_of(
+    assert "positive=&#39;x&#39; is not among" in html_of(fitted.set_params(positive="x"))
+    assert "fnr(&#39;fraud&#39;) &lt;= 0.1" in html_of(
         make("lightgbm", [fnr() <= 0.1], positive="fraud")
     )
     assert "<code>fnr &lt;= 0.1" in html_of(make("lightgbm", [fnr() <= 0.1]))

@@ -29,8 +29,6 @@ from gbm_constrained import (
 )
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict, gravest
-from gbm_constrained.reporting.html import SYMBOLS
-from gbm_constrained.reporting.svg import SHAPES
 
 OURS = FragileConstraintsWarning, InfeasibleConstraintsWarning, MissedConstraintsWarning
 QUIET = {
@@ -184,8 +182,6 @@ def test_the_gravest_of_verdicts():
     assert gravest(["met", "missed", "cannot be told"]) == "missed"
     assert gravest(reversed(KINDS)) == "cannot be met"
     assert KINDS[:2] == ("met", "missed within sampling error")
-    assert set(SYMBOLS) == set(KINDS)
-    assert set(SHAPES) == set(KINDS) - {"cannot be met"}
 
 
 # --- fits: the value decides, whatever the rows -----------------------------------------------

@@ -36,7 +36,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.training import problem
-from gbm_constrained.training.growth import FoldGrowth, estimate_optimism
+from gbm_constrained.training.growth import FoldGrowth, measure_optimism
 from gbm_constrained.training.plug_in import as_certified, choice_by
 
 ROUNDS = 12
@@ -320,7 +320,7 @@ def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions
     conclusion = conclusions[0]
     fit = conclusion.fit
     measured = fit.measured
-    optimism = estimate_optimism(fit.run, measured.boosters, measured.rows, conclusion.choice)
+    optimism = measure_optimism(fit.run, measured.boosters, measured.rows, conclusion.choice)
     assert optimism[0] > 0.3 * 0.3
 
 

@@ -285,7 +285,7 @@ def test_logistic_regression(clock):
     (said,) = (w for w in told if w.category is TimeLimitWarning)
     assert str(said.message) == (
         "time_limit=10 ended training after 9 of 500 iterations. Give more time, or ask for a "
-        "larger tol."
+        "larger tol. [GC303]"
     )
     assert model.n_iter_[0] == 9
     assert not any("n_iterations=" in str(w.message) for w in told)

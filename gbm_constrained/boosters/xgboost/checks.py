@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._dataframes import categories_beyond_ascii
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.training.callbacks import check_booster_callbacks
@@ -232,12 +231,11 @@ def check_complete(fname: Any) -> None:
 
 def warn_of_base_margin() -> None:
     """Say which decisions a report is about: XGBoost's ``predict`` knows no margins of its own."""
-    warnings.warn(
+    issue_warning(
         "The report holds for predict(X, base_margin=...): the rules were measured with the "
         "base_margin that was given to fit. Decisions of predict(X) without it, which audit() and "
         "the tools of scikit-learn ask for, are others.",
-        UserWarning,
-        stacklevel=level_of_the_user(),
+        "GC207",
     )
 
 
@@ -245,11 +243,10 @@ def warn_of_cut_names(X: Any) -> None:
     """Warn of names of categories that this version of XGBoost cuts."""
     names = categories_beyond_ascii(X)
     if names and tuple(map(int, xgb.__version__.split(".")[:2])) < KEEPS_NAMES:
-        warnings.warn(
+        issue_warning(
             f"xgboost {xgb.__version__} cuts the names of categories that are not in ASCII, as "
             f"columns {names} have: its models may take one for another, in a table with other "
             f"lists of categories and even in this one, so that rules are not what is reported. "
             f"Use XGBoost 3.4 or newer, or rename the categories.",
-            UserWarning,
-            stacklevel=level_of_the_user(),
+            "GC206",
         )

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 
+from gbm_constrained._typing import Codes
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
@@ -143,9 +144,9 @@ class GroupConfusionDisplay:
         true, decided = labels_and_decisions(y, repeatable_decisions(estimator, X), ("y", answer))
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"X": X, "y": y, **given})
-        return cls._counted(
-            true, decided, by, sensitive_features, sample_weight, labels, display_labels, X
-        ).plot(ax, **options)
+        groups = _groups_of(by, sensitive_features, X, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
+        return display.plot(ax, **options)
 
     @classmethod
     def from_predictions(
@@ -194,22 +195,21 @@ class GroupConfusionDisplay:
         true, decided = labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        return cls._counted(
-            true, decided, by, sensitive_features, sample_weight, labels, display_labels, None
-        ).plot(ax, **options)
+        groups = _groups_of(by, sensitive_features, None, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
+        return display.plot(ax, **options)
 
     @classmethod
-    def _counted(
+    def _count(
         cls,
         true: NDArray[Any],
         decided: NDArray[Any],
-        by: Any,
-        sensitive_features: Any,
+        groups: tuple[Codes, list[Group]],
         sample_weight: Any,
         labels: Any,
         display_labels: Any,
-        X: Any,
     ) -> GroupConfusionDisplay:
+        """Count rows by group, true class and predicted class."""
         weight = check_weight(sample_weight, true.size)
         found = unique_labels(true, decided)
         classes = found if labels is None else np.asarray(labels)
@@ -218,24 +218,19 @@ class GroupConfusionDisplay:
                 f"labels must be different ones, some of which are here, got {classes.tolist()}: "
                 f"there are {found.tolist()}."
             )
-        columns = columns_of(sensitive_features, true.size)
-        by = columns if by is None else by
-        names = tuple(by) if pd.api.types.is_list_like(by) else (by,)  # a name may be a number
-        nothing = np.zeros(true.size, dtype=np.intp)  # groups need no labels
-        attribute = Rows(nothing, classes, None, columns, [X]).attribute(names)
+        group, levels = groups
         known = pd.Index(classes)
-        at = attribute.codes, known.get_indexer(true), known.get_indexer(decided)
-        counted = (at[1] >= 0) & (at[2] >= 0)  # of the classes that were asked for
+        at = group, known.get_indexer(true), known.get_indexer(decided)
+        is_counted = (at[1] >= 0) & (at[2] >= 0)  # Rows of the classes that were asked for.
         one = np.ones(true.size, dtype=np.int64) if weight is None else weight
-        counts = np.zeros((len(attribute.levels), classes.size, classes.size), dtype=one.dtype)
-        np.add.at(counts, tuple(each[counted] for each in at), one[counted])
-        sizes = np.bincount(attribute.codes[counted], minlength=len(attribute.levels))
-        groups = quote_lookalikes(
-            [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
-        )
+        counts = np.zeros((len(levels), classes.size, classes.size), dtype=one.dtype)
+        np.add.at(counts, tuple(each[is_counted] for each in at), one[is_counted])
+        sizes = np.bincount(group[is_counted], minlength=len(levels))
+        names = [
+            f"{level} (n={n:,})" for level, n in zip(quote_lookalikes(levels), sizes, strict=True)
+        ]
         shown = map(literal, classes) if display_labels is None else display_labels
-        titles = [f"{group} (n={size:,})" for group, size in zip(groups, sizes, strict=True)]
-        return cls(counts, titles, display_labels=list(shown))
+        return cls(counts, names, display_labels=list(shown))
 
     def plot(
         self,
@@ -279,7 +274,7 @@ class GroupConfusionDisplay:
             If `normalize` is something else.
         """
         n_groups, n, _ = self.confusion_matrix.shape
-        self.shown_ = _normalised(self.confusion_matrix, normalize)
+        self.shown_ = _normalize(self.confusion_matrix, normalize)
         height = n_groups * (n + HEADING)
         classes = [str(label) for label in self.display_labels]
         name, group = (max(map(len, of), default=0) for of in (classes, self.groups))
@@ -337,8 +332,19 @@ class GroupConfusionDisplay:
             )
 
 
-def _normalised(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:
-    """Take counts as fractions; NaN where there are no rows."""
+def _groups_of(by: Any, sensitive_features: Any, X: Any, n: int) -> tuple[Codes, list[Group]]:
+    """Find the group of each row, and all groups."""
+    columns = columns_of(sensitive_features, n)
+    by = columns if by is None else by
+    names = tuple(by) if pd.api.types.is_list_like(by) else (by,)  # A name may be a number.
+    no_labels = np.zeros(n, dtype=np.intp)
+    attribute = Rows(no_labels, no_labels[:1], None, columns, [X]).attribute(names)
+    groups = [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
+    return attribute.codes.astype(np.intp), groups
+
+
+def _normalize(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:
+    """Divide counts by the rows of a class or group; NaN where there are none."""
     axes: dict[str, Any] = {"true": 2, "pred": 1, "all": (1, 2)}
     if normalize is None:
         return counts

@@ -1,23 +1,24 @@
-"""Rates of groups, with exact intervals, next to what a rule allows."""
+"""Rates of groups with their intervals, next to what a constraint allows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Overall, Ratio
+from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import labels_and_decisions
+from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.evaluation.classifiers import positive_of
-from gbm_constrained.reporting.audit import audit
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
     literal,
@@ -33,14 +34,14 @@ COLUMNS = ("group", "rows", "rate", "low", "high")
 
 
 class GroupRatesDisplay:
-    """Rates of groups on unseen rows, with intervals, next to what a rule allows.
+    """Rates of groups on held-out rows, with intervals, next to what a constraint allows.
 
-    One line for each group: its rate and the interval of that, Clopper and Pearson's where the
-    rate is a fraction of rows (see :mod:`gbm_constrained.statistics.intervals`). A rule
-    ``each(...)`` is drawn as its bound. One between groups is a band: a gap holds if all rates are
-    within a band as wide as the bound, drawn around the middle of the rates or around the
-    reference, and a ratio if all are above so much of the largest. Rates of several models can
-    share axes.
+    Each group has a line with its rate and the interval of the rate. The interval is Clopper and
+    Pearson's where the rate is a fraction of rows (see
+    :mod:`gbm_constrained.statistics.intervals`). A constraint ``each(...)`` is drawn as its bound,
+    and one between groups as a band. A gap is met if all rates are within a band as wide as the
+    bound, drawn around the middle of the rates or around the reference. A ratio is met if all
+    rates are above so much of the largest. Rates of several models can share axes.
 
     Parameters
     ----------
@@ -48,11 +49,11 @@ class GroupRatesDisplay:
         One row for each group: ``group``, ``rows``, ``rate``, and the interval ``low`` to
         ``high``.
     rate_name : str
-        What the rate is called.
+        Name of the rate.
     rule : Constraint, default=None
-        The rule whose bound is drawn.
+        The constraint whose bound is drawn.
     reference : float, default=None
-        The rate that groups are compared with, for a rule with a reference.
+        The rate that groups are compared with, for a constraint with a reference.
     level : float, default=0.95
         Level of the intervals.
     name : str, default="rates"
@@ -61,7 +62,7 @@ class GroupRatesDisplay:
     Attributes
     ----------
     allowed : tuple of float or None
-        Ends of the band that the rule allows, infinite where there is none.
+        Ends of the band that the constraint allows, infinite where there is none.
     bars_ : matplotlib ErrorbarContainer
         Rates and intervals.
     ax_ : matplotlib Axes
@@ -89,7 +90,9 @@ class GroupRatesDisplay:
             raise ValueError(f"rates must have the columns {list(COLUMNS)}, it lacks {missing}.")
         self.rates, self.rate_name, self.rule = rates, rate_name, rule
         self.level, self.name = level, name
-        self.allowed = None if rule is None else _allowed(rule, rates["rate"], reference)
+        self.allowed = None
+        if rule is not None:
+            self.allowed = _allowed(rule.expression, rule, rates["rate"].to_numpy(), reference)
 
     @classmethod
     def from_estimator(
@@ -117,9 +120,9 @@ class GroupRatesDisplay:
         y : array-like of shape (n_samples,)
             Labels.
         rule : Constraint or comparison of groups, default=None
-            Which rate of which groups: a rule such as ``gap(fpr(), by="sex") <= 0.02``, whose
-            bound is drawn too, or a comparison without a bound, such as
-            ``each(fpr(), by="sex")``. By default the estimator's own rule between groups.
+            Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
+            whose bound is drawn too, or a comparison without a bound, such as
+            ``each(fpr(), by="sex")``. By default the estimator's own constraint between groups.
         positive : label, default=None
             The positive class of a rate that names none, as in
             :func:`gbm_constrained.reporting.audit.audit`.
@@ -143,11 +146,10 @@ class GroupRatesDisplay:
             :func:`gbm_constrained.reporting.audit.audit`.
         """
         matplotlib("axes")
-        found = _own_rule(estimator) if rule is None else rule
-        display = cls._measured(
-            estimator, X, y, found, positive, sensitive_features, sample_weight, level,
-            type(estimator).__name__ if name is None else name,
-        )  # fmt: skip
+        found = _own_constraint(estimator) if rule is None else rule
+        rows = AuditRows(X, y, sensitive_features, sample_weight)
+        name = type(estimator).__name__ if name is None else name
+        display = cls._measure(estimator, rows, found, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
@@ -171,8 +173,8 @@ class GroupRatesDisplay:
         y_true, y_pred : array-like of shape (n_samples,)
             Labels, and decisions.
         rule : Constraint or comparison of groups
-            Which rate of which groups: a rule such as ``gap(fpr(), by="sex") <= 0.02``, whose
-            bound is drawn too, or a comparison without a bound, such as
+            Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
+            whose bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``.
         positive : label, default=None
             The positive class of a rate that names none; the last of two sorted labels by default.
@@ -198,56 +200,42 @@ class GroupRatesDisplay:
         true, decided = labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        compared, _ = _as_rule(rule)
+        compared = _comparison_of(rule)
+        expression = compared.expression
         if compared.has_loss:
             raise TypeError(
-                f"{compared.expression} needs probabilities, which decisions do not tell: use "
+                f"{expression} needs probabilities, which decisions do not tell: use "
                 f"GroupRatesDisplay.from_estimator."
             )
         X = np.zeros((decided.size, 0))
-        display = cls._measured(
-            _Decided(decided), X, true, rule, positive, sensitive_features, sample_weight,
-            level, name,
-        )  # fmt: skip
+        rows = AuditRows(X, true, sensitive_features, sample_weight)
+        model = _FixedDecisions(decided)
+        display = cls._measure(model, rows, rule, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
-    def _measured(
-        cls,
-        model: Any,
-        X: Any,
-        y: Any,
-        given: Any,
-        positive: Hashable | None,
-        sensitive_features: Any,
-        sample_weight: Any,
-        level: float,
-        name: str,
+    def _measure(
+        cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any
     ) -> GroupRatesDisplay:
-        compared, rule = _as_rule(given)
-        expression = compared.expression
-        assert isinstance(expression, Grouped)
-        rules = [compared]
-        if isinstance(getattr(expression, "reference", None), Overall):
-            rules.append(Constraint(expression.rate, ">=", _least(expression)))
-        found = audit(
-            model, X, y, rules, positive=positive, sensitive_features=sensitive_features,
-            sample_weight=sample_weight, level=level,
-        )  # fmt: skip
-        label = positive_of(model) if positive is None else positive
-        compared, *drawn = resolve_positive_class(
-            [compared, *([] if rule is None else [rule])], found.classes, label
-        )
+        """Measure the rates that a comparison is about, with the options of an audit."""
+        comparison = _comparison_of(given)
+        expression = comparison.expression
+        measured, drawn = [comparison], [given] if isinstance(given, Constraint) else []
+        is_with_overall = getattr(expression, "compares_with_overall", False)
+        if is_with_overall:
+            measured.append(_with_vacuous_bound(expression.rate))
+        found = measure_classifier(model, rows, measured, **options)
+        positive = positive_of(model) if options["positive"] is None else options["positive"]
+        comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
         reference = None
-        if isinstance(expression, Gap) and expression.reference is not None:
-            is_overall = isinstance(expression.reference, Overall)
-            # The group that is the reference is the last one.
-            reference = found.frame["value"].iloc[-1] if is_overall else (
-                found.groups["rate"].iloc[-1]
-            )  # fmt: skip
+        if is_with_overall:
+            reference = found.frame["value"].iloc[-1]
+        elif getattr(expression, "reference_group", None) is not None:
+            reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
         return cls(
-            found.groups[list(COLUMNS)], literal(compared.rates[0]),
-            rule=drawn[0] if drawn else None, reference=reference, level=level, name=name,
+            found.groups[list(COLUMNS)], literal(comparison.rates[0]),
+            rule=drawn[0] if drawn else None, reference=reference, level=options["level"],
+            name=name,
         )  # fmt: skip
 
     def plot(self, ax: Any = None) -> GroupRatesDisplay:
@@ -280,7 +268,7 @@ class GroupRatesDisplay:
         at = np.array([shown.index(label) for label in labels]) + APART * len(before)
         low, rate, high = (self.rates[c].to_numpy(np.float64) for c in ("low", "rate", "high"))
         if self.allowed is not None:
-            self._draw_rule(ax, colour)
+            self._draw_bound(ax, colour)
         self.bars_ = ax.errorbar(
             rate, at, xerr=np.array([rate - low, high - rate]).clip(0.0), fmt="none",
             ecolor=colour, elinewidth=1.6, capsize=3, alpha=0.7,
@@ -290,15 +278,15 @@ class GroupRatesDisplay:
         ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)
         ax.set_ylim(len(shown) - 1 + APART * len(before) + 0.5, -0.5)
         ax.set_xlabel(self.rate_name + unit_of([self.rate_name]))
-        # Above, where no rate can be; beyond the names on the left there is room for long rules.
+        # Above, where no rate can be; beyond the names on the left there is room for long texts.
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
         tidy(ax)
         ax.grid(False, axis="y")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _draw_rule(self, ax: Any, colour: str) -> None:
-        """Draw what the rule allows."""
+    def _draw_bound(self, ax: Any, colour: str) -> None:
+        """Draw what the constraint allows."""
         assert self.rule is not None
         assert self.allowed is not None
         ends = [end for end in self.allowed if math.isfinite(end)]
@@ -309,64 +297,78 @@ class GroupRatesDisplay:
             ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
 
 
-class _Decided:
-    """A model that has made its decisions."""
+class _FixedDecisions:
+    """Classifier that returns given decisions."""
 
-    def __init__(self, answers: NDArray[Any]) -> None:
-        self.answers = answers
+    def __init__(self, decisions: NDArray[Any]) -> None:
+        self.decisions = decisions
 
     def predict(self, X: Any) -> NDArray[Any]:
-        return self.answers
+        return self.decisions
 
 
-def _own_rule(estimator: Any) -> Constraint:
-    """Find the rule between groups that an estimator was trained under."""
-    rules = check_constraints(getattr(estimator, "constraints", None))
-    grouped = [rule for rule in rules if isinstance(rule.expression, Grouped)]
+def _own_constraint(estimator: Any) -> Constraint:
+    """Find the constraint between groups that an estimator was trained under."""
+    constraints = check_constraints(getattr(estimator, "constraints", None))
+    grouped = [c for c in constraints if c.expression.compares_groups]
     if len(grouped) != 1:
         raise ValueError(
-            f"{type(estimator).__name__} has {len(grouped)} rules that compare groups, and one is "
-            f'drawn: give it as rule=, such as each(fpr(), by="sex").'
+            f"{type(estimator).__name__} has {len(grouped)} constraints that compare groups, and "
+            f'one is drawn: give it as rule=, such as each(fpr(), by="sex").'
         )
     return grouped[0]
 
 
-def _least(expression: Grouped) -> float:
-    """Find the least value of a rate, as a bound that everything meets."""
-    low = expression.rate.range[0]
-    return low if any(not t.event.is_loss for _, t in expression.rate.terms) else math.ulp(0.0)
-
-
-def _as_rule(given: Any) -> tuple[Constraint, Constraint | None]:
-    """Make a rule to measure, and one to draw: none for a comparison without a bound."""
+def _comparison_of(given: Any) -> Any:
+    """Find the constraint to measure; a comparison without a bound gets one that always holds."""
     expression = given.expression if isinstance(given, Constraint) else given
-    if not isinstance(expression, Grouped):
+    if not getattr(expression, "compares_groups", False):
         raise TypeError(
             f"rule must compare groups, as gap(fpr(), by='sex') <= 0.02 and each(fpr(), by='sex') "
             f"do, got {given!r}."
         )
-    if isinstance(given, Constraint):
-        return given, given
-    if isinstance(expression, Ratio):
-        return expression >= 0.0, None
-    if isinstance(expression, Gap):
-        low, high = expression.rate.range
-        return Constraint(expression, "<=", high - low if math.isfinite(high - low) else 1.0), None
-    return Constraint(expression, ">=", _least(expression)), None
+    return given if isinstance(given, Constraint) else _with_vacuous_bound(expression)
 
 
+def _with_vacuous_bound(expression: Expression) -> Constraint:
+    """Bound an expression so that all decisions meet the constraint."""
+    sense = expression.senses[-1]
+    bound = expression.least_bound if sense == ">=" else expression.range[1]
+    return Constraint(expression, sense, bound if math.isfinite(bound) else 1.0)
+
+
+@singledispatch
 def _allowed(
-    rule: Constraint, rates: pd.Series[float], reference: float | None
+    e: Any, constraint: Constraint, rates: NDArray[Any], reference: float | None
 ) -> tuple[float, float]:
-    """Find between which ends a rule allows the rates of groups to be."""
-    e, b = rule.expression, rule.bound
-    low, high = float(rates.min()), float(rates.max())
-    if isinstance(e, Each):
-        return (-math.inf, b) if rule.sense == "<=" else (b, math.inf)
-    if isinstance(e, Ratio):
-        if reference is None:
-            return b * high - e.slack, high
-        return b * reference - e.slack, (reference + e.slack) / b if b > 0 else math.inf
+    """Find the ends between which a constraint allows the rates of groups to be."""
+    raise TypeError(f"A {type(e).__name__} compares no groups.")
+
+
+@_allowed.register
+def _(
+    e: Each, constraint: Constraint, rates: NDArray[Any], reference: float | None
+) -> tuple[float, float]:
+    b = constraint.bound
+    return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
+
+
+@_allowed.register
+def _(
+    e: Gap, constraint: Constraint, rates: NDArray[Any], reference: float | None
+) -> tuple[float, float]:
+    b = constraint.bound
     if reference is not None:
         return reference - b, reference + b
-    return (low + high - b) / 2, (low + high + b) / 2
+    middle = (float(rates.min()) + float(rates.max())) / 2
+    return middle - b / 2, middle + b / 2
+
+
+@_allowed.register
+def _(
+    e: Ratio, constraint: Constraint, rates: NDArray[Any], reference: float | None
+) -> tuple[float, float]:
+    b, high = constraint.bound, float(rates.max())
+    if reference is None:
+        return b * high - e.slack, high
+    return b * reference - e.slack, (reference + e.slack) / b if b > 0 else math.inf

@@ -19,12 +19,29 @@ def colour_and_marker(i: int) -> tuple[str, str]:
     return COLOURS[j], MARKERS[(j + again) % len(MARKERS)]
 
 
-def matplotlib(module: str) -> Any:
-    """Import a module of matplotlib, or say what to install."""
+def import_optional(module: str, user: str, extra: str) -> Any:
+    """Import a module that is an optional dependency, or name the extra that installs it.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module.
+    user : str
+        What needs the module, as the first word of the error message.
+    extra : str
+        Extra of this package that installs the module.
+    """
     try:
-        return importlib.import_module(f"matplotlib.{module}")
+        return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError('Plots need matplotlib: pip install "gbm_constrained[plot]".') from error
+        raise ImportError(
+            f'{user} need {module.partition(".")[0]}: pip install "gbm_constrained[{extra}]".'
+        ) from error
+
+
+def matplotlib(module: str) -> Any:
+    """Import a module of matplotlib for a figure."""
+    return import_optional(f"matplotlib.{module}", "Plots", "plot")
 
 
 def check_columns(table: Any, **columns: str | None) -> None:
@@ -54,6 +71,11 @@ def tidy(ax: Any) -> None:
     ax.grid(True, color="0.5", alpha=0.2, linewidth=0.6)  # faint on light and on dark
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def shorten(text: str, most: int) -> str:
+    """Cut a text to a number of characters, with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def literal(text: Any) -> str:

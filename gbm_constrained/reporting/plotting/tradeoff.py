@@ -1,4 +1,4 @@
-"""What a tighter bound costs: two measures of several models against each other."""
+"""Trade-offs: two measures of several models against each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gbm_constrained.tradeoff import tradeoff_curve
 
 
 class TradeoffDisplay:
-    """Two measures of several models against each other: what a tighter bound costs.
+    """Two measures of several models, such as value and accuracy for each of several bounds.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class TradeoffDisplay:
     Attributes
     ----------
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
 
     See Also
     --------
@@ -62,12 +62,12 @@ class TradeoffDisplay:
         plot_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> TradeoffDisplay:
-        """Train under one bound after the other, and draw what each costs.
+        """Train one model for each bound, and draw what each bound costs.
 
         Parameters
         ----------
         estimator : constrained classifier
-            As it is to be trained; it stays as it is.
+            Estimator to train; its clones are fitted, and it stays as it is.
         X, y : array-like
             Training rows.
         bounds : sequence of float
@@ -116,19 +116,19 @@ class TradeoffDisplay:
             Column with the bounds, each a dotted line across the axis of ``"value"``, else of
             ``"train"``; of a table without values, across that of `x`. None for no lines.
         series : str, default=None
-            Column that tells which points belong to one line. By default these are the points of
-            one rule, where the curve tells its rules.
+            Column with the line that each point belongs to. By default these are the points of
+            one constraint, where the curve names its constraints.
         label : str, default=None
             Column with the text beside each point; missing or empty for none.
         styles : mapping from str to mapping, default=None
             Properties of the line of a series, by its name, that replace the default ones.
         plain : pair of float, default=None
-            Both measures of a model without the rule, drawn as a cross.
+            Both measures of a model without the constraint, drawn as a cross.
 
         Returns
         -------
         TradeoffDisplay
-            Itself.
+            The display itself.
 
         Raises
         ------
@@ -139,52 +139,30 @@ class TradeoffDisplay:
         """
         curve = self.curve
         check_columns(curve, x=x, y=y, series=series, label=label)
-        known = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
-        if bound is not None and known:
+        bounded = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
+        has_bounds = bound is not None and bool(bounded)
+        if has_bounds:
             check_columns(curve, bound=bound)
         ax = one_axes(ax)
-        effects = matplotlib("patheffects")
-        # Labels are read on top of lines.
-        outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
-        if bound is not None and known:
+        if has_bounds:
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
-            line = ax.axvline if known[0] == x else ax.axhline
+            draw_line = ax.axvline if bounded[0] == x else ax.axhline
             for i, value in enumerate(np.unique(curve[bound].dropna())):
-                line(value, label="bounds" if i == 0 else None, **dotted)
-        for i, (name, group) in enumerate(self._series(series)):
+                draw_line(value, label="bounds" if i == 0 else None, **dotted)
+        for i, (name, points) in enumerate(self._series(series)):
             colour, marker = colour_and_marker(i)
-            style = {
-                "color": colour,
-                "marker": marker,
-                "linewidth": 1.4,
-                "markersize": 6,
-                **dict((styles or {}).get(str(name), {})),
-            }
-            bars = {"xerr": _distances(group, x), "yerr": _distances(group, y)}
-            if any(bar is not None for bar in bars.values()):
-                thin = {"fmt": "none", "ecolor": style["color"], "elinewidth": 0.9, "alpha": 0.55}
-                ax.errorbar(group[x].to_numpy(), group[y].to_numpy(), **bars, **thin, zorder=1.5)
-            ax.plot(group[x].to_numpy(), group[y].to_numpy(), label=literal(name) or None, **style)
-            if label is None:
-                continue
-            side = _label_side(group[x], group[y], second=i % 2 == 1)
-            for x_i, y_i, text in zip(group[x], group[y], group[label], strict=True):
-                if pd.isna(text) or not str(text):
-                    continue
-                ax.annotate(
-                    literal(text),
-                    (x_i, y_i),
-                    textcoords="offset points",
-                    fontsize="small",
-                    **side,
-                    color=style["color"],
-                    path_effects=outline,
-                )
+            style = {"color": colour, "marker": marker, "linewidth": 1.4, "markersize": 6}
+            style |= (styles or {}).get(str(name), {})
+            _draw_intervals(ax, points, x, y, style["color"])
+            ax.plot(points[x].to_numpy(), points[y].to_numpy(), label=literal(name) or None,
+                    **style)  # fmt: skip
+            if label is not None:
+                _draw_labels(ax, points[[x, y, label]], style["color"], is_second=i % 2 == 1)
         if plain is not None:
             cross = {"marker": "x", "linestyle": "", "markersize": 8, "markeredgewidth": 2}
-            colour = ax.xaxis.label.get_color()  # seen in dark styles, too
-            ax.plot(*plain, color=colour, label="without the rule", **cross)
-        ax.margins(0.12)  # room for the labels
+            colour = ax.xaxis.label.get_color()  # Dark styles show it, too.
+            ax.plot(*plain, color=colour, label="without the constraint", **cross)
+        ax.margins(0.12)  # Room for the labels.
         ax.set_xlabel(self._name(x))
         ax.set_ylabel(self._name(y))
         if any(not text.startswith("_") for text in ax.get_legend_handles_labels()[1]):
@@ -203,7 +181,7 @@ class TradeoffDisplay:
         return list(self.curve.groupby(rules, sort=False))
 
     def _rules(self) -> pd.Series[str] | None:
-        """Tell what the rule of each point bounds, where the curve does."""
+        """Find what the constraint of each point bounds, where the curve names it."""
         if "constraint" not in self.curve:
             return None
         return self.curve["constraint"].map(lambda rule: split_rule(rule)[0])
@@ -225,7 +203,7 @@ class TradeoffDisplay:
 
 
 def plot_tradeoff(curve: pd.DataFrame, ax: Any = None, **options: Any) -> Any:
-    """Draw a trade-off curve: :class:`TradeoffDisplay` for those who want its axes.
+    """Draw a trade-off curve as :class:`TradeoffDisplay` does, and return the axes.
 
     Parameters
     ----------
@@ -248,15 +226,34 @@ def plot_tradeoff(curve: pd.DataFrame, ax: Any = None, **options: Any) -> Any:
     return TradeoffDisplay(curve).plot(ax, **options).ax_
 
 
-def _label_side(x: Any, y: Any, *, second: bool) -> dict[str, Any]:
-    """Beside a line and not on it: left of the first line, right of the second."""
-    rises = np.nan_to_num(np.sum(np.diff(x) * np.sign(np.diff(y)))) >= 0.0
-    above = rises != second
-    return {
-        "xytext": (6 if second else -6, 4 if above else -4),
-        "ha": "left" if second else "right",
-        "va": "bottom" if above else "top",
-    }
+def _draw_labels(ax: Any, points: pd.DataFrame, colour: Any, *, is_second: bool) -> None:
+    """Write texts beside a line and not on it: left of the first line, right of the second."""
+    rises = np.nan_to_num(np.sum(np.diff(points.iloc[:, 0]) * np.sign(np.diff(points.iloc[:, 1]))))
+    is_above = bool(rises >= 0.0) != is_second
+    effects = matplotlib("patheffects")  # Texts are read on top of lines.
+    outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
+    for x, y, text in points.itertuples(index=False):
+        if pd.isna(text) or not str(text):
+            continue
+        ax.annotate(
+            literal(text),
+            (x, y),
+            xytext=(6 if is_second else -6, 4 if is_above else -4),
+            textcoords="offset points",
+            ha="left" if is_second else "right",
+            va="bottom" if is_above else "top",
+            fontsize="small",
+            color=colour,
+            path_effects=outline,
+        )
+
+
+def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) -> None:
+    """Draw the intervals of points as bars, where the table has them."""
+    bars = {"xerr": _distances(points, x), "yerr": _distances(points, y)}
+    if any(bar is not None for bar in bars.values()):
+        thin = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.55}
+        ax.errorbar(points[x].to_numpy(), points[y].to_numpy(), **bars, **thin, zorder=1.5)
 
 
 def _distances(points: pd.DataFrame, name: str) -> NDArray[np.float64] | None:

@@ -1,0 +1,161 @@
+"""Warnings and findings: one table of codes, and the one way to warn.
+
+``docs/warnings.md`` has a section for each code. Codes that begin with GC1 are about constraints,
+with GC2 about data, with GC3 about training, and with GC4 about model files. A code keeps its
+meaning, and a retired code is not used again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal, NamedTuple, TypeAlias
+
+from sklearn.exceptions import ConvergenceWarning
+
+from gbm_constrained._messages import level_of_the_user
+from gbm_constrained.exceptions import (
+    CheckpointWarning,
+    CostlyConstraintsWarning,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
+    TimeLimitWarning,
+)
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+
+
+class Finding(NamedTuple):
+    """One thing that a fit or an audit may find.
+
+    Parameters
+    ----------
+    code : str
+        Code, such as ``"GC101"``.
+    severity : {"error", "warning", "note"}
+        ``"error"`` where a constraint or a guarantee is not met, ``"warning"`` where a report may
+        mislead, and ``"note"`` where nothing needs to be done.
+    category : type of Warning, or None
+        Class of the warning that names the code; None for what only reports and pages show.
+    title : str
+        What was found.
+    remedy : str
+        What to do about it.
+    """
+
+    code: str
+    severity: Severity
+    category: type[Warning] | None
+    title: str
+    remedy: str
+
+
+_TABLE = (
+    # Constraints.
+    Finding("GC101", "error", InfeasibleConstraintsWarning,
+            "Constraints cannot be met together",
+            "Relax one of the bounds in conflict, or drop one of these constraints."),
+    Finding("GC102", "error", InfeasibleConstraintsWarning,
+            "Constraints are not certified",
+            "Relax a bound or delta, or give more rows to certify on."),
+    Finding("GC103", "error", MissedConstraintsWarning,
+            "A constraint is missed beyond sampling error",
+            "Relax the bounds, or give more boosting rounds."),
+    Finding("GC104", "error", MissedConstraintsWarning,
+            "A violation costs more errors to mend than it is worth",
+            "Relax the bounds, or give more boosting rounds."),
+    Finding("GC105", "error", MissedConstraintsWarning,
+            "The shift of the scores breaks a constraint on a mean loss",
+            "Set probabilities='calibrated', or relax the bounds."),
+    Finding("GC106", "error", InfeasibleConstraintsWarning,
+            "No mixture of prefixes meets all constraints",
+            "Relax the bounds, or set iterate='last'."),
+    Finding("GC107", "error", InfeasibleConstraintsWarning,
+            "No iterate of a linear model met the constraints",
+            "Raise n_iterations or tol, or relax the bounds."),
+    Finding("GC111", "note", None,
+            "A constraint is missed within sampling error",
+            "Give more rows to measure on, or tighten the bound to leave room."),
+    Finding("GC112", "warning", FragileConstraintsWarning,
+            "Too few rows to assess a constraint",
+            "Give more rows, merge small groups, or relax the bounds."),
+    Finding("GC113", "warning", None,
+            "A constrained value is undefined",
+            "Give rows that the rate is taken over."),
+    Finding("GC114", "warning", FragileConstraintsWarning,
+            "The boosters of the folds differ by more than chance",
+            "Give more boosting rounds or a smaller learning_rate, or more rows for each tree."),
+    Finding("GC115", "warning", FragileConstraintsWarning,
+            "The model breaks a constraint on its own training rows",
+            "Give more rows, or measure the model itself by guarantee= or an eval_set."),
+    Finding("GC116", "warning", FragileConstraintsWarning,
+            "The constraints leave a model hardly better than a constant one",
+            "Relax the bounds."),
+    Finding("GC117", "warning", CostlyConstraintsWarning,
+            "The constraints cost more errors than they should",
+            "Give more boosting rounds or a larger learning_rate, or relax the costliest bound."),
+    Finding("GC118", "warning", UserWarning,
+            "Constraints are measured on training rows",
+            "Measure the model on held-out rows, by an evaluation set or by audit."),
+    Finding("GC119", "note", None,
+            "Training ended before all rounds",
+            "Nothing, where a callback or early stopping was meant to end it."),
+    # Data.
+    Finding("GC201", "warning", UserWarning,
+            "Rows are taken by position although the indexes differ",
+            "Give arguments without an index, or with equal ones."),
+    Finding("GC202", "warning", UserWarning,
+            "Values of a column look alike and are groups of their own",
+            "Spell values alike that mean the same."),
+    Finding("GC203", "warning", UserWarning,
+            "A data set is unlike the training features",
+            "Prepare the data set as the training rows were prepared."),
+    Finding("GC204", "warning", UserWarning,
+            "Groups have few rows",
+            "Set small_groups='merge' or 'drop', or give more rows."),
+    Finding("GC205", "warning", UserWarning,
+            "An evaluation set has groups without training rows",
+            "Add training rows of these groups, or leave the groups out."),
+    Finding("GC206", "warning", UserWarning,
+            "XGBoost cuts the names of categories",
+            "Use XGBoost 3.4 or newer, or rename the categories."),
+    Finding("GC207", "note", UserWarning,
+            "The report holds for predictions with base_margin",
+            "Give base_margin to predict as well."),
+    # Training.
+    Finding("GC301", "warning", CheckpointWarning,
+            "A checkpoint could not be written or read",
+            "Check the path and the space that is left on the disk."),
+    Finding("GC302", "note", CheckpointWarning,
+            "A checkpoint was written by another machine or version",
+            "Nothing, unless the last digits of the model matter."),
+    Finding("GC303", "warning", TimeLimitWarning,
+            "The time limit ended a fit",
+            "Give more time, or ask for fewer rounds."),
+    Finding("GC304", "warning", ConvergenceWarning,
+            "A linear model did not converge",
+            "Raise n_iterations or tol."),
+    # Model files.
+    Finding("GC401", "warning", UserWarning,
+            "A model file does not keep all parameters",
+            "Give the parameters again after load_model."),
+    Finding("GC402", "warning", UserWarning,
+            "Another program changed a model file",
+            "Load the file that this package saved, or fit again."),
+)  # fmt: skip
+FINDINGS = {finding.code: finding for finding in _TABLE}
+
+
+def issue_warning(message: str, *codes: str) -> None:
+    """Warn about the line of user code that called the package, with codes at the end.
+
+    Parameters
+    ----------
+    message : str
+        Text of the warning.
+    *codes : str
+        Codes of what was found, all of one category.
+    """
+    (category,) = {FINDINGS[code].category for code in codes}
+    text = " ".join([message, *(f"[{code}]" for code in codes)])
+    warnings.warn(text, category, stacklevel=level_of_the_user())

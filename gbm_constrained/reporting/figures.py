@@ -1,0 +1,192 @@
+"""Figures of an audit as inline SVG: the package's displays, in the colours of the page."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained.reporting.plotting.history import (
+    ConstraintHistoryDisplay,
+    MultipliersDisplay,
+)
+from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
+from gbm_constrained.reporting.plotting.style import COLOURS, import_optional, literal, shorten
+from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay
+
+MAX_NAME = 80  # Characters of a name in a legend.
+MAX_POINTS = 400  # Of a line; a figure of this width has no room for more.
+WIDTH = 7.2  # Inches of a figure.
+# Colours of matplotlib, and the variables of the style sheet that replace them.
+TEXT, SOFT = "#010203", "#737373"
+VARIABLES = {TEXT: "--text", SOFT: "--soft"} | {
+    colour.lower(): f"--s{i}" for i, colour in enumerate(COLOURS)
+}
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 9.0,
+    "axes.unicode_minus": False,
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT
+    ),
+}
+
+
+def audit_figures(audit: Any) -> dict[str, str]:
+    """Draw the figures of an audit.
+
+    Parameters
+    ----------
+    audit : Audit
+        The audit.
+
+    Returns
+    -------
+    dict of str to str
+        An ``<svg>`` element for each figure that the audit has data for: ``intervals``,
+        ``tradeoff``, ``values`` and ``multipliers``.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    import_optional("matplotlib.figure", "Pages", "report")
+    figures = {}
+    if len(audit.frame):
+        figures["intervals"] = _intervals(audit.frame)
+    if np.isfinite(audit.models["violation"]).any():
+        figures["tradeoff"] = _tradeoff(audit.models)
+    if audit.history is not None:
+        figures |= _history(audit.history)
+    return figures
+
+
+def inline_svg(
+    draw: Callable[[Any], object], height: float, title: str, description: str = ""
+) -> str:
+    """Draw into new axes, and write them as an ``<svg>`` element that a page can hold.
+
+    The element follows the light or dark colours of the page, refers to nothing outside of itself,
+    and is equal for equal data.
+
+    Parameters
+    ----------
+    draw : callable
+        Function that draws into the axes that it is given.
+    height : float
+        Height in inches of the axes; the legend goes below them.
+    title : str
+        Name of the figure for screen readers.
+    description : str, default=""
+        What the figure shows, for screen readers.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({**STYLE, "svg.hashsalt": title}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        ax = figure.subplots()
+        draw(ax)
+        if ax.get_legend() is not None:
+            _move_legend_below(figure, ax)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True)
+    svg = file.getvalue()
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    # The head has the date and links; the style would be that of the whole page.
+    svg = re.sub(r"<(metadata|style).*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    references = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda m: m[0] if m[1] in references else "", svg)
+    box = re.search('viewBox="[^"]*"', svg)
+    assert box is not None
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return (
+        f'<svg class="chart" role="img" {box[0]} {spaces}><title>{escape(title)}</title>'
+        f"<desc>{escape(description)}</desc>{svg[svg.index('>') + 1 :].strip()}"
+    )
+
+
+def _move_legend_below(figure: Any, ax: Any) -> None:
+    """Replace the legend of axes by one below them, where it hides no line."""
+    handles = ax.get_legend().legend_handles
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    ax.get_legend().remove()
+    columns = max(1, 100 // (8 + max(map(len, names))))
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + 0.2 * math.ceil(len(names) / columns))
+    figure.legend(handles, names, loc="outside lower left", ncols=columns, frameon=False)
+
+
+def _intervals(frame: pd.DataFrame) -> str:
+    display = ConstraintIntervalsDisplay(frame)
+    return inline_svg(
+        display.plot,
+        0.25 + 0.8 * len(frame),
+        "Values and intervals of the constraints",
+        "; ".join(
+            f"{r['constraint']}: {r['value']:.4f}, interval {r['low']:.4f} to {r['high']:.4f}, "
+            f"{r['verdict']}"
+            for r in frame.to_dict("records")
+        ),
+    )
+
+
+def _tradeoff(models: pd.DataFrame) -> str:
+    curve = models.rename(columns={"low": "accuracy_low", "high": "accuracy_high"})
+    curve = curve.assign(model=[shorten(name, MAX_NAME) for name in curve["model"]])
+
+    def draw(ax: Any) -> None:
+        TradeoffDisplay(curve).plot(ax, x="violation", bound=None, series="model")
+        right = ax.get_xlim()[1]
+        ax.set_xlim(-0.04 * right, right)  # Models that meet all bounds stand at zero.
+        ax.set_xlabel("largest violation (value beyond its bound)")
+
+    return inline_svg(
+        draw,
+        3.2,
+        "Accuracy against the largest violation of a constraint",
+        "; ".join(
+            f"{r['model']}: accuracy {r['accuracy']:.4f}, largest violation {r['violation']:.4f}"
+            for r in models.to_dict("records")
+        ),
+    )
+
+
+def _history(history: pd.DataFrame) -> dict[str, str]:
+    """Draw values and multipliers over the rounds."""
+    at = np.unique(np.linspace(0, len(history) - 1, MAX_POINTS).astype(int))
+    shown, last, step = history.iloc[at], history.iloc[-1], count_of(history)
+    values = ConstraintHistoryDisplay(shown, step)
+    names = {name: literal(shorten(name, MAX_NAME)) for name in values.constraints}
+
+    def ends(kind: str) -> str:
+        return "; ".join(f"{name}: ends at {last[f'{kind}[{name}]']:.4f}" for name in names)
+
+    def draw_values(ax: Any) -> None:
+        values.plot(ax, names=names)
+        ax.set_ylabel(shorten(ax.get_ylabel(), 40))
+
+    def draw_multipliers(ax: Any) -> None:
+        MultipliersDisplay(shown, step).plot(ax, names=names)
+
+    value_title, multiplier_title = (
+        "Values of the constraints while training", "Multipliers while training"
+    )  # fmt: skip
+    return {
+        "values": inline_svg(draw_values, 3.2, value_title, ends("value")),
+        "multipliers": inline_svg(draw_multipliers, 3.0, multiplier_title, ends("multiplier")),
+    }
+
+
+def count_of(history: pd.DataFrame) -> str:
+    """Name what a history counts: a linear model has iterations of one round each."""
+    is_linear = history["rounds"].equals(history["iteration"])
+    return "iterations" if is_linear else "boosting rounds"

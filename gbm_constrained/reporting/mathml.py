@@ -1,0 +1,281 @@
+"""Constraints as formulas in MathML, which browsers draw without scripts and without fonts.
+
+Every text that a user chose is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from functools import singledispatch
+from html import escape
+from typing import Any
+
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.events import (
+    Correct,
+    CrossEntropy,
+    Differs,
+    Misclassified,
+    Predicted,
+    Term,
+)
+from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio
+from gbm_constrained.constraints.reference_models import ReferenceModel
+from gbm_constrained.constraints.selectors import (
+    ClassifiedBy,
+    ClassPosition,
+    Column,
+    DataSet,
+    Label,
+)
+
+Classes = Sequence[Hashable] | None
+DECISION = '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'
+PROBABILITY = '<mover accent="true"><mi>p</mi><mo>^</mo></mover>'
+LABEL = "<mi>y</mi>"
+GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
+MINUS, NOT_EQUAL, IN = "\N{MINUS SIGN}", "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
+SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
+SIGNS = (MINUS, "+")  # Of the negative and the positive class, while their names are unknown.
+
+
+def legend_of(formulas: Sequence[str]) -> str:
+    """Write the meanings of the signs of some formulas as HTML.
+
+    Parameters
+    ----------
+    formulas : sequence of str
+        Formulas as :func:`formula_of` writes them; the legend has the very same signs.
+    """
+    meanings = {
+        DECISION: "the decision",
+        PROBABILITY: "the probability of a class",
+        LABEL: "the label",
+        _class_sign(1): "the positive class",
+        _class_sign(0): "the negative class",
+        GROUP: "a group",
+        OTHER_GROUP: "another group",
+    }
+    # Each occurrence of a decision has the letter of the label in it.
+    found = [
+        sign
+        for sign in meanings
+        if any(sign in (f.replace(DECISION, "") if sign == LABEL else f) for f in formulas)
+    ]
+    *others, last = [f"<math>{sign}</math> is {meanings[sign]}" for sign in found]
+    return f"{', '.join(others)} and {last}." if others else f"{last}."
+
+
+def formula_of(constraint: Constraint, classes: Classes = None) -> str:
+    """Write a constraint as a ``<math>`` element.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint.
+    classes : sequence of two labels, default=None
+        Names of the negative and the positive class, where these are known.
+    """
+    left = _expression(constraint.expression, constraint.sense, classes)
+    whole = left + _operator(SENSES[constraint.sense]) + _number(constraint.bound)
+    return f'<math alttext="{escape(str(constraint))}"><mrow>{whole}</mrow></math>'
+
+
+@singledispatch
+def _expression(e: Any, sense: str, classes: Classes) -> str:
+    """Write what a constraint bounds."""
+    raise TypeError(f"There is no formula of a {type(e).__name__}.")
+
+
+@_expression.register
+def _(e: Rate, sense: str, classes: Classes) -> str:
+    return _rate(e, classes)
+
+
+@_expression.register
+def _(e: Quotient, sense: str, classes: Classes) -> str:
+    return _fraction(_rate(e.numerator, classes), _rate(e.denominator, classes))
+
+
+@_expression.register
+def _(e: Each, sense: str, classes: Classes) -> str:
+    return _over("max" if sense == "<=" else "min", GROUP) + _rate_in(e, GROUP, classes)
+
+
+@_expression.register
+def _(e: Gap, sense: str, classes: Classes) -> str:
+    over, other = _reference(e, classes)
+    if len(e.rate.terms) > 1 or e.rate.constant:
+        other = f"<mrow><mo>(</mo>{other}<mo>)</mo></mrow>"
+    difference = _rate_in(e, GROUP, classes) + _operator(MINUS) + other
+    return f"{_over('max', over)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
+
+
+@_expression.register
+def _(e: Ratio, sense: str, classes: Classes) -> str:
+    over, other = _reference(e, classes)
+    of_g = _rate_in(e, GROUP, classes)
+    slack = _operator("+") + _number(e.slack) if e.slack else ""
+    first, second = _fraction(of_g + slack, other), _fraction(other + slack, of_g)
+    if e.reference is None:
+        return _over("min", over) + first
+    return f"{_over('min', over)}<mrow><mo>{{</mo>{first}<mo>,</mo>{second}<mo>}}</mo></mrow>"
+
+
+def _reference(e: Gap, classes: Classes) -> tuple[str, str]:
+    """Write the groups that a comparison goes over, and the rate that groups are compared with."""
+    if e.compares_with_overall:
+        return GROUP, _rate(e.rate, classes)
+    if e.reference_group is None:
+        return f"{GROUP}<mo>,</mo>{OTHER_GROUP}", _rate_in(e, OTHER_GROUP, classes)
+    return GROUP, _rate_in(e, _tuple(map(_text, e.reference_group)), classes)
+
+
+def _rate_in(e: Grouped, group: str, classes: Classes) -> str:
+    """Write the rate of one group."""
+    names: Iterable[Hashable] = ("sensitive features",) if e.by is None else e.by
+    return _rate(e.rate, classes, _tuple(map(_text, names)) + _operator("=") + group)
+
+
+def _rate(rate: Rate, classes: Classes, *more: str) -> str:
+    """Write a sum of probabilities, all of them given `more`."""
+    written = ""
+    for a, term in rate.terms:
+        sign = MINUS if a < 0 else "+" if written else ""
+        written += _operator(sign) if sign else ""
+        written += "" if abs(a) == 1.0 else _number(abs(a)) + "<mo>\N{DOT OPERATOR}</mo>"
+        written += _term(term, classes, more)
+    if rate.constant or not written:
+        if written:
+            written += _operator(MINUS if rate.constant < 0 else "+")
+        written += _number(abs(rate.constant) if written else rate.constant)
+    return written
+
+
+def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
+    """Write a probability, or the mean of a cross-entropy."""
+    given = [_selector(s, classes) for s in (*term.rows, *term.on)] + list(more)
+    name, ends = ("E", "[]") if term.event.is_loss else ("P", "()")
+    inside = [_event(term.event, classes), *(_selector(s, classes) for s in term.where)]
+    condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
+    return (
+        f"<mi>{name}</mi><mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo>"
+        f"</mrow>"
+    )
+
+
+@singledispatch
+def _event(event: Any, classes: Classes) -> str:
+    """Write what a rate counts."""
+    raise TypeError(f"There is no formula of a {type(event).__name__}.")
+
+
+@_event.register
+def _(event: Misclassified, classes: Classes) -> str:
+    return f"{DECISION}<mo>{NOT_EQUAL}</mo>{LABEL}"
+
+
+@_event.register
+def _(event: Correct, classes: Classes) -> str:
+    return f"{DECISION}<mo>=</mo>{LABEL}"
+
+
+@_event.register
+def _(event: CrossEntropy, classes: Classes) -> str:
+    return f"<mo>{MINUS}</mo><mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>"
+
+
+@_event.register
+def _(event: Predicted, classes: Classes) -> str:
+    return DECISION + _equals_class(event.target, classes)
+
+
+@_event.register
+def _(event: Differs, classes: Classes) -> str:
+    return DECISION + _operator(NOT_EQUAL) + _decision_of(event.reference_model)
+
+
+@singledispatch
+def _selector(selector: Any, classes: Classes) -> str:
+    """Write the condition that selects rows."""
+    return f"<mi>x</mi>{_operator(IN)}{_text(selector)}"
+
+
+@_selector.register(Label)
+@_selector.register(ClassPosition)
+def _(selector: Label | ClassPosition, classes: Classes) -> str:
+    return LABEL + _equals_class(selector, classes)
+
+
+@_selector.register
+def _(selector: Column, classes: Classes) -> str:
+    return _text(selector.name) + _operator("=") + _text(selector.value)
+
+
+@_selector.register
+def _(selector: ClassifiedBy, classes: Classes) -> str:
+    sign = _operator("=" if selector.is_correct else NOT_EQUAL)
+    return _decision_of(selector.reference_model) + sign + LABEL
+
+
+@_selector.register
+def _(selector: DataSet, classes: Classes) -> str:
+    return f"<mi>x</mi>{_operator(IN)}{_text(selector.name)}"
+
+
+@singledispatch
+def _equals_class(target: Any, classes: Classes) -> str:
+    """Write that something is a class, or any other one."""
+    raise TypeError(f"There is no formula of a {type(target).__name__}.")
+
+
+@_equals_class.register
+def _(target: Label, classes: Classes) -> str:
+    return _operator(NOT_EQUAL if target.excluded else "=") + _text(target.value)
+
+
+@_equals_class.register
+def _(target: ClassPosition, classes: Classes) -> str:
+    if classes is not None and len(classes) == 2:
+        return _operator("=") + _text(classes[target.index])
+    return _operator("=") + _class_sign(target.index)
+
+
+def _class_sign(index: int) -> str:
+    """Write the negative or the positive class while its name is unknown."""
+    return f"<mo form='infix' lspace='0' rspace='0'>{SIGNS[index]}</mo>"
+
+
+def _decision_of(model: ReferenceModel) -> str:
+    """Write the decision of another model."""
+    return f"<msub>{DECISION}{_text(str(model).strip(chr(39)))}</msub>"
+
+
+def _over(name: str, index: str) -> str:
+    return f"<munder><mo movablelimits='false'>{name}</mo><mrow>{index}</mrow></munder>"
+
+
+def _fraction(above: str, below: str) -> str:
+    return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
+
+
+def _list(parts: Sequence[str]) -> str:
+    return "<mo>,</mo>".join(f"<mrow>{part}</mrow>" for part in parts)
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    written = list(parts)
+    return written[0] if len(written) == 1 else f"<mo>(</mo>{_list(written)}<mo>)</mo>"
+
+
+def _operator(sign: str) -> str:
+    return f"<mo>{sign}</mo>"
+
+
+def _number(value: float) -> str:
+    return f"<mn>{value:g}</mn>".replace("-", MINUS)
+
+
+def _text(value: Any) -> str:
+    return f"<mtext>{escape(str(value))}</mtext>"

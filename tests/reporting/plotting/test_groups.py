@@ -1,0 +1,219 @@
+"""Rates of groups have exact intervals, and bands that say what constraints say."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from drawing import Fixed, labels
+
+import gbm_constrained as gc
+from gbm_constrained.plotting import GroupConfusionDisplay, GroupRatesDisplay
+from gbm_constrained.statistics.binomial import clopper_pearson
+
+
+def points_of(display):
+    """Rates, and ends of the bars, as they are drawn."""
+    (line,) = [line for line in display.ax_.get_lines() if line.get_gid() == "group_rates"][-1:]
+    segments = display.bars_.lines[2][0].get_segments()
+    return line.get_xdata(), line.get_ydata(), np.array([s[:, 0] for s in segments])
+
+
+def test_group_rates_have_exact_intervals(decided):
+    y, predicted, columns, _ = decided
+    display = GroupRatesDisplay.from_predictions(
+        y,
+        predicted,
+        gc.each(gc.fpr(), by="g"),
+        sensitive_features=columns,
+        level=0.9,
+        name="model",
+    )
+    rates, at, bars = points_of(display)
+    counts = [
+        ((predicted == 1)[inside].sum(), inside.sum())
+        for inside in ((columns["g"] == g) & (y == 0) for g in "abc")
+    ]
+    events, n = np.array(counts).T
+    np.testing.assert_allclose(rates, events / n)
+    np.testing.assert_allclose(bars.T, clopper_pearson(events, n, 0.9))
+    assert at.tolist() == [0, 1, 2]
+    ticks = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert ticks == [f"g={g} (n={size})" for g, size in zip("abc", n, strict=True)]
+    assert display.ax_.get_xlabel() == "fpr (fraction)"
+    assert labels(display.ax_) == ["model, 90% intervals"]
+    assert display.allowed is None
+    bottom, top = display.ax_.get_ylim()
+    assert bottom > top  # the first group is above
+
+
+def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
+    y, predicted, columns, weight = decided
+    X = pd.DataFrame({"g": columns["g"], "x": 0.0})
+    rule = gc.gap(gc.fpr(), by="g") <= 0.1
+    of_model = GroupRatesDisplay.from_estimator(Fixed(predicted), X, y, rule, sample_weight=weight)
+    of_decisions = GroupRatesDisplay.from_predictions(
+        y, predicted, rule, sensitive_features=columns, sample_weight=weight
+    )
+    pd.testing.assert_frame_equal(of_model.rates, of_decisions.rates)
+    assert of_model.name == "Fixed"
+    own = Fixed(predicted, [gc.fnr() <= 0.1, rule])
+    by_itself = GroupRatesDisplay.from_estimator(own, X, y, sample_weight=weight)
+    pd.testing.assert_frame_equal(of_model.rates, by_itself.rates)
+    assert by_itself.rule == rule
+    for several in ([], [rule, rule]):
+        with pytest.raises(ValueError, match="constraints that compare groups"):
+            GroupRatesDisplay.from_estimator(Fixed(predicted, several), X, y)
+    with pytest.raises(TypeError, match="rule must compare groups"):
+        GroupRatesDisplay.from_estimator(own, X, y, gc.fpr() <= 0.1)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gc.each(gc.fpr(), by="g") <= 0.25,
+        gc.each(gc.fpr(), by="g") >= 0.25,
+        gc.gap(gc.fpr(), by="g") <= 0.05,
+        gc.gap(gc.fpr(), by="g", reference="b") <= 0.05,
+        gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05,
+        gc.ratio(gc.fpr(), by="g") >= 0.9,
+        gc.ratio(gc.fpr(), by="g", reference="b", slack=0.01) >= 0.9,
+        gc.ratio(gc.fpr(), by="g", reference=gc.overall) >= 0.9,
+    ],
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rule_holds_where_all_rates_are_in_its_band(rule, seed):
+    """The band says the same as the rule's own value, whatever the decisions."""
+    rng = np.random.default_rng(seed)
+    n = 900
+    group = rng.choice(["a", "b", "c"], n)
+    apart = rng.choice([0.0, 0.02, 0.2]) * (group == "c")
+    predicted = (rng.random(n) < 0.25 + apart).astype(int)
+    y = np.zeros(n, dtype=int)
+    y[::30] = 1
+    given = {"sensitive_features": {"g": group}}
+    display = GroupRatesDisplay.from_predictions(y, predicted, rule, **given)
+    low, high = display.allowed
+    inside = display.rates["rate"].between(low - 1e-12, high + 1e-12).all()
+    from gbm_constrained.reporting.audit import audit
+
+    found = audit(Fixed(predicted), np.zeros((n, 1)), y, [rule], **given)
+    assert inside == bool(found.frame["satisfied"].iloc[0])
+    drawn = {round(x, 9) for line in display.ax_.get_lines() for x in line.get_xdata()}
+    assert {round(end, 9) for end in (low, high) if np.isfinite(end)} <= drawn
+    assert labels(display.ax_)[0] == str(rule)
+
+
+def test_rates_of_several_models_share_axes(decided):
+    y, predicted, columns, _ = decided
+    given = {"sensitive_features": columns}
+    first = GroupRatesDisplay.from_predictions(
+        y, predicted, gc.gap(gc.selection_rate(), by="g") <= 0.1, **given, name="one"
+    )
+    second = GroupRatesDisplay.from_predictions(
+        y, y, gc.gap(gc.selection_rate(), by="g"), **given, name="two", ax=first.ax_
+    )
+    assert second.ax_ is first.ax_
+    one, two = (x for x in first.ax_.get_lines() if x.get_gid() == "group_rates")
+    assert (two.get_ydata() - one.get_ydata() > 0).all()
+    assert (two.get_ydata() - one.get_ydata() < 0.5).all()
+    assert one.get_color() != two.get_color()
+    assert len(first.ax_.get_yticklabels()) == 3
+    assert second.allowed is None
+    assert labels(first.ax_)[1:] == ["one, 95% intervals", "two, 95% intervals"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gc.gap(gc.fpr(), by="g"),
+        gc.ratio(gc.fpr(), by="g"),
+        gc.gap(gc.log_loss(), by="g"),
+        gc.each(gc.log_loss(on=gc.label(1)), by="g"),
+    ],
+)
+def test_comparisons_without_a_bound(rule, decided):
+    y, _, columns, _ = decided
+
+    class Sure(Fixed):
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, X):
+            return np.column_stack([np.where(columns["g"] == "a", 0.5, 0.25)] * 2) * [1, 1]
+
+    display = GroupRatesDisplay.from_estimator(
+        Sure(y), np.zeros((y.size, 1)), y, rule, sensitive_features=columns
+    )
+    assert display.allowed is None
+    if "log_loss" in str(rule):
+        np.testing.assert_allclose(display.rates["rate"], -np.log([0.5, 0.25, 0.25]))
+        assert display.ax_.get_xlabel().endswith("(nats)")
+
+
+def test_group_rates_need_their_columns():
+    with pytest.raises(ValueError, match=r"it lacks \['low', 'high'\]"):
+        GroupRatesDisplay(pd.DataFrame({"group": ["a"], "rows": [3], "rate": [0.1]}))
+
+
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "message"),
+    [
+        ([0, 1] * 50, [0, 1], "There are 100 labels and 2 decisions: .* as y_true and y_pred"),
+        ([0, 1] * 50, [0.2, 0.7] * 50, "y_pred holds 0.2, which is no label: give decisions"),
+        ([0, 1] * 50, [0, None] * 50, "y_pred has 50 missing labels"),
+        ([0, np.nan] * 50, [0, 1] * 50, "y_true has 50 missing labels"),
+        ([0, 1] * 50, [[0, 1]] * 100, "y_pred must be one-dimensional"),
+    ],
+)
+def test_decisions_that_are_none(y_true, y_pred, message):
+    """The messages speak of what was given."""
+    given = {"sensitive_features": {"g": ["a", "a", "b", "b"] * 25}}
+    with pytest.raises(ValueError, match=message):
+        GroupConfusionDisplay.from_predictions(y_true, y_pred, **given)
+    with pytest.raises(ValueError, match=message):
+        GroupRatesDisplay.from_predictions(y_true, y_pred, gc.each(gc.fpr(), by="g"), **given)
+
+
+def test_decisions_tell_no_losses(decided):
+    y, predicted, columns, _ = decided
+    rule = gc.each(gc.log_loss(), by="g") <= 0.5
+    message = r"each\(log_loss, by='g'\) needs probabilities, which decisions do not tell: use "
+    with pytest.raises(TypeError, match=message + "GroupRatesDisplay.from_estimator"):
+        GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+
+
+def test_group_displays_draw_into_the_axes_given(decided):
+    y, predicted, columns, _ = decided
+    figure, axes = plt.subplots(1, 2)
+    before = dict(matplotlib.rcParams)
+    given = {"sensitive_features": columns}
+    rates = GroupRatesDisplay.from_predictions(
+        y, predicted, gc.each(gc.fpr(), by="g"), **given, ax=axes[0]
+    )
+    confusion = GroupConfusionDisplay.from_predictions(y, predicted, "g", **given, ax=axes[1])
+    assert [rates.ax_, confusion.ax_] == list(axes)
+    assert rates.figure_ is confusion.figure_ is figure
+    assert len(plt.get_fignums()) == 1
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_nothing_overlaps_in_a_figure_of_its_own(adult):
+    """Legends, names and labels of real groups are inside the figure and apart."""
+    _, _, X, y = adult
+    columns = X[["sex", "race"]].astype(str)
+    predicted = (X["education-num"] > 12).astype(int).to_numpy()
+    rule = gc.gap(gc.fpr(), by=["sex", "race"], min_group_size=1) <= 0.05
+    display = GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+    inside = display.figure_.bbox
+    display.figure_.canvas.draw()
+    renderer = display.figure_.canvas.get_renderer()
+    ax = display.ax_
+    shown = [ax.get_legend(), ax.xaxis.label, *ax.get_yticklabels()]
+    boxes = [artist.get_window_extent(renderer) for artist in shown]
+    for i, box in enumerate(boxes):
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    axes_box = ax.get_window_extent(renderer)
+    assert not axes_box.overlaps(boxes[0])
+    assert axes_box.width > 0.4 * inside.width

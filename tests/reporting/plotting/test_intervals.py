@@ -1,0 +1,110 @@
+"""Intervals of constraints are drawn at their values, on axes of their own."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from drawing import Fixed
+from matplotlib.colors import to_hex
+
+import gbm_constrained as gc
+from gbm_constrained.evaluation.verdicts import KINDS
+from gbm_constrained.plotting import COLOURS, ConstraintIntervalsDisplay
+
+
+def record(**changes):
+    plain = {"constraint": "fnr <= 0.2", "sense": "<=", "bound": 0.2, "value": 0.1, "low": 0.05,
+             "high": 0.15, "verdict": "met"}  # fmt: skip
+    return {**plain, **changes}
+
+
+def drawn(**changes):
+    display = ConstraintIntervalsDisplay(pd.DataFrame([record(**changes)])).plot()
+    (ax,) = display.axes_
+    bound, *lines = ax.get_lines()
+    display.figure_.canvas.draw()
+    return ax, bound, lines
+
+
+def test_intervals_of_an_estimator_are_those_of_its_audit(decided):
+    y, predicted, columns, weight = decided
+    X = np.zeros((y.size, 1))
+    constraints = [gc.fnr() <= 0.3, gc.gap(gc.fpr(), by="g") <= 0.01, gc.precision() >= 0.9]
+    given = {"sensitive_features": columns, "sample_weight": weight}
+    display = ConstraintIntervalsDisplay.from_estimator(
+        Fixed(predicted), X, y, constraints, **given
+    )
+    frame = gc.audit(Fixed(predicted), X, y, constraints, **given).frame
+    pd.testing.assert_frame_equal(display.frame, frame)
+    assert display.figure_ is display.ax_.figure
+    assert len(display.axes_) == 3
+    for ax, row in zip(display.axes_, frame.itertuples(), strict=True):
+        bound, bar, point = ax.get_lines()
+        assert bound.get_xdata() == [row.bound] * 2
+        assert list(bar.get_xdata()) == [row.low, row.high]
+        assert list(point.get_xdata()) == [row.value]
+        assert ax.get_title("left") == row.constraint
+        assert ax.get_title("right") == row.verdict
+        left, right = ax.get_xlim()
+        assert left <= min(row.low, row.bound) < max(row.high, row.bound) < right
+
+
+@pytest.mark.parametrize(("sense", "is_left"), [("<=", True), (">=", False)])
+def test_the_side_that_is_allowed_is_shaded(sense, is_left):
+    ax, _, _ = drawn(sense=sense)
+    (span,) = ax.patches
+    ends = span.get_extents().transformed(ax.transData.inverted()).intervalx
+    left, right = ax.get_xlim()
+    np.testing.assert_allclose(ends, (left, 0.2) if is_left else (0.2, right))
+
+
+def test_verdicts_differ_by_shape_and_word():
+    looks = set()
+    for verdict in KINDS:
+        ax, _, (_, point) = drawn(verdict=verdict)
+        looks.add((point.get_marker(), ax.get_title("right")))
+        assert to_hex(point.get_color()).upper() in COLOURS
+    assert len({marker for marker, _ in looks}) == len({name for _, name in looks}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "n_lines", "title"),
+    [
+        (np.nan, np.nan, 0, "met (no value)"),
+        (np.inf, 2.0, 0, "met (infinite)"),
+        (0.1, np.nan, 1, "met"),
+    ],
+)
+def test_what_is_not_finite_is_not_drawn(value, low, n_lines, title):
+    ax, _, lines = drawn(value=value, low=low, high=np.inf)
+    assert len(lines) == n_lines
+    assert ax.get_title("right") == title
+    assert np.isfinite(ax.get_xlim()).all()
+
+
+@pytest.mark.parametrize("low", [-0.1, 0.01])
+def test_only_differences_go_below_zero(low):
+    ax, _, _ = drawn(low=low)
+    assert (ax.get_xlim()[0] < 0.0) == (low < 0.0)
+
+
+def test_long_names_leave_room_for_the_verdict():
+    ax, _, _ = drawn(constraint="very " * 40 + "$long_", verdict="missed within sampling error")
+    name, verdict = ax._left_title.get_window_extent(), ax._right_title.get_window_extent()
+    assert not name.overlaps(verdict)
+    assert name.x0 >= 0.0
+
+
+def test_it_draws_into_the_axes_given():
+    _, axes = plt.subplots(1, 2)
+    display = ConstraintIntervalsDisplay(pd.DataFrame([record()] * 3)).plot(axes[1])
+    assert display.ax_ is axes[1]
+    assert axes[1].child_axes == display.axes_
+    assert len(plt.get_fignums()) == 1
+
+
+def test_columns_that_are_missing_are_named():
+    with pytest.raises(ValueError, match="verdict='verdict' is not a column of the table"):
+        ConstraintIntervalsDisplay(pd.DataFrame([record()]).drop(columns="verdict"))
+    with pytest.raises(ValueError, match="holds no constraint: give one row for each"):
+        ConstraintIntervalsDisplay(pd.DataFrame([record()]).iloc[:0])

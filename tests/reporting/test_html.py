@@ -1,0 +1,199 @@
+"""Pages are well-formed, hold no scripts and nothing from elsewhere, and escape all texts."""
+
+import html.parser
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+from browsers import browser
+
+import gbm_constrained as gc
+from gbm_constrained.evaluation.verdicts import KINDS
+from gbm_constrained.reporting.html import SYMBOLS, decimal
+from gbm_constrained.reporting.plotting.intervals import LOOKS
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Checker(html.parser.HTMLParser):
+    """Every element is closed in order; texts and attributes are collected."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.texts = [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def count(self, tag):
+        return [name for name, _ in self.tags].count(tag)
+
+
+def check_page(page):
+    assert page.startswith("<!DOCTYPE html>")
+    checker = Checker(page)
+    tags = [tag for tag, _ in checker.tags]
+    assert dict(checker.tags)["html"] == {"lang": "en"}
+    assert checker.count("h1") == checker.count("main") == 1
+    assert tags.index("h1") < (tags.index("h2") if "h2" in tags else len(tags))
+    assert not {"script", "link", "img", "iframe", "object", "a", "image"} & set(tags)
+    ids = [attributes["id"] for _, attributes in checker.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    for tag, attributes in checker.tags:
+        assert "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        for name in {"href", "xlink:href"} & set(attributes):
+            assert attributes[name].removeprefix("#") in ids
+        if tag == "th":
+            assert attributes["scope"] in ("row", "col")
+    assert re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org/)", page) == []
+    for drawn in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        svg = ET.fromstring(drawn)
+        assert svg.find("{*}title").text
+        assert svg.find("{*}desc") is not None
+        assert svg.find(".//{*}style") is None  # it would be that of the whole page
+    return checker
+
+
+def test_page(full, tmp_path):
+    page = full.to_html(tmp_path / "audit.html")
+    assert (tmp_path / "audit.html").read_text(encoding="utf-8") == page
+    assert page == full.to_html()
+    checker = check_page(page)
+    text = "".join(checker.texts)
+    for expected in (
+        "Audit of ConstrainedLGBMClassifier", full.headline, "<script>alert('&')</script>",
+        "x<y=<b>&\"'", "x<y=</table>", "\N{SNOWMAN}", "boosting rounds", "multiplier",
+        "largest violation (value beyond its bound)", *full.frame["constraint"],
+        *full.frame["detail"], *full.groups["group"], *map(decimal, full.frame["value"]),
+    ):  # fmt: skip
+        assert expected in text
+    assert checker.count("svg") == 4
+    # By word, not by colour alone.
+    for verdict in ("met", "missed within sampling error", "missed"):
+        count = (full.frame["verdict"] == verdict).sum()
+        named = f"badge {verdict.replace(' ', '-')}"
+        assert checker.tags.count(("span", {"class": named})) == count > 0
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_colours_follow_the_page(full):
+    """Every colour of a figure is a variable that the style sheet has for light and dark."""
+    page = full.to_html()
+    figures = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    used = set(re.findall(r"var\((--\w+)\)", figures))
+    assert used >= {"--text", "--s0", "--s1", "--s2"}
+    for variable in used:
+        assert len(re.findall(rf"{variable}:#", page)) == 2
+    # What is left is the grey of grids, the same on both.
+    assert set(re.findall(r"#[0-9a-f]{6}\b", figures)) <= {"#808080"}
+
+
+def test_each_verdict_has_a_symbol_and_a_look():
+    assert set(SYMBOLS) == set(LOOKS) == set(KINDS)
+    assert len(set(LOOKS.values())) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted", "has_held_out"),
+    [("crossfit", "boosting rounds", True), ("train", "boosting rounds", False),
+     ("linear", "iterations", False)],
+)  # fmt: skip
+def test_the_page_says_what_it_draws_of_training(kind, counted, has_held_out, held_out):
+    X, y, _ = held_out
+    if kind == "linear":
+        model = gc.ConstrainedLogisticRegression(constraints=[gc.fnr() <= 0.9], n_iterations=3)
+    else:
+        model = gc.ConstrainedLGBMClassifier(
+            constraints=[gc.fnr() <= 0.9], n_estimators=4, verbose=-1, n_jobs=1, measure_on=kind
+        )
+    of = gc.audit(model.fit(X, y), X, y, model.constraints)
+    for page in (of.to_html(), gc.Audit.from_json(of.to_json()).to_html()):
+        text = "".join(check_page(page).texts)
+        for words in ("boosting rounds", "iterations"):
+            assert (words in text) == (words == counted)
+        assert ("dashed: on rows that the trees had not seen" in text) == has_held_out
+        assert ("held-out rows" in text.partition("Training")[2]) == has_held_out
+
+
+def test_an_audit_without_constraints_is_a_page(held_out, constrained):
+    X, y, _ = held_out
+    of = gc.audit(constrained, X, y, [])
+    checker = check_page(of.to_html())
+    assert of.headline in "".join(checker.texts)
+    assert checker.count("svg") == 2  # of training
+
+
+def test_notebooks_get_a_part_of_the_page(full):
+    part = full._repr_html_()
+    assert part.startswith('<div class="gbm-audit"')
+    rules = re.sub(
+        r"<style>(.*?)</style>.*", r"\1", part[part.index("<style>") :], flags=re.DOTALL
+    )
+    selectors = re.findall(r"(?:^|[}{])([^{}@]+)(?={)", rules.replace("\n", ""))
+    assert selectors
+    assert all(s.strip().startswith(".gbm-audit") for each in selectors for s in each.split(","))
+
+
+def test_long_names_and_long_histories_stay_in_the_picture(constrained, held_out):
+    X, y, _ = held_out
+    names = np.array([f"{'very ' * 40}long {i}" for i in range(2)])[np.arange(y.size) % 2]
+    rules = [gc.fpr(on={"group": names[0]}) <= 0.1, gc.gap(gc.fpr(), by="group") <= 0.1]
+    of = gc.audit(
+        constrained, X, y, rules, sensitive_features={"group": names},
+        others={"m" * 200: constrained},
+    )  # fmt: skip
+    history = pd.concat([of.history] * 300, ignore_index=True)
+    history["rounds"] = np.arange(len(history))
+    for name in history.columns[2:]:
+        history = history.rename(columns={name: name.replace("fnr", names[0])})
+    page = gc.Audit(**{**vars(of), "history": history}).to_html()
+    check_page(page)
+    assert len(page) < 200_000
+    for drawn in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        svg = ET.fromstring(drawn)
+        width = float(svg.get("viewBox").split()[2])
+        for text in svg.iterfind(".//{*}text"):
+            assert len(text.text) <= 100
+            x = float(re.search(r"translate\(([-\d.]+)|$", text.get("transform", ""))[1] or 0)
+            assert 0 <= x <= width
+
+
+def test_what_is_missing_is_named(full, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r'need matplotlib: pip install "gbm_constrained\[rep'):
+        full.to_html()
+
+
+def test_page_in_a_browser(full, tmp_path):
+    shoot = browser()
+    full.to_html(tmp_path / "audit.html")
+    (tmp_path / "profile").mkdir()
+    image = tmp_path / "audit.png"
+    said = shoot(tmp_path / "audit.html", image, tmp_path / "profile")
+    assert said == []
+    from matplotlib.image import imread
+
+    pixels = imread(image)[..., :3]
+    assert pixels.shape[1] >= 900
+    assert pixels.shape[0] >= 1500
+    back = pixels[2, 2]
+    drawn = (np.abs(pixels - back).sum(axis=2) > 0.2).mean()
+    assert 0.01 < drawn < 0.6  # neither empty nor a blot
