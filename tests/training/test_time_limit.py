@@ -241,27 +241,42 @@ def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
         assert rounds_of(model) < 12
 
 
+def interrupt(model, path, **given):
+    """Interrupt a fit as its model is trained."""
+
+    class Interruption(BaseException):
+        pass
+
+    def callback(state):
+        if state.phase == "training" and state.rounds == 6:
+            raise Interruption
+
+    given["constraint_callbacks"].append(callback)
+    with pytest.raises(Interruption):
+        fit(model, checkpoint=path, **given)
+
+
 @BOTH
 @pytest.mark.usefixtures("one_pass")
 def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
     """Measuring does not go on where the model has begun to follow it."""
     path = tmp_path / "fit"
-
-    class Interruption(BaseException):
-        pass
-
-    def interrupt(state):
-        if state.phase == "training" and state.rounds == 6:
-            raise Interruption
-
-    now = clock()
-    with pytest.raises(Interruption):
-        fit(make(library), checkpoint=path, time_limit=10, constraint_callbacks=[now, interrupt])
+    interrupt(make(library), path, time_limit=10, constraint_callbacks=[clock()])
     with says("ended measuring after 12 of 20 rounds"):
         resumed = fit(make(library), checkpoint=path, time_limit=100)
     expected = fit(make(library, n_estimators=12))
     np.testing.assert_array_equal(margins_of(resumed, X), margins_of(expected, X))
     assert resumed.constraint_report_.equals(expected.constraint_report_)
+
+
+@BOTH
+def test_a_resumed_fit_knows_how_long_a_pass_takes(library, clock, tmp_path):
+    """Ten seconds, as in the fit before, though they need not be spent again."""
+    path, rules = tmp_path / "fit", [fnr() <= 0.02, fpr() <= 0.2]
+    interrupt(make(library, rules), path, time_limit=25, constraint_callbacks=[clock()])
+    now = clock(measuring=0.0, training=0.0)
+    with says("time_limit=12 left no time to try multipliers"):
+        fit(make(library, rules), checkpoint=path, time_limit=12, constraint_callbacks=[now])
 
 
 @BOTH
