@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import re
 from pathlib import Path
 
 import lightgbm as lgb
@@ -253,16 +252,6 @@ def test_nothing_is_left_on_the_estimator(library, path):
     assert set(vars(model)) == set(vars(plain))
     boosters = [m.get_booster() if library == "xgboost" else m.booster_ for m in (model, plain)]
     assert set(vars(boosters[0])) == set(vars(boosters[1]))
-
-
-def test_example_of_the_documentation(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[2] / "docs" / "checkpoint.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    monkeypatch.chdir(tmp_path)
-    found = {}
-    exec(block, found)
-    assert found["clf"].constraint_report_["held_out"].notna().all()
-    assert not os.listdir(tmp_path)
 
 
 # What is hashed
