@@ -8,6 +8,7 @@ NumPy arrays without pickles, so that reading a file runs no code.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -17,12 +18,8 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import joblib
-import lightgbm
 import numpy as np
 import pandas as pd
-import scipy
-import sklearn
-import xgboost
 from scipy.sparse import issparse
 from scipy.special import expit
 
@@ -36,6 +33,7 @@ from gbm_constrained.solvers.base import SolverMethod
 State: TypeAlias = dict[str, Any]
 FORMAT = 6
 ARRAY = "__array__"
+LIBRARIES = ("xgboost", "lightgbm", "numpy", "scipy", "sklearn")  # Their versions must agree.
 PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
 MAX_SHOWN = 60  # Characters of a value beyond which a message does not show the value.
 
@@ -194,14 +192,8 @@ def describe_fit(
     dict from str to str
         Values as they print, or their hash by :func:`joblib.hash`.
     """
-    found = {
-        "gbm_constrained": __version__,
-        "xgboost": xgboost.__version__,
-        "lightgbm": lightgbm.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
+    found = {name: importlib.import_module(name).__version__ for name in LIBRARIES}
+    found["gbm_constrained"] = __version__
     with untouched_random_state(estimator):
         params = estimator.get_params(deep=False)
     for name, value in params.items():
@@ -214,27 +206,25 @@ def describe_fit(
         [value for name, value in compiled.items() if name != "constraints"]
     )
     found.update((name, _hash(v)) for name, v in arguments.items() if v is not None)
+    callbacks = params.get("callbacks") or arguments.get("callbacks")
+    if callbacks is not None:  # calls change their attributes
+        found["callbacks"] = "[" + ", ".join(map(_name_of, callbacks)) + "]"
     return found
 
 
 def _hash(value: Any) -> str:
-    """Hash data or a parameter; callbacks and what cannot be pickled are described by names."""
-    if _is_callback(value):
+    """Hash data or a parameter; functions and what cannot be pickled are described by names."""
+    if callable(value):
         return _name_of(value)
     if isinstance(value, SolverMethod):
         return f"{type(value).__name__}({_hash(value.get_params())})"
-    if isinstance(value, (list, tuple)) and any(map(_is_callback, value)):
+    if isinstance(value, (list, tuple)) and any(map(callable, value)):
         return "[" + ", ".join(map(_hash, value)) + "]"
     values = _without_layout(value)
     try:
         return f"hash:{joblib.hash(values)}"
     except Exception:  # of whichever library the value is
         return _name_of(value)
-
-
-def _is_callback(value: Any) -> bool:
-    """Whether a value is called during training, which may change its attributes."""
-    return callable(value) or isinstance(value, xgboost.callback.TrainingCallback)
 
 
 def _name_of(value: Any) -> str:

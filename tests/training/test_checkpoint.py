@@ -9,6 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, interrupt, quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -294,6 +295,17 @@ def test_hashes_do_not_depend_on_copies_and_layout():
     assert hash_of(matrix) == before
     y = np.array(["a", "b"] * 100, dtype=object)
     assert hash_of(y) == hash_of(np.array(["".join(["a"]), "".join(["b"])] * 100, dtype=object))
+
+
+def test_callbacks_are_compared_by_their_names():
+    """For their attributes change as they are called."""
+    stopping = xgb.callback.EarlyStopping(2)
+    model = gc.ConstrainedXGBClassifier(constraints=[gc.fnr() <= 0.1], callbacks=[stopping])
+    found = describe_fit(model, {}, {"constraints": []})
+    stopping.best_scores = {"auc": 0.9}
+    assert describe_fit(model, {}, {"constraints": []}) == found
+    model.set_params(callbacks=[xgb.callback.EvaluationMonitor()])
+    assert describe_fit(model, {}, {"constraints": []}) != found
 
 
 @pytest.mark.parametrize("package", ["polars", "pyarrow"])
