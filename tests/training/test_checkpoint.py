@@ -299,7 +299,7 @@ def test_hashes_do_not_depend_on_copies_and_layout():
 
 def test_callbacks_are_compared_by_their_names():
     """For their attributes change as they are called."""
-    stopping = xgb.callback.EarlyStopping(2)
+    stopping = xgb.callback.EarlyStopping(rounds=2)
     model = gc.ConstrainedXGBClassifier(constraints=[gc.fnr() <= 0.1], callbacks=[stopping])
     found = describe_fit(model, {}, {"constraints": []})
     stopping.best_scores = {"auc": 0.9}
