@@ -47,7 +47,7 @@ class CostlyConstraintsWarning(UserWarning):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be read or written as it should, and the fit goes on."""
+    """A checkpoint could not be written, or comes from another machine; the fit goes on."""
 
 
 class TimeLimitWarning(UserWarning):

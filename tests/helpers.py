@@ -33,3 +33,18 @@ def margins_of(model, X, rounds=None, start=None):
         return model.predict(X, output_margin=True, iteration_range=span, base_margin=start)
     raw = model.predict(X, raw_score=True, num_iteration=rounds)
     return raw if start is None else raw + start
+
+
+class Interruption(BaseException):
+    """Stands for a kill: nothing that runs after it may write."""
+
+
+def interrupt(fit, when, callbacks=()):
+    """Interrupt a fit in the first outer iteration for whose state a condition holds."""
+
+    def callback(state):
+        if when(state):
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        fit(constraint_callbacks=[*callbacks, callback])

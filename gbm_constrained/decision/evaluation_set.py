@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,19 +77,6 @@ class EvaluationSet:
         """Measure the rates at the scores that the rows have after some rounds."""
         statistics = self.lagrangian.at(margin).statistics()
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
-
-    def state(self) -> dict[str, Any]:
-        """Return what has been measured so far, for :meth:`restore`."""
-        return {
-            "rounds": list(self.functionals_in),
-            "functionals": list(self.functionals_in.values()),
-            "lagrangian": self.lagrangian.state(),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what was measured on the same rows."""
-        self.functionals_in = dict(zip(state["rounds"], state["functionals"], strict=True))
-        self.lagrangian.restore(state["lagrangian"])
 
     def values(self, rounds: int) -> Float:
         """Return the value of each constraint after some rounds, shape (n_constraints,)."""

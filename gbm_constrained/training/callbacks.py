@@ -350,7 +350,7 @@ class Announcer:
     def state(self) -> dict[str, Any]:
         """State for a checkpoint: what has ended stays so."""
         given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
-        return {"stops": self.stops, **given_up}
+        return {"stops": [*self.stops], **given_up}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a state; the seconds begin anew."""

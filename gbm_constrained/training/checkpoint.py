@@ -1,27 +1,25 @@
-"""The file that an interrupted fit is resumed from.
+"""Checkpoints: the file that an interrupted fit is resumed from.
 
-A fit with a checkpoint saves what a finished stage has made: the boosters of the folds, after each
-pass over them. A fit that is called again with the same arguments takes them from the file and
-goes on with the next stage. The file is an archive of NumPy arrays; nothing in it is pickled, and
-reading it runs nothing that it contains.
+A fit with a checkpoint saves the boosters of the folds after each pass. A fit that is called again
+with the same arguments restores these passes and grows what follows. The file is an archive of
+NumPy arrays without pickles, so that reading a file runs no code.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import platform
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import joblib
-import lightgbm
 import numpy as np
-import scipy
-import sklearn
-import xgboost
+import pandas as pd
+from scipy.sparse import issparse
 from scipy.special import expit
 
 from gbm_constrained._findings import issue_warning
@@ -29,11 +27,11 @@ from gbm_constrained._version import __version__
 from gbm_constrained.data.validation import untouched_random_state
 from gbm_constrained.solvers.base import SolverMethod
 
-# Nested dicts with str keys, and lists (which tuples become), of None, bool, int, float, str,
-# bytes, NumPy arrays and NumPy scalars.
+# Nested dicts and lists of what JSON holds, of NumPy arrays and of NumPy scalars.
 State: TypeAlias = dict[str, Any]
-FORMAT = 5
-ARRAY, SCALAR, BYTES = "__array__", "__scalar__", "__bytes__"
+FORMAT = 6
+ARRAY = "__array__"
+LIBRARIES = ("xgboost", "lightgbm", "numpy", "scipy", "sklearn")  # Their versions must agree.
 PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
 MAX_SHOWN = 60  # Characters of a value beyond which a message does not show the value.
 
@@ -44,14 +42,15 @@ class CheckpointFile:
     Parameters
     ----------
     path : str or path-like
-        The file. Its folder must exist. ``<path>.partial`` belongs to it.
+        The file, in a folder that exists. ``<path>.partial`` is written first and replaces the
+        file in one step.
     fingerprint : mapping from str to str
-        Description of the fit, by :func:`describe_fit`. A file with another one is refused.
+        Description of the fit by :func:`describe_fit`, which a file must share to be resumed.
 
     Attributes
     ----------
     passes : list of dict
-        Stages that were found in the file; empty without a file.
+        States of the passes that are finished, in their order.
 
     Raises
     ------
@@ -67,14 +66,11 @@ class CheckpointFile:
         self.path = Path(path)
         self._fingerprint, self._machine = dict(fingerprint), _describe_machine()
         self._check_folder()
+        self._partial = self.path.with_name(self.path.name + ".partial")
         self.passes: list[State] = self._read() if self.path.exists() else []
 
-    @property
-    def _partial(self) -> Path:
-        return self.path.with_name(self.path.name + ".partial")
-
     def save(self, state: State) -> None:
-        """Add a finished stage to the file, which is replaced in one step.
+        """Add the state of a finished pass to the file.
 
         Warns
         -----
@@ -90,10 +86,7 @@ class CheckpointFile:
         }
         try:
             with self._partial.open("wb") as file:
-                arrays: list[Any] = []
-                text = json.dumps(_pack(document, arrays)).encode()
-                named = {f"array_{i}": array for i, array in enumerate(arrays)}
-                np.savez(file, document=np.frombuffer(text, dtype=np.uint8), **named)
+                _write_archive(file, document)
                 file.flush()
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
@@ -104,10 +97,11 @@ class CheckpointFile:
                 "GC301",
             )
 
-    def finish(self) -> None:
+    def remove(self) -> None:
         """Remove the file of a fit that is done."""
         for path in (self.path, self._partial):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a file that stays does no harm
+                path.unlink()
 
     def _check_folder(self) -> None:
         folder = self.path.parent
@@ -124,21 +118,20 @@ class CheckpointFile:
             )
 
     def _read(self) -> list[State]:
-        reason = "is not a checkpoint"
-        document: State | None = None
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
-                text = arrays["document"].tobytes().decode()
-                document = _unpack(json.loads(text), lambda i: arrays[f"array_{i}"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            pass  # which the message below says
-        if document is not None and document.get("format") != FORMAT:
-            reason = f"has format {document.get('format')}, and this version reads {FORMAT}"
-            document = None
-        if document is None:
+            document = _read_archive(self.path)
+            found = document["format"]
+            reason = (
+                "" if found == FORMAT else f"has format {found}, and this version reads {FORMAT}"
+            )
+        except OSError as error:
+            reason = f"cannot be read ({error})"
+        except Exception:  # of whichever kind the bytes provoke
+            reason = "is not a checkpoint, or is damaged"
+        if reason:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} cannot be resumed from: the file {reason}, or is "
-                f"damaged. Delete the file to start anew, or give another path."
+                f"checkpoint={str(self.path)!r} cannot be resumed from: the file {reason}. "
+                f"Delete the file to start anew, or give another path."
             )
         self._refuse_another(document)
         passes: list[State] = document["passes"]
@@ -195,14 +188,8 @@ def describe_fit(
     dict from str to str
         Values as they print, or their hash by :func:`joblib.hash`.
     """
-    found = {
-        "gbm_constrained": __version__,
-        "xgboost": xgboost.__version__,
-        "lightgbm": lightgbm.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
+    found = {name: importlib.import_module(name).__version__ for name in LIBRARIES}
+    found["gbm_constrained"] = __version__
     with untouched_random_state(estimator):
         params = estimator.get_params(deep=False)
     for name, value in params.items():
@@ -215,21 +202,52 @@ def describe_fit(
         [value for name, value in compiled.items() if name != "constraints"]
     )
     found.update((name, _hash(v)) for name, v in arguments.items() if v is not None)
+    callbacks = params.get("callbacks") or arguments.get("callbacks")
+    if callbacks is not None:  # calls change their attributes
+        found["callbacks"] = "[" + ", ".join(map(_name_of, callbacks)) + "]"
     return found
 
 
 def _hash(value: Any) -> str:
-    """Hash data or a parameter; what cannot be pickled is described by its type."""
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
+    """Hash data or a parameter; functions and what cannot be pickled are described by names."""
+    if callable(value):
+        return _name_of(value)
     if isinstance(value, SolverMethod):
         return f"{type(value).__name__}({_hash(value.get_params())})"
     if isinstance(value, (list, tuple)) and any(map(callable, value)):
         return "[" + ", ".join(map(_hash, value)) + "]"
+    values = _without_layout(value)
     try:
-        return f"hash:{joblib.hash(value)}"
+        return f"hash:{joblib.hash(values)}"
     except Exception:  # of whichever library the value is
-        return f"{type(value).__module__}.{type(value).__qualname__}"
+        return _name_of(value)
+
+
+def _name_of(value: Any) -> str:
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _without_layout(value: Any) -> Any:
+    """Replace data by their values, whose hash no copy, order of memory or cache changes."""
+    if isinstance(value, Mapping):
+        return {name: _without_layout(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_layout(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value)
+    if issparse(value):
+        matrix: Any = value
+        rows = matrix.tocsr()
+        return rows.shape, rows.data, rows.indices, rows.indptr
+    if isinstance(value, (pd.DataFrame, pd.Series)):
+        table = pd.DataFrame(value)
+        kinds = [(str(kind), list(getattr(kind, "categories", ()))) for kind in table.dtypes]
+        hashes = [
+            pd.util.hash_pandas_object(table.iloc[:, j], index=False) for j in range(len(kinds))
+        ]
+        return list(table.columns), kinds, [column.to_numpy() for column in hashes]
+    return value
 
 
 def _describe_machine() -> dict[str, str]:
@@ -252,34 +270,26 @@ def _describe_difference(name: str, before: str | None, now: str | None) -> str:
     return f"{name} was {before} and is {now}"
 
 
-def _pack(value: Any, arrays: list[Any]) -> Any:
-    """Replace arrays by their positions in a list."""
-    kind = None
-    if isinstance(value, np.generic):  # a float is not rounded as one of NumPy may be
-        kind, array = SCALAR, np.asarray(value)
-    elif isinstance(value, np.ndarray):
-        kind, array = ARRAY, value
-    elif isinstance(value, (bytes, bytearray)):
-        kind, array = BYTES, np.frombuffer(value, dtype=np.uint8)
-    if kind is not None:
-        arrays.append(array)
-        return {kind: len(arrays) - 1}
-    if isinstance(value, dict):
-        return {name: _pack(item, arrays) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_pack(item, arrays) for item in value]
-    return value
+def _write_archive(file: IO[bytes], document: State) -> None:
+    """Write a document as JSON, beside the arrays that it refers to."""
+    arrays: dict[str, Any] = {}
+
+    def refer(value: Any) -> dict[str, str]:
+        if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
+            raise TypeError(f"a checkpoint cannot hold {_name_of(value)}")
+        name = f"array_{len(arrays)}"
+        arrays[name] = value
+        return {ARRAY: name}
+
+    text = json.dumps(document, default=refer).encode()
+    np.savez(file, document=np.frombuffer(text, dtype=np.uint8), **arrays)
 
 
-def _unpack(value: Any, array: Callable[[int], Any]) -> Any:
-    if isinstance(value, list):
-        return [_unpack(item, array) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if ARRAY in value:
-        return array(value[ARRAY])
-    if SCALAR in value:
-        return array(value[SCALAR])[()]
-    if BYTES in value:
-        return array(value[BYTES]).tobytes()
-    return {name: _unpack(item, array) for name, item in value.items()}
+def _read_archive(path: Path) -> State:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+
+        def resolve(item: dict[str, Any]) -> Any:
+            return arrays[item[ARRAY]][()] if ARRAY in item else item
+
+        found: State = json.loads(arrays["document"].tobytes(), object_hook=resolve)
+    return found

@@ -141,7 +141,7 @@ def finalize(
         assert final is not None
         model = describe_training_rows(fit, model, _scores(fit, final, model.shift), scores)
     if fit.run.checkpoint is not None:
-        fit.run.checkpoint.finish()
+        fit.run.checkpoint.remove()
     return model
 
 

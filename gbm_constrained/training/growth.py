@@ -154,8 +154,10 @@ class FoldGrowth:
         self._n_grown += 1
         file = run.checkpoint
         if file is not None and position < len(file.passes):
-            boosters.restore(file.passes[position]["boosters"])
-            run.notifier.restore(file.passes[position]["notifier"])
+            state = file.passes[position]
+            boosters.restore(state["boosters"])
+            run.notifier.restore(state["notifier"])
+            clock.restore(state["seconds"])
             return
         try:
             boosters.grow(
@@ -166,7 +168,13 @@ class FoldGrowth:
         finally:
             run.hide_progress()
         if file is not None:
-            file.save({"boosters": boosters.state(), "notifier": run.notifier.state()})
+            file.save(
+                {
+                    "boosters": boosters.state(),
+                    "notifier": run.notifier.state(),
+                    "seconds": clock.spent,
+                }
+            )
 
     def _kept_rounds(self) -> list[int]:
         """List the rounds of the prefixes that a choice may look at."""

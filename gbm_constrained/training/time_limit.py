@@ -84,21 +84,27 @@ class MeasuringClock:
         self.limit, self.model_share = limit, model_share
         self.rounds_per_iteration = rounds_per_iteration
         self._begun = time.perf_counter()
-        self._growing: tuple[int, float] | None = None
+        self._growing_since = self._begun
+
+    @property
+    def spent(self) -> float:
+        """Seconds that the set of boosters has taken."""
+        return time.perf_counter() - self._begun
+
+    def restore(self, spent: float) -> None:
+        """Count the seconds that a set of a checkpoint took in an earlier fit."""
+        self._begun = time.perf_counter() - spent
 
     def is_over(self, rounds: int) -> bool:
         """Whether one more outer iteration would take time that the model needs."""
         now = time.perf_counter()
-        if self._growing is None:  # with the rounds of a checkpoint
-            self._growing = rounds, now
-        first, since = self._growing
-        if rounds == first:
+        if not rounds:
+            self._growing_since = now
             return False
-        iteration = (now - since) * self.rounds_per_iteration / (rounds - first)
+        iteration = (now - self._growing_since) * self.rounds_per_iteration / rounds
         model = self.model_share * (now - self._begun + iteration)
         return not self.limit.has_time_for(iteration + model)
 
     def has_time_again(self) -> bool:
         """Whether there is time for another such set of boosters, and then for the model."""
-        spent = time.perf_counter() - self._begun
-        return self.limit.has_time_for((1.0 + self.model_share) * spent)
+        return self.limit.has_time_for((1.0 + self.model_share) * self.spent)

@@ -3,13 +3,14 @@
 The clock is one that the test moves: outer iterations take the seconds that it says.
 """
 
+import functools
 import warnings
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, margins_of, quiet
+from helpers import BOTH, CLASSIFIERS, interrupt, margins_of, quiet
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 
@@ -241,27 +242,33 @@ def test_early_stopping_has_its_best_round(library, on, by, cause, clock):
         assert rounds_of(model) < 12
 
 
+def interrupt_training(model, path, clock, limit):
+    """Interrupt a fit as its model is trained."""
+    resumable = functools.partial(fit, model, checkpoint=path, time_limit=limit)
+    interrupt(resumable, lambda state: state.phase == "training" and state.rounds == 6, [clock])
+
+
 @BOTH
 @pytest.mark.usefixtures("one_pass")
 def test_a_resumed_fit_keeps_what_has_ended(library, clock, tmp_path):
     """Measuring does not go on where the model has begun to follow it."""
     path = tmp_path / "fit"
-
-    class Interruption(BaseException):
-        pass
-
-    def interrupt(state):
-        if state.phase == "training" and state.rounds == 6:
-            raise Interruption
-
-    now = clock()
-    with pytest.raises(Interruption):
-        fit(make(library), checkpoint=path, time_limit=10, constraint_callbacks=[now, interrupt])
+    interrupt_training(make(library), path, clock(), 10)
     with says("ended measuring after 12 of 20 rounds"):
         resumed = fit(make(library), checkpoint=path, time_limit=100)
     expected = fit(make(library, n_estimators=12))
     np.testing.assert_array_equal(margins_of(resumed, X), margins_of(expected, X))
     assert resumed.constraint_report_.equals(expected.constraint_report_)
+
+
+@BOTH
+def test_a_resumed_fit_knows_how_long_a_pass_takes(library, clock, tmp_path):
+    """Ten seconds, as in the fit before, though they need not be spent again."""
+    path, rules = tmp_path / "fit", [fnr() <= 0.02, fpr() <= 0.2]
+    interrupt_training(make(library, rules), path, clock(), 25)
+    now = clock(measuring=0.0, training=0.0)
+    with says("time_limit=12 left no time to try multipliers"):
+        fit(make(library, rules), checkpoint=path, time_limit=12, constraint_callbacks=[now])
 
 
 @BOTH

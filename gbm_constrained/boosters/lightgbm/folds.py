@@ -114,13 +114,13 @@ class _FoldBooster:
     def state(self) -> State:
         return {
             "trees_after": self.trees_after,
-            "model": self.booster.model_to_string(num_iteration=-1).encode(),
+            "model": self.booster.model_to_string(num_iteration=-1),
             "margins": {"held": self.held_margin(), "training": self.own_margin(-1)},
         }
 
     def restore(self, state: State) -> None:
         self.trees_after, self._final = state["trees_after"], state["margins"]
-        self.booster = lgb.Booster(model_str=state["model"].decode())
+        self.booster = lgb.Booster(model_str=state["model"])
 
     def held_margin(self, rounds: int | None = None) -> Array:
         return self._margin("held", self.fold.held, self.held_start, rounds)

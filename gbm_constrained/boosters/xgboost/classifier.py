@@ -177,12 +177,10 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             Called in each outer iteration with a
             :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True,
             training ends with that iteration.
-        checkpoint : str, path-like or Checkpoint, default=None
-            A file that the state of the fit is saved to while it goes on. An interrupted fit that
-            is called again with the same arguments goes on from there, and gives the model that it
-            would have given. It is removed when the fit is done. With samples of rows or columns
-            (`subsample`, `colsample_bytree`...) their random streams are begun anew in each round,
-            which makes another model than without a checkpoint.
+        checkpoint : str or path-like, default=None
+            File that the boosters of the folds are saved to after each pass. An interrupted fit
+            that is called again with the same arguments resumes from there and gives the model of
+            an uninterrupted fit. The file is removed when the fit is done.
         time_limit : float, default=None
             Seconds after which measuring and training end, at the next outer iteration. Part of
             them is kept for training the model for as many rounds as were measured, and for the

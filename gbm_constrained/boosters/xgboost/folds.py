@@ -179,7 +179,7 @@ class _FoldBooster:
         )
 
     def state(self) -> State:
-        return {"model": bytes(self.booster.save_raw("ubj"))}
+        return {"model": np.frombuffer(self.booster.save_raw("ubj"), np.uint8)}
 
     def restore(self, state: State) -> None:
         self.booster = self._make_booster(xgb.Booster(model_file=bytearray(state["model"])))
