@@ -124,10 +124,10 @@ _TABLE = (
             "Give base_margin to predict as well."),
     # Training.
     Finding("GC301", "warning", CheckpointWarning,
-            "A checkpoint could not be written or read",
+            "A checkpoint could not be written",
             "Check the path and the space that is left on the disk."),
     Finding("GC302", "note", CheckpointWarning,
-            "A checkpoint was written by another machine or version",
+            "A checkpoint was written by another machine",
             "Nothing, unless the last digits of the model matter."),
     Finding("GC303", "warning", TimeLimitWarning,
             "The time limit ended a fit",
