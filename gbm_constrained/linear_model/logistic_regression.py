@@ -36,9 +36,9 @@ from gbm_constrained.training.options import (
     Iterate,
     SolverName,
     SolverOptions,
-    refuse_moved_parameters,
     set_solver_options,
     with_constraints,
+    with_moved_parameters,
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -102,8 +102,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
         "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
         otherwise. By default dual steps are the largest that observed slopes allow.
-    **kwargs
-        Refused, with the place of options that belong to the solver.
 
     Attributes
     ----------
@@ -142,6 +140,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
     multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
 
+    @with_moved_parameters
     def __init__(
         self,
         penalty: Any = _PENALTY,
@@ -164,7 +163,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         n_iterations: int = 500,
         iterate: Iterate = "last",
         constraint_solver: SolverName | SolverMethod = "auto",
-        **kwargs: Any,
     ) -> None:
         super().__init__(
             penalty=penalty,
@@ -187,9 +185,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.n_iterations = n_iterations
         self.iterate = iterate
         self.constraint_solver = constraint_solver
-        refuse_moved_parameters(self, kwargs)
-        for name in kwargs:
-            raise TypeError(f"{type(self).__name__} has no parameter {name!r}.")
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""

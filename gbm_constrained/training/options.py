@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+import functools
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from gbm_constrained.solvers.base import Solver, SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 
+Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
 SolverName: TypeAlias = Literal["auto", "abpp", "cbpr", "threshold"]
@@ -208,6 +210,17 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
                 f"{kind} has no parameter 'error_form': bounds on errors become bounds on losses "
                 f"by constraints=as_log_loss(constraints, n_classes)."
             )
+
+
+def with_moved_parameters(init: Init) -> Init:
+    """Let a constructor refuse parameters that are options of the solver, and name their place."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        refuse_moved_parameters(self, kwargs)
+        init(self, *args, **kwargs)
+
+    return cast(Init, checked)
 
 
 def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:

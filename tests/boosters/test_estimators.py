@@ -414,7 +414,7 @@ def test_bound_outside_the_unit_interval(bound):
         ({"solver": AutoSolver(proxy="hinge")}, "proxy.*hinge"),
         ({"iterate": "first"}, "iterate.*first"),
         ({"solver": "admm"}, "solver.*admm"),
-        ({"solver": "cbpr", "iterate": "ergodic"}, "iterate='ergodic'.*CBPR"),
+        ({"iterate": "ergodic"}, "iterate='ergodic' averages.*ConstrainedLogisticRegression"),
         ({"solver": AutoSolver(rounds_per_iteration=0)}, "rounds_per_iteration.*0"),
         ({"solver": AutoSolver(rounds_per_iteration=1.5)}, "rounds_per_iteration.*1.5"),
         ({"solver": AutoSolver(tau=-1.0)}, "tau.*-1"),
@@ -475,13 +475,11 @@ def test_a_learning_rate_may_be_a_text(make, binary):
     [
         (make_xgb, {"objective": "binary:hinge"}, "binary:hinge"),
         (make_xgb, {"booster": "gblinear"}, "gblinear"),
-        (make_xgb, {"iterate": "ergodic", "early_stopping_rounds": 3}, "early_stopping"),
         (make_lgb, {"objective": "cross_entropy"}, "cross_entropy"),
         (make_lgb, {"boosting_type": "rf"}, "rf"),
         (make_lgb, {"sigmoid": 2.0}, "sigmoid"),
         (make_lgb, {"metric": "kldiv"}, "kldiv"),
         (make_lgb, {"unbalance": True, "scale_pos_weight": 2.0}, "is_unbalance.*scale_pos_weight"),
-        (make_lgb, {"iterate": "ergodic", "early_stopping_round": 3}, "early stopping"),
         (make_lgb, {"class_weight": {0: 0.0, 1: 1.0}}, "class_weight"),
     ],
 )

@@ -523,7 +523,7 @@ def test_early_stopping_that_lightgbm_disables_is_none(rounds):
     held = {"eval_set": [PAIR]}
     by_callback = {**held, "callbacks": [lgb.early_stopping(rounds)]}
     for given, options in ((by_callback, {}), (held, {"early_stopping_round": rounds})):
-        model = make("lightgbm", iterate="ergodic", **options).fit(X, Y, **given)
+        model = make("lightgbm", **options).fit(X, Y, **given)
         assert model.n_iter_ == ALWAYS["lightgbm"]["n_estimators"]
         message = "does not say after how many rounds"
         refuses("lightgbm", message, given, early_stopping_on="constraints", **options)

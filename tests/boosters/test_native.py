@@ -78,9 +78,7 @@ def rules(kind):
     return [class_error(2) <= 0.05, class_error(3) <= 0.1]
 
 
-@pytest.mark.parametrize(
-    ("iterate", "measure_on"), [("last", "train"), ("last", "auto"), ("ergodic", "train")]
-)
+@pytest.mark.parametrize(("iterate", "measure_on"), [("last", "train"), ("last", "auto")])
 @pytest.mark.parametrize("extension", ["json", "ubj"])
 @pytest.mark.parametrize("kind", ["binary", "several"])
 def test_xgboost_file(
@@ -103,9 +101,7 @@ def test_xgboost_file(
         np.testing.assert_array_equal(decisions, clf.predict(X))
 
 
-@pytest.mark.parametrize(
-    ("iterate", "measure_on"), [("last", "train"), ("last", "auto"), ("ergodic", "train")]
-)
+@pytest.mark.parametrize(("iterate", "measure_on"), [("last", "train"), ("last", "auto")])
 @pytest.mark.parametrize("options", [{}, {"linear_tree": True}, {"boosting_type": "dart"}])
 @pytest.mark.parametrize("kind", ["binary", "several"])
 def test_lightgbm_file(
@@ -140,11 +136,9 @@ def test_report_describes_the_returned_model(measure_on, binary):
     for cls, options in (
         (ConstrainedXGBClassifier, {"verbosity": 1}),
         (ConstrainedXGBClassifier, {"booster": "dart", "rate_drop": 0.2}),
-        (ConstrainedXGBClassifier, {"iterate": "ergodic"}),
         (ConstrainedXGBClassifier, {"early_stopping_rounds": 3, "learning_rate": 1.0}),
         (ConstrainedLGBMClassifier, {"verbose": -1}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "boosting_type": "dart"}),
-        (ConstrainedLGBMClassifier, {"verbose": -1, "iterate": "ergodic"}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "early_stopping_round": 3}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "solver": AutoSolver(rounds_per_iteration=7)}),
     ):
@@ -193,57 +187,6 @@ def test_margins_of_held_out_rows_are_updated_incrementally(binary):
                 else clf.predict(X, raw_score=True, num_iteration=k)
             )
             assert value == pytest.approx(np.mean(full[y == 1] <= 0), abs=1e-9)
-
-
-def test_ergodic_model_is_the_average_of_the_iterates(binary):
-    """Margins of the averaged ensemble equal the average of the margins of all iterates."""
-    X, y = binary
-    options = {
-        "constraints": [fnr() <= 0.1],
-        "n_estimators": 15,
-        "solver": AutoSolver(rounds_per_iteration=3),
-        "measure_on": "train",
-    }
-    whole = ConstrainedXGBClassifier(iterate="randomized", **options).fit(X, y)
-    average = ConstrainedXGBClassifier(iterate="ergodic", **options).fit(X, y)
-    margins = [
-        whole.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(3, 16, 3)
-    ]
-    np.testing.assert_allclose(
-        average.predict(X, output_margin=True), np.mean(margins, axis=0), atol=1e-5
-    )
-    whole = ConstrainedLGBMClassifier(verbose=-1, iterate="randomized", **options).fit(X, y)
-    average = ConstrainedLGBMClassifier(verbose=-1, iterate="ergodic", **options).fit(X, y)
-    margins = [whole.predict(X, raw_score=True, num_iteration=k) for k in range(3, 16, 3)]
-    np.testing.assert_allclose(
-        average.predict(X, raw_score=True), np.mean(margins, axis=0), atol=1e-10
-    )
-
-
-def test_accelerated_ergodic_weights_grow(binary):
-    """With mu > 0 later iterates weigh more, and the ensemble is scaled by what remains."""
-    X, y = binary
-    options = {
-        "n_estimators": 10,
-        "solver": AutoSolver(rounds_per_iteration=1, mu=0.1),
-        "measure_on": "train",
-    }
-    clf, plain = (
-        ConstrainedXGBClassifier(constraints=[fnr() <= 0.1], iterate=iterate, **options).fit(X, y)
-        for iterate in ("ergodic", "last")
-    )
-    margins = np.array(
-        [plain.predict(X, output_margin=True, iteration_range=(0, k)) for k in range(1, 11)]
-    )
-    tau = [4.0]
-    gamma = [1.0]
-    for _ in range(9):
-        gamma.append(gamma[-1] * (1 + 0.1 * tau[-1]))
-        tau.append(tau[-1] * np.sqrt(gamma[-2] / gamma[-1]))
-    t = np.array(gamma) * np.array(tau) / 4.0
-    assert (np.diff(t) > 0).all()
-    expected = np.average(margins, axis=0, weights=t)
-    np.testing.assert_allclose(clf.predict(X, output_margin=True), expected, atol=1e-5)
 
 
 def test_shap_values_of_the_native_model_sum_to_the_margin(binary):
@@ -327,7 +270,7 @@ def test_categories_survive_a_cut(library, cut, tmp_path):
 
 
 @BOTH
-@pytest.mark.parametrize("iterate", ["last", "best", "ergodic"])
+@pytest.mark.parametrize("iterate", ["last", "best"])
 def test_names_outside_ascii_survive(library, iterate, tmp_path):
     """Names of features, and categories, are those that were given."""
     rng = np.random.default_rng(0)

@@ -261,7 +261,7 @@ def test_lightgbm_booster_is_otherwise_the_same(table, k):
     assert root["internal_value"] == pytest.approx(structure["internal_value"] + SHIFTS[k][0])
 
 
-@pytest.mark.parametrize("options", [{}, {"dart": True}, {"iterate": "ergodic"}])
+@pytest.mark.parametrize("options", [{}, {"dart": True}])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_constrained_models(table, library, options):
     """What this package trains is a native model, and shifts as one."""

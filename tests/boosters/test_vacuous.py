@@ -497,7 +497,6 @@ def test_rules_that_are_always_met_change_no_bit_of_those_that_bind(
     [
         {"iterate": "best"},
         {"iterate": "randomized"},
-        {"iterate": "ergodic", "measure_on": "train"},
         {"guarantee": "expected", "calibration_fraction": 0.4},
         {"guarantee": "high_probability", "calibration_fraction": 0.4},
     ],

@@ -332,7 +332,7 @@ def test_random_state_is_refused_where_nothing_is_drawn(library, problem):
     for options in (first(library, 4), raw):
         with pytest.raises(ValueError, match=message):
             fitted.predict(X, random_state=0, **options)
-    for iterate in ("last", "best", "ergodic"):
+    for iterate in ("last", "best"):
         fitted.set_params(iterate=iterate, constraints=RULES).fit(X, y, **given)
         assert not hasattr(fitted, "prefixes_"), "of an earlier fit"
         with pytest.raises(ValueError, match=message):

@@ -183,7 +183,7 @@ def test_only_true_ends_training(library, answer, binary):
 
 
 @BOTH
-@pytest.mark.parametrize("options", [{"iterate": "ergodic"}, {"iterate": "best"}, {"dart": True}])
+@pytest.mark.parametrize("options", [{"iterate": "best"}, {"dart": True}])
 def test_stopping_with_other_iterates_and_dart(library, options, binary):
     options = dict(options)
     if options.pop("dart", False):

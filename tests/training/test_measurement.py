@@ -825,19 +825,6 @@ def test_rules_that_an_evaluation_set_cannot_measure(library, table):
         )
 
 
-@BOTH
-def test_an_average_is_reported_on_rows_that_were_watched(library, table):
-    """By which its multipliers were moved, and nothing was chosen."""
-    X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.1], measure_on="holdout", iterate="ergodic")
-    model.fit(X[300:], y[300:], eval_set=[(X[:300], y[:300])], **quiet(library))
-    report, decided = model.constraint_report_.loc[0], model.predict(X[:300])
-    assert report["rows"] == "eval_set[0], watched"
-    assert report["held_out"] == pytest.approx(np.mean(decided[y[:300] == 1] == 0))
-    assert report["low"] < report["held_out"] < report["high"]
-    assert model.unseen_accuracy_.value == pytest.approx(np.mean(decided == y[:300]))
-
-
 # --- evaluation sets that are the training rows -------------------------------------------------
 
 

@@ -358,8 +358,7 @@ def test_further_passes_cost_no_more_than_the_first(library, table, grown, monke
 
 
 @BOTH
-@pytest.mark.parametrize("options", [{"iterate": "randomized"}, {"iterate": "ergodic"},
-                                     {"measure_on": "train"}],
+@pytest.mark.parametrize("options", [{"iterate": "randomized"}, {"measure_on": "train"}],
                          ids=lambda o: next(iter(o.values())))  # fmt: skip
 def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown):
     X, y, sex = table

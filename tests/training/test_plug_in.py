@@ -115,7 +115,6 @@ def test_rules_on_labels_and_decisions_alone(rule, is_of_labels):
         ([fnr() <= 0.1], {"solver": "cbpr"}),
         (as_log_loss([fnr() <= 0.1], n_classes=2), {}),
         ([fnr() <= 0.1], {"iterate": "randomized"}),
-        ([fnr() <= 0.1], {"iterate": "ergodic"}),
     ],
 )
 def test_multipliers_alone(library, rules, options, table, grown):

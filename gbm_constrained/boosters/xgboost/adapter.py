@@ -272,7 +272,8 @@ class XGBoostAdapter:
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
-        model.objective = native  # as the parent's fit leaves it
+        if model.objective != native:  # the parent's fit names softmax, too
+            model.objective = native
 
     def _trained(self, observer: Observer) -> Trained:
         """Look at the booster that was trained, without rounds that early stopping leaves out."""
