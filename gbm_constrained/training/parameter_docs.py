@@ -11,11 +11,11 @@ SOLVER_PARAMETERS_DOC = """
         ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
         Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
         parent's order.
-    iterate : {"last", "best", "ergodic", "randomized"}, default="last"
+    iterate : {"last", "best", "randomized"}, default="last"
         Which iterate is returned: the last one (where constraints are measured on training rows
         and it violates them, the last of the later half that meets them, or violates them
         least); the one of smallest error among those that meet all constraints, on the rows that
-        these are measured on; the average of all that the theory of ABPP speaks of; or a
+        these are measured on; or a
         distribution over prefixes of the ensemble that meets the constraints in the mean, or
         nearest to that with a warning (``prefixes_``), from which ``predict(...,
         random_state=)`` draws one for each row.

@@ -62,17 +62,6 @@ def parameters_of(text: str) -> dict[str, str]:
     return {line[1]: line[2] for line in found if line is not None}
 
 
-def scale_trees(text: str, scale: Sequence[float]) -> str:
-    """Multiply all outputs of tree i by ``scale[i]``."""
-
-    def rescale(index: int, tree: str) -> str:
-        for name in (*OUTPUT_FIELDS, "leaf_coeff"):
-            tree = _map_numbers(tree, name, lambda x: x * scale[index])
-        return tree
-
-    return _map_trees(text, rescale)
-
-
 def add_note(text: str, name: str, note: str) -> str:
     """Add a line to the text of a model, before the last one.
 

@@ -1,4 +1,4 @@
-"""XGBoost's models in their binary form: scale trees, cut them, add to scores."""
+"""XGBoost's models in their binary form: cut them, add to scores."""
 
 from __future__ import annotations
 
@@ -11,23 +11,6 @@ from scipy.special import expit, logit
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
-
-
-def scale_trees(booster: xgb.Booster, scale: Array, grown_before: int) -> None:
-    """Multiply the leaves of each round's trees."""
-    model = _read(booster)
-    forest, drop_weights = _trees_of(model)
-    ends = forest["iteration_indptr"]
-    for round_, factor in enumerate(scale, start=grown_before):
-        for i in range(ends[round_], ends[round_ + 1]):
-            if drop_weights is not None:
-                drop_weights[i] *= float(factor)
-                continue
-            tree = forest["trees"][i]
-            is_leaf = tree["left_children"] == -1
-            tree["split_conditions"][is_leaf] *= float(factor)
-            tree["base_weights"] *= float(factor)
-    booster.load_model(ubjson.write(model))
 
 
 def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
