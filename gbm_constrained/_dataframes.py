@@ -26,7 +26,10 @@ def _read(table: Any) -> Any:
     arrow = get_pyarrow()
     if arrow is not None and isinstance(table, arrow.RecordBatch):
         table = arrow.Table.from_batches([table])
-    return nw.from_native(table, eager_only=True, allow_series=True, pass_through=True)
+    try:
+        return nw.from_native(table, eager_only=True, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError:  # of columns of one name, which check_features refuses
+        return table
 
 
 def is_frame(table: Any) -> bool:
@@ -46,7 +49,9 @@ def index_of(values: Any) -> pd.Index[Any] | None:
 
 def repeated_names(table: Any) -> list[Hashable]:
     """Return the names that several columns of a table share."""
-    names = pd.Series(names_of(table), dtype=object)
+    # narwhals refuses tables of pyarrow whose columns have one name.
+    given = table.column_names if hasattr(table, "column_names") else names_of(table)
+    names = pd.Series(given, dtype=object)
     return list(names[names.duplicated()])
 
 

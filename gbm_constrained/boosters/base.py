@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -112,6 +113,9 @@ class BoosterAdapter(Protocol):
     def make_factory(self) -> FoldBoosterFactory:
         """Make what makes the boosters of the folds."""
 
+    def measuring(self) -> AbstractContextManager[Any]:
+        """Make the context in which the boosters of the folds are made and grown."""
+
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
@@ -169,11 +173,12 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
         }
         fit.save_to(given.checkpoint, self, arguments)
         adapter.prepare(fit, held_out)
-        fit.measure(
-            adapter.make_factory,
-            is_divisible=adapter.is_divisible,
-            has_offset=adapter.has_offset,
-        )
+        with adapter.measuring():
+            fit.measure(
+                adapter.make_factory,
+                is_divisible=adapter.is_divisible,
+                has_offset=adapter.has_offset,
+            )
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)
@@ -181,6 +186,9 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
             if (prefixes := model.prefixes) is not None:
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
+            self.shift_ = model.shift
+            if model.shift.any() and options.probabilities == "calibrated":
+                self._threshold = model.shift
             feasibility = report(self, fit, model)
             adapter.finish()
         fit.notifier.warn()

@@ -350,11 +350,25 @@ class Constraint:
         )
 
     def value(self, functionals: Float) -> float:
-        """Compute the value of the expression from its functionals."""
+        """Compute the value of the expression from its functionals.
+
+        Parameters
+        ----------
+        functionals : ndarray of shape (n_functionals,)
+            Values of the functionals.
+        """
         return self.expression.value(functionals, self.sense)
 
     def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows; see :meth:`Expression.rows`."""
+        """Write the constraint as linear rows; see :meth:`Expression.rows`.
+
+        Parameters
+        ----------
+        at : sequence of int
+            Positions of the functionals.
+        names : sequence of str
+            Names of the functionals that print.
+        """
         return self.expression.rows(self.sense, self.bound, at, names)
 
     def __bool__(self) -> bool:

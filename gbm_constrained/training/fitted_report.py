@@ -71,9 +71,6 @@ def report(
     functionals = layout.spread(model.functionals)
     verdicts = [rule.verdict for rule in feasibility.rules]
     multipliers, compiled = model.record.multipliers, fit.problem.compiled
-    estimator.shift_ = model.shift
-    if model.shift.any() and fit.options.probabilities == "calibrated":
-        estimator._threshold = model.shift
     estimator.constraint_report_ = constraints_frame(
         layout.compiled, functionals, multipliers, outcome, verdicts
     )

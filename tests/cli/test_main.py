@@ -888,7 +888,7 @@ def test_of_xgboost_only_classifiers_are_audited(objective, is_classifier, binar
         (["--param=delta=0.1"], "--param 'delta=0.1': use --delta."),
         (
             ["--param=solver=fast"],
-            "solver must be one of ['auto', 'abpp', 'cbpr', 'threshold'], got",
+            "solver must be one of ['auto', 'abpp', 'cbpr', 'threshold'], or an object",
         ),
         (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
         (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),

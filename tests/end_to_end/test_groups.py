@@ -86,7 +86,7 @@ def test_many_small_groups_are_told_of_once_and_listed():
     assert text.startswith(f"{rules[0]}, {rules[1]}: some groups have fewer")
     assert text.count("region=") == 5
     assert "and 55 more, 60 groups in all. They are kept" in text
-    assert text.endswith("small_groups_ lists all of them.")
+    assert text.endswith("small_groups_ lists all of them. [GC204]")
     assert len(text) < 500
     listed = model.small_groups_
     sizes = pd.Series(region[y == 1]).value_counts()

@@ -193,7 +193,7 @@ def test_a_guarantee_is_refused_where_all_rows_of_a_group_are_set_aside(guarante
     def parts(self, rows, *given):
         return [np.arange(200), np.arange(200, rows.size)]
 
-    monkeypatch.setattr("gbm_constrained.training.fit.ConstrainedFit._parts", parts)
+    monkeypatch.setattr("gbm_constrained.data.fit_data.FitData.split", parts)
     rule = each(selection_rate(), by="sex") <= 0.9
     with pytest.raises(ValueError, match=r"sets aside all rows of sex=X: .* Give more rows"):
         fitted([rule], X, y, sensitive_features={"sex": sex}, guarantee=guarantee)

@@ -123,22 +123,22 @@ def test_sensitivities_by_hand():
     constraints = [class_error(0) <= 0.1, log_loss(on=label(1)) <= 0.1, error_rate() <= 0.1]
     cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     lagrangian = Lagrangian(y, cells, compiled, weight=weight)
-    rates, losses = (part.toarray() for part in lagrangian.reactions)
+    rates, losses = (part.toarray() for part in lagrangian.constants.reactions)
     root, kappa = np.sqrt([0.25, 0.75]), np.sqrt(2) / 4
     of_rates = kappa * np.array([[1 / root[0], 0, 0], [0, 0, 0], [*root, 0]])
     of_losses = np.array([[0, 0, 0], [0, 1 / root[1], 0], [0, 0, 0]])
     np.testing.assert_allclose(rates, of_rates, rtol=1e-14)
     np.testing.assert_allclose(losses, of_losses, rtol=1e-14)
     for slope, found in (
-        (np.sqrt(2), lagrangian.lipschitz()),
-        (3.0, lagrangian.lipschitz(3.0)),
+        (np.sqrt(2), lagrangian.constants.lipschitz()),
+        (3.0, lagrangian.constants.lipschitz(3.0)),
     ):
         expected = of_rates + slope * of_losses
         own = np.linalg.norm(expected, axis=1)
         np.testing.assert_allclose(found[0], own, rtol=1e-14)
         assert found[1] == pytest.approx(np.linalg.norm(expected / own[:, None], 2), rel=1e-14)
     expected = of_rates + np.sqrt(2) * of_losses
-    np.testing.assert_allclose(lagrangian.sensitivities.toarray(), expected, rtol=1e-14)
+    np.testing.assert_allclose(lagrangian.constants.sensitivities.toarray(), expected, rtol=1e-14)
 
 
 def test_opposite_rows():

@@ -427,9 +427,6 @@ def test_solver_can_be_forced(library):
     X, y, _ = table()
     model = CLASSES[library](constraints=error_rate() <= 0.2, solver="cbpr", **OPTIONS[library])
     assert model.fit(X, y).history_.fritz_john.notna().any()
-    with pytest.raises(ValueError, match="ergodic"):
-        fitted(library, 0.05, iterate="ergodic")
-    fitted(library, 0.05, iterate="ergodic", solver="abpp")
     with pytest.raises(ValueError, match="solver must be one of"):
         fitted(library, 0.05, solver="newton")
 

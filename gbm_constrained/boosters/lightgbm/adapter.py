@@ -6,7 +6,7 @@ import os
 import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +206,10 @@ class LightGBMAdapter:
                 given["categorical_feature"],
                 given["callbacks"],
             )
+
+    def measuring(self) -> AbstractContextManager[Any]:
+        """Need nothing: a booster's verbosity is its own."""
+        return nullcontext()
 
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,14 +186,18 @@ class XGBoostAdapter:
         if feature_weights is None:
             feature_weights = self.model.feature_weights
         objective = native_objective(self.fit.data.classes.size)
-        with xgb.config_context(verbosity=0):
-            return make_fold_booster_factory(
-                self.model,
-                self.fit,
-                {**self.params, **objective},
-                self.fit.data.take(self.base_margin),
-                feature_weights,
-            )
+        return make_fold_booster_factory(
+            self.model,
+            self.fit,
+            {**self.params, **objective},
+            self.fit.data.take(self.base_margin),
+            feature_weights,
+        )
+
+    def measuring(self) -> AbstractContextManager[Any]:
+        """Keep the verbosity, which boosters set for the whole process."""
+        context: AbstractContextManager[Any] = xgb.config_context(verbosity=0)
+        return context
 
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""

@@ -10,7 +10,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics import p_values
+from gbm_constrained.statistics import p_values, violations
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.p_values import row_p_values
@@ -92,7 +92,7 @@ def test_of_the_pairs_of_groups_the_furthest_is_tested(monkeypatch):
     one = find_violated_rows(rows.compiled, counts, levels, one_test_each=True)
     np.testing.assert_array_equal(one[:, of_gap].any(axis=1), every[:, of_gap].any(axis=1))
     np.testing.assert_array_equal(one[:, ~of_gap], every[:, ~of_gap])
-    monkeypatch.setattr(p_values, "_are_two_binomials", lambda *of: False)
+    monkeypatch.setattr(violations, "are_two_binomials", lambda *of: False)
     by_limits = find_violated_rows(rows.compiled, counts, 0.002)[:, of_gap].any(axis=1)
     assert 0 < len(asked) <= (~by_limits).sum()
     assert len(asked) < n_every
