@@ -350,12 +350,12 @@ def test_exit_codes_are_those_of_the_verdicts(library, run, files):
     for rule, code, verdict in (("fpr <= 0.5", 0, "met"), ("recall >= 0.99", 1, "missed")):
         done = run(*new, f"--constraint={rule}")
         assert done.code == code
-        assert f"The rule is {verdict} on" in done.out
+        assert f"The constraint is {verdict} on" in done.out
     value = json.loads(_json_of(run, *new, "--constraint=fpr <= 0.5"))["constraints"][0]["value"]
     assert run(*new, f"--constraint=fpr <= {value}").code == 0
     done = run(*new, f"--constraint=fpr <= {0.99 * value}")
     assert done.code == 1
-    assert "The rule is missed within sampling error" in done.out
+    assert "The constraint is missed within sampling error" in done.out
 
 
 def _json_of(run, *arguments):
