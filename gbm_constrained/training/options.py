@@ -167,7 +167,8 @@ def drop_solver_parameters(params: dict[str, Any]) -> None:
 
 def solver_parameter(estimator: Any) -> str:
     """Name the parameter that takes the solver: the parent of the linear model has a `solver`."""
-    return "constraint_solver" if hasattr(estimator, "constraint_solver") else "solver"
+    is_linear = "constraint_solver" in type(estimator)._get_param_names()
+    return "constraint_solver" if is_linear else "solver"
 
 
 def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
