@@ -97,9 +97,6 @@ class Solver(Protocol):
     def elapsed(self) -> float:
         """Seconds since the solver was made."""
 
-    def ergodic_scale(self) -> Float:
-        """Weight of each round's learners in the ergodic average, shape (rounds,)."""
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SolverMethod(BaseEstimator):  # type: ignore[misc]

@@ -223,17 +223,6 @@ class OuterLoop(ABC):
         """Scores at which the current iteration began."""
         return self._centre
 
-    def ergodic_scale(self) -> Float:
-        r"""Weight of each round's learners in the ergodic average, shape (rounds,).
-
-        The average :math:`\bar x_K = \sum_k t_k x_{k+1} / T_K` of a growing ensemble is that same
-        ensemble: a learner added in iteration j is in every x_{k+1} with k >= j, hence its weight
-        is :math:`\sum_{k \ge j} t_k / T_K`.
-        """
-        t = np.array(self.ergodic_weights)
-        remaining = np.cumsum(t[::-1])[::-1] / t.sum()
-        return np.repeat(remaining, self.rounds_per_iteration)[: self._rounds]
-
     # -- steps ------------------------------------------------------------------------------------
 
     def take_dual_step(

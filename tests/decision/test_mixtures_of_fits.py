@@ -5,12 +5,21 @@ from __future__ import annotations
 import pickle
 import warnings
 
-import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
-import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import BOTH, quiet
+from prefix_problem import (
+    LENGTHS,
+    ROUNDS,
+    RULES,
+    first,
+    functionals,
+    make,
+    plain,
+    split,
+    values,
+)
 from scipy.optimize import linprog
 
 import gbm_constrained as gc
@@ -37,89 +46,6 @@ def interior(c, violations, slack=False):
         options={"primal_feasibility_tolerance": 1e-10, "ipm_optimality_tolerance": 1e-12},
     )
     return found.fun if found.success else None
-
-
-DEFAULTS = {
-    "xgboost": {"max_depth": 3, "n_jobs": 1},
-    "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
-}
-
-
-ROUNDS = 61
-LENGTHS = range(ROUNDS, ROUNDS + 20, 2)  # the last iterate of some is not the best
-OPTIONS = {
-    "n_estimators": ROUNDS,
-    "learning_rate": 0.3,
-    "solver": AutoSolver(rounds_per_iteration=2),
-    "measure_on": "train",  # what is chosen by unseen rows is tested in test_decision.py
-}
-
-
-RULES = [
-    gc.fnr() <= 0.1,
-    gc.fpr() <= 0.3,
-    gc.gap(gc.selection_rate(), min_group_size=1) <= 0.05,
-]
-
-
-def make(library, rules=RULES, **options):
-    options = {**DEFAULTS[library], **OPTIONS, **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
-
-
-def first(library, rounds):
-    """Argument of predict for the first rounds."""
-    if library == "xgboost":
-        return {"iteration_range": (0, int(rounds))}
-    return {"num_iteration": int(rounds)}
-
-
-def plain(library, model, tmp_path):
-    """The saved model, read by the library alone."""
-    if library == "xgboost":
-        model.save_model(tmp_path / "model.json")
-        loaded = xgb.XGBClassifier()
-        loaded.load_model(tmp_path / "model.json")
-        return lambda X: loaded.predict_proba(X)[:, 1]
-    model.booster_.save_model(tmp_path / "model.txt")
-    return lgb.Booster(model_file=tmp_path / "model.txt").predict
-
-
-@pytest.fixture(scope="module")
-def problem():
-    """Two groups, and labels that are a coin's in a third of the rows: rules cost errors."""
-    rng = np.random.default_rng(0)
-    sex = rng.integers(0, 2, 700)
-    X = rng.normal(size=(700, 5))
-    X[:, 0] += 0.8 * sex
-    y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.8 * rng.normal(size=700) > 0.7).astype(int)
-    rng = np.random.default_rng(1)
-    return X, np.where(rng.random(700) < 0.33, rng.integers(0, 2, 700), y), sex
-
-
-def split(problem, n=200):
-    """Training rows, and what held-out rows are given as."""
-    X, y, sex = problem
-    given = {
-        "sensitive_features": sex[n:],
-        "eval_set": [(X[:n], y[:n])],
-        "sensitive_features_eval_set": [sex[:n]],
-    }
-    return X[n:], y[n:], sex[n:], (X[:n], y[:n], sex[:n]), given
-
-
-def functionals(decisions, y, sex):
-    """Rates that the rules speak of: misses, alarms, selected of each group."""
-    return np.array([
-        (decisions == 0)[y == 1].mean(),
-        decisions[y == 0].mean(),
-        decisions[sex == 0].mean(),
-        decisions[sex == 1].mean(),
-    ])  # fmt: skip
-
-
-def values(rates):
-    return [rates[0], rates[1], abs(rates[2] - rates[3])]
 
 
 @BOTH

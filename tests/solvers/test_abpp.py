@@ -622,24 +622,6 @@ def test_records_say_what_happened():
     assert 0 < seconds[0] <= seconds[-1] <= solver.elapsed
 
 
-def test_the_ergodic_average_of_a_growing_ensemble_is_a_scaled_ensemble():
-    """Weights of rounds reproduce the average of iterates, with an unfinished last iteration."""
-    y, scores, weight, _ = draw(2)
-    solver = ABPPSolver(build(y, [fnr() <= 0.02], weight), mu=0.5, rounds_per_iteration=3)
-    margin, learners, iterates = scores.copy(), [], []
-    for i in range(8):
-        grad, hess = solver(margin)
-        learners.append(-0.3 * grad / (hess + 1e-3))
-        margin = margin + learners[-1]
-        if i % 3 == 2 or i == 7:
-            iterates.append(margin)
-    average = np.average(iterates, axis=0, weights=solver.ergodic_weights)
-    scale = solver.ergodic_scale()
-    assert scale.shape == (8,)
-    assert scale[:3] == pytest.approx([1.0] * 3)
-    np.testing.assert_allclose(scores + scale @ np.array(learners), average, rtol=1e-12)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_an_outer_iteration_may_be_begun_by_hand(n_classes):
     """Exact learners start iterations themselves and get the path of the calls."""

@@ -56,12 +56,6 @@ def add_intercept(text: str, intercept: Sequence[float]) -> str:
     return _map_trees(text, shift)
 
 
-def parameters_of(text: str) -> dict[str, str]:
-    """Read the parameters in the text of a model: all of them, by their main names."""
-    found = map(PARAMETER.fullmatch, text.split("\n"))
-    return {line[1]: line[2] for line in found if line is not None}
-
-
 def add_note(text: str, name: str, note: str) -> str:
     """Add a line to the text of a model, before the last one.
 
