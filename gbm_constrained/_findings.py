@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from sklearn.exceptions import ConvergenceWarning
 
-from gbm_constrained._messages import level_of_the_user
+from gbm_constrained._messages import find_stack_level
 from gbm_constrained.exceptions import (
     CheckpointWarning,
     CostlyConstraintsWarning,
@@ -158,4 +158,4 @@ def issue_warning(message: str, *codes: str) -> None:
     """
     (category,) = {FINDINGS[code].category for code in codes}
     text = " ".join([message, *(f"[{code}]" for code in codes)])
-    warnings.warn(text, category, stacklevel=level_of_the_user())
+    warnings.warn(text, category, stacklevel=find_stack_level())

@@ -10,13 +10,13 @@ from typing import Any
 MOST_NAMED = 20  # Things of one kind that a message names.
 
 
-def some_of(things: Sequence[Any], most: int = MOST_NAMED) -> str:
+def join_truncated(things: Sequence[Any], most: int = MOST_NAMED) -> str:
     """List the first of many things, and tell how many more there are."""
     more = f" and {len(things) - most} more" if len(things) > most else ""
     return ", ".join(map(str, things[:most])) + more
 
 
-def level_of_the_user() -> int:
+def find_stack_level() -> int:
     """``stacklevel`` of a warning that is about the line of the user's that called a fit."""
     level, frame = 1, sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in ("gbm_constrained", "xgboost"):

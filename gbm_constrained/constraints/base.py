@@ -15,7 +15,7 @@ from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.events import LinearCombination, Term
 from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import ClassPosition, Columns, plain
+from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
 
 __all__ = ["Constraint"]
 
@@ -32,7 +32,7 @@ def is_number(value: Any) -> bool:
 
 def shorten_number(number: Any) -> str:
     """Write a number as it was given, or the first digits of a long one."""
-    text = repr(plain(number))
+    text = repr(to_python_scalar(number))
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

@@ -18,7 +18,7 @@ from gbm_constrained.constraints.selectors import (
     ClassPosition,
     Label,
     check_hashable,
-    plain,
+    to_python_scalar,
 )
 
 # Rates whose names hold the class that they are of; the parts of quotients do not print.
@@ -51,14 +51,15 @@ def find_positive_class(
     ValueError
         If it is not among the classes.
     """
-    known = [plain(label) for label in classes]
+    known = [to_python_scalar(label) for label in classes]
     if positive is not None:
         check_hashable(positive, "positive= takes one label of y")
-        if plain(positive) not in known:
+        label = to_python_scalar(positive)
+        if label not in known:
             raise ValueError(
-                f"positive={plain(positive)!r} is not among the classes of y: give one of {known}."
+                f"positive={label!r} is not among the classes of y: give one of {known}."
             )
-        positive = known[known.index(plain(positive))]
+        positive = known[known.index(label)]
     elif len(known) == 2:
         positive = known[1]
     return None if known == [0, 1] and positive == 1 else positive
@@ -81,7 +82,9 @@ def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
     """
     if not constraint.is_binary:
         return constraint
-    return replace(constraint, expression=_with_label(constraint.expression, plain(label)))
+    return replace(
+        constraint, expression=_with_label(constraint.expression, to_python_scalar(label))
+    )
 
 
 def resolve_positive_class(

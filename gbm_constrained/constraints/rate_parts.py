@@ -17,7 +17,7 @@ from gbm_constrained.constraints.selectors import (
     as_level,
     as_selectors,
     check_hashable,
-    plain,
+    to_python_scalar,
 )
 
 POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
@@ -74,12 +74,12 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
     """Make the selectors of the negative and of the positive class."""
     if label is None:
         return NEGATIVE, POSITIVE
-    return Label(plain(label), excluded=True), Label(plain(label))
+    return Label(to_python_scalar(label), excluded=True), Label(to_python_scalar(label))
 
 
 def name_with_label(name: str, label: Hashable | None) -> str:
     """Write the name of a rate with its class."""
-    return name if label is None else f"{name}({plain(label)!r})"
+    return name if label is None else f"{name}({to_python_scalar(label)!r})"
 
 
 def joint_rates(label: Hashable | None, on: Any) -> tuple[Rate, Rate, Rate]:
@@ -114,8 +114,8 @@ def read_columns(by: Any) -> Columns | None:
     if isinstance(by, (list, tuple)):
         if not by:
             raise ValueError("by= is empty: name at least one column, or leave it out.")
-        columns = tuple(map(plain, by))
+        columns = tuple(map(to_python_scalar, by))
     else:
-        columns = (plain(by),)
+        columns = (to_python_scalar(by),)
     check_hashable(columns, "by= must be the name of a column, or a list of names")
     return columns

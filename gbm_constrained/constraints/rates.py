@@ -46,7 +46,7 @@ from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     ClassifiedBy,
     Label,
-    plain,
+    to_python_scalar,
 )
 
 __all__ = [
@@ -185,7 +185,9 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
         The class label, as it stands in ``y``.
     {on}
     """
-    return make_rate(name_with_label("class_error", k), Misclassified(), on, (Label(plain(k)),))
+    return make_rate(
+        name_with_label("class_error", k), Misclassified(), on, (Label(to_python_scalar(k)),)
+    )
 
 
 @document_rate
@@ -203,7 +205,7 @@ def confusion(
         ``P(y = i, prediction = j)``.
     {on}
     """
-    i, j = plain(i), plain(j)
+    i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
         return make_rate(name, Predicted(Label(j)), on, (Label(i),))

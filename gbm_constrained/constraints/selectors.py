@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from gbm_constrained._dataframes import as_array, index_of
-from gbm_constrained._messages import some_of
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes
 from gbm_constrained.constraints.reference_models import ReferenceModel
 
@@ -23,7 +23,7 @@ Missing: TypeAlias = Literal["group", "raise"]
 Columns: TypeAlias = tuple[Hashable, ...]
 
 
-def plain(value: Any) -> Any:
+def to_python_scalar(value: Any) -> Any:
     """Convert a value of numpy to Python's own, which prints, compares and hashes alike."""
     # numpy converts times of nanoseconds to numbers; those of pandas equal Python's own.
     if isinstance(value, np.datetime64):
@@ -46,7 +46,7 @@ MISSING = MissingValue()
 
 def as_level(value: Any) -> Any:
     """Convert a value of a column to a level of groups."""
-    return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else plain(value)
+    return MISSING if pd.api.types.is_scalar(value) and pd.isna(value) else to_python_scalar(value)
 
 
 def check_hashable(value: Any, message: str) -> None:
@@ -140,7 +140,9 @@ class Label(ClassSelector):
 
     def is_class(self, classes: NDArray[np.generic]) -> Bool:
         """Find which of the classes are selected; shape (n_classes,)."""
-        named = np.array([known == self.value for known in map(plain, classes)], dtype=bool)
+        named = np.array(
+            [known == self.value for known in map(to_python_scalar, classes)], dtype=bool
+        )
         if not named.any():
             raise ValueError(
                 f"it names class {self.value!r}, which is not in y: its classes are "
@@ -196,7 +198,7 @@ class Column(Selector):
             missing = f" on={{{self.name!r}: None}} selects the rows without a value."
             raise ValueError(
                 f"{self} selects no row: the values of {self.name!r} are "
-                f"[{some_of([repr(level[0]) for level in known])}]."
+                f"[{join_truncated([repr(level[0]) for level in known])}]."
                 f"{missing * ((MISSING,) in known)}"
             )
         return np.asarray(levels.of_cells[self.key] == known.index((self.value,)))
@@ -339,7 +341,7 @@ def label(value: Hashable) -> Label:
     value : hashable
         The class label, as it stands in ``y``.
     """
-    return Label(plain(value))
+    return Label(to_python_scalar(value))
 
 
 def dataset(name: str) -> DataSet:
@@ -362,5 +364,5 @@ def as_selectors(on: Any) -> tuple[Selector, ...]:
     if isinstance(on, Selector):
         return (on,)
     if isinstance(on, Mapping):
-        return tuple(Column(plain(name), as_level(value)) for name, value in on.items())
+        return tuple(Column(to_python_scalar(name), as_level(value)) for name, value in on.items())
     return (Mask.from_array(on),)

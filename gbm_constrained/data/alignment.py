@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gbm_constrained._dataframes import index_of
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.selectors import plain
+from gbm_constrained.constraints.selectors import to_python_scalar
 
 
 class RowAlignment:
@@ -61,7 +61,8 @@ class RowAlignment:
         if not moved.size:
             return  # equal labels of two types
         examples = [
-            f"row {i} is {plain(expected[i])!r} in {reference} and {plain(found[i])!r} in {name}"
+            f"row {i} is {to_python_scalar(expected[i])!r} in {reference} "
+            f"and {to_python_scalar(found[i])!r} in {name}"
             for i in moved[:2].tolist()
         ]
         if not _is_permutation(codes[:n], codes[n:]):

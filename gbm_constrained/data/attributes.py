@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._messages import some_of
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Codes
-from gbm_constrained.constraints.selectors import MISSING, Mask, plain
+from gbm_constrained.constraints.selectors import MISSING, Mask, to_python_scalar
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
             f"{what} hold {odd!r}, a {type(odd).__name__}, which cannot be told apart from other "
             f"values: give one number or text for each row."
         ) from None
-    uniques = list(map(plain, found))
+    uniques = list(map(to_python_scalar, found))
     try:
         order = sorted(range(len(uniques)), key=lambda i: uniques[i])
     except TypeError:  # of several types
@@ -117,7 +117,7 @@ def codes_among(
     others : list
         The values that are no class.
     """
-    known = {plain(value): i for i, value in enumerate(classes)}
+    known = {to_python_scalar(value): i for i, value in enumerate(classes)}
     levels, codes = factorize(values, what)
     position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
     return position[codes], [value for value in levels if value not in known]
@@ -143,7 +143,7 @@ def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
     if found:
         issue_warning(
             f"Column {column!r} has values that look alike and are groups of their own: "
-            f"{some_of(found)}. Spell them alike if they mean the same.",
+            f"{join_truncated(found)}. Spell them alike if they mean the same.",
             "GC202",
         )
 

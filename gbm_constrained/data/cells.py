@@ -260,7 +260,7 @@ class Cells:
 
         Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
         rows: a rate of the part is the mean over its cells, each with its share of the whole.
-        Cells that are left empty have no value; see :meth:`CompiledConstraints.on`.
+        Cells that are left empty have no value; see :meth:`LinearConstraints.on`.
         """
         part = copy.copy(self)
         part.views = tuple(

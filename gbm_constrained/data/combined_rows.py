@@ -75,7 +75,7 @@ def _split(name: Any, given: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class Stack:
+class CombinedRows:
     """All rows of a fit: the training rows first.
 
     Parameters
@@ -110,7 +110,7 @@ class Stack:
         codes: Codes,
         classes: NDArray[np.generic],
         datasets: Any,
-    ) -> Stack:
+    ) -> CombinedRows:
         """Put the rows of `datasets` below the training rows.
 
         Parameters
@@ -166,7 +166,7 @@ class Stack:
             [part.size for part in all_codes],
         )
 
-    def take(self, index: Codes) -> Stack:
+    def take(self, index: Codes) -> CombinedRows:
         """Take some of the rows, in ascending order."""
         ends = np.cumsum(self.sizes)
         parts = [
@@ -174,7 +174,7 @@ class Stack:
             for size, end in zip(self.sizes, ends, strict=True)
         ]
         weight = self.sample_weight
-        return Stack(
+        return CombinedRows(
             take_rows(self.X, index),
             take_rows(self.y, index),
             None if weight is None else np.asarray(weight)[index],

@@ -16,7 +16,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.alignment import RowAlignment, row_labels_of
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.combined_rows import Stack, encode
+from gbm_constrained.data.combined_rows import CombinedRows, encode
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group
@@ -25,7 +25,7 @@ from gbm_constrained.data.validation import (
     check_features,
     check_labels,
     check_weight,
-    own_random_state,
+    copy_random_state,
 )
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
@@ -159,9 +159,9 @@ class FitData:
         What the user gave.
     classes : ndarray of shape (n_classes,)
         Sorted labels.
-    combined : Stack
+    combined : CombinedRows
         Training rows and those of further data sets, as the library is given them.
-    whole : Stack
+    whole : CombinedRows
         The same with the rows that are set aside for certificates.
     rows, whole_rows : Rows
         Attributes of the rows of `combined`, and of `whole`.
@@ -179,8 +179,8 @@ class FitData:
 
     arguments: FitArguments
     classes: NDArray[np.generic]
-    combined: Stack
-    whole: Stack
+    combined: CombinedRows
+    whole: CombinedRows
     rows: Rows
     whole_rows: Rows
     sample_weight: Float | None
@@ -215,8 +215,10 @@ class FitData:
         check_consistent_length(X, y)
         classes, labels = check_labels(y)
         weight = check_weight(arguments.sample_weight, labels.size)
-        source = own_random_state(random_state)
-        combined = Stack.of(X, y, arguments.sample_weight, labels, classes, arguments.datasets)
+        source = copy_random_state(random_state)
+        combined = CombinedRows.of(
+            X, y, arguments.sample_weight, labels, classes, arguments.datasets
+        )
         rows = Rows(
             combined.codes,
             classes,

@@ -292,7 +292,7 @@ def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
     return np.concatenate([values, more])
 
 
-def own_random_state(random_state: Any) -> np.random.RandomState:
+def copy_random_state(random_state: Any) -> np.random.RandomState:
     """Source of randomness that leaves the user's where the library's own fit will find it."""
     source = copy.deepcopy(random_state)
     if isinstance(source, np.random.Generator):

@@ -12,7 +12,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
@@ -45,7 +45,7 @@ class EvaluationSet:
     ----------
     cells : Cells
         The partition of the rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on the rows.
     source : str
         Name of the rows in reports.
@@ -63,7 +63,7 @@ class EvaluationSet:
     def __init__(
         self,
         cells: Cells,
-        compiled: CompiledConstraints,
+        compiled: LinearConstraints,
         source: str,
         folds: Sequence[Codes] = (),
     ) -> None:

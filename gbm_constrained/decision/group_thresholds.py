@@ -25,7 +25,7 @@ from scipy.optimize import linprog
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
 N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
@@ -41,7 +41,7 @@ class GroupThresholds:
     ----------
     cells : Cells
         The partition of rows that the model has not seen.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on the rows. Those on mean losses are left out, since decisions do not move
         them.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
@@ -51,7 +51,7 @@ class GroupThresholds:
     """
 
     def __init__(
-        self, cells: Cells, compiled: CompiledConstraints, margin: Array, shift: Float
+        self, cells: Cells, compiled: LinearConstraints, margin: Array, shift: Float
     ) -> None:
         self.compiled = compiled
         self.of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)

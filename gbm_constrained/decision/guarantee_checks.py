@@ -15,7 +15,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
 from gbm_constrained.decision.prefix_choice import Prefixes
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
@@ -45,7 +45,7 @@ class GuaranteeRequest:
 
 def check_guarantee(
     rows: EvaluationSet,
-    training: CompiledConstraints,
+    training: LinearConstraints,
     asked: GuaranteeRequest,
 ) -> None:
     """Refuse a guarantee that the certification rows can never give.
@@ -54,7 +54,7 @@ def check_guarantee(
     ----------
     rows : EvaluationSet
         The certification rows.
-    training : CompiledConstraints
+    training : LinearConstraints
         The constraints on the rows that are trained on.
     asked : GuaranteeRequest
         The guarantee.
@@ -74,7 +74,7 @@ def check_guarantee(
         _check_p_values(rows, asked)
 
 
-def _check_losses(compiled: CompiledConstraints, asked: GuaranteeRequest) -> None:
+def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     for constraint in compiled.constraints:
         if constraint.has_loss:
             raise ValueError(
@@ -85,7 +85,7 @@ def _check_losses(compiled: CompiledConstraints, asked: GuaranteeRequest) -> Non
 
 
 def _check_groups(
-    compiled: CompiledConstraints, training: CompiledConstraints, asked: GuaranteeRequest
+    compiled: LinearConstraints, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     for group in compiled.further_groups(training)[:1]:
         raise ValueError(
@@ -96,7 +96,7 @@ def _check_groups(
 
 
 def _check_base_sets(
-    rows: EvaluationSet, training: CompiledConstraints, asked: GuaranteeRequest
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     compiled = rows.compiled
     for j, constraint in enumerate(compiled.constraints):
@@ -129,7 +129,7 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
         )
 
 
-def _check_equalities(compiled: CompiledConstraints) -> None:
+def _check_equalities(compiled: LinearConstraints) -> None:
     for i, j in zip(*compiled.opposites, strict=True):
         if compiled.b[i] + compiled.b[j] <= ROUNDING:
             raise ValueError(
@@ -156,14 +156,14 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
             )
 
 
-def _remedy(compiled: CompiledConstraints, at: Any, others: str = "") -> str:
+def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
     """Describe what would help some rows of constraints."""
     if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
         return "No number of rows is enough for it: relax the bound."
     return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
 
 
-def smallest_values(compiled: CompiledConstraints) -> Float:
+def smallest_values(compiled: LinearConstraints) -> Float:
     """Compute the smallest value that any decisions could give each row of constraints."""
     return np.array(
         [
@@ -174,13 +174,13 @@ def smallest_values(compiled: CompiledConstraints) -> Float:
 
 
 def smallest_p_values(
-    compiled: CompiledConstraints, cells: Cells, level: float
+    compiled: LinearConstraints, cells: Cells, level: float
 ) -> list[tuple[float, str]]:
     """Compute the smallest p-value that any decisions could give each constraint, and say why.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of the certification rows.

@@ -33,7 +33,7 @@ from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import (
@@ -50,12 +50,12 @@ MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # For several classes, in standard errors.
 
 
-def conformal_bounds(compiled: CompiledConstraints, cells: Cells) -> Float:
+def conformal_bounds(compiled: LinearConstraints, cells: Cells) -> Float:
     """Compute right-hand sides whose satisfaction on these rows holds in the mean over samples.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of the certification rows.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
 # threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
@@ -33,7 +33,7 @@ def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
     return margin
 
 
-def functionals_of_rates(compiled: CompiledConstraints, fractions: Float) -> Float:
+def functionals_of_rates(compiled: LinearConstraints, fractions: Float) -> Float:
     """Compute the functionals of predicted fractions; NaN for those with a mean loss."""
     values = compiled.U @ fractions.ravel() + compiled.constant
     return np.where(np.diff(compiled.V.indptr) > 0, np.nan, values)

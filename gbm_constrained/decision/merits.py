@@ -17,7 +17,7 @@ from gbm_constrained.decision.score_counts import (
     DecisionCounts,
     FunctionalsAlongLine,
 )
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 class ErrorAndViolations:
@@ -27,14 +27,14 @@ class ErrorAndViolations:
     ----------
     decisions : DecisionCounts
         The rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     right : ndarray of shape (m,)
         Right-hand sides of the constraints.
     """
 
     def __init__(
-        self, decisions: DecisionCounts, compiled: CompiledConstraints, right: Float
+        self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
     ) -> None:
         of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)
         self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())

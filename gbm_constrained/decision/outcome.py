@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet
 from gbm_constrained.decision.rule import Scores
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.between_folds import (
     estimate_between_fold_deviation,
     prediction_intervals,
@@ -135,14 +135,14 @@ class Outcome:
         )
         return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
 
-    def complete_by(self, other: Outcome, compiled: CompiledConstraints) -> Outcome:
+    def complete_by(self, other: Outcome, compiled: LinearConstraints) -> Outcome:
         """Take constraints that these rows measure incompletely from other rows.
 
         Parameters
         ----------
         other : Outcome
             Values on the other rows.
-        compiled : CompiledConstraints
+        compiled : LinearConstraints
             The constraints.
 
         Returns
@@ -163,14 +163,14 @@ class Outcome:
         )
 
 
-def find_incomplete(compiled: CompiledConstraints, here: Float, there: Float) -> Bool:
+def find_incomplete(compiled: LinearConstraints, here: Float, there: Float) -> Bool:
     """Find the constraints that rows measure less completely than other rows do.
 
     These are constraints without a value there, and comparisons of which a group is missing.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     here, there : ndarray of shape (n_functionals,)
         Functionals on these rows and on the others; NaN of groups without rows.

@@ -13,7 +13,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
 N_PREFIXES = 12  # Prefixes that a choice looks at.
@@ -139,14 +139,14 @@ def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
     )
 
 
-def compares_groups(compiled: CompiledConstraints) -> Bool:
+def compares_groups(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
     kinds = [c.expression.compares_pairs for c in compiled.constraints]
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 
 def _search_inside(
-    margin: Array, cells: Cells, compiled: CompiledConstraints, tightened: Float
+    margin: Array, cells: Cells, compiled: LinearConstraints, tightened: Float
 ) -> tuple[Shift, Float]:
     """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
@@ -272,13 +272,13 @@ def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: C
 
 
 def standard_errors(
-    compiled: CompiledConstraints, cells: Cells, functionals: Float | None = None
+    compiled: LinearConstraints, cells: Cells, functionals: Float | None = None
 ) -> Float:
     """Approximate the standard error of each row of constraints, taking groups as disjoint.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of the rows.
@@ -304,7 +304,7 @@ def standard_errors(
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 
-def tightened_bounds(compiled: CompiledConstraints, cells: Cells, functionals: Float) -> Float:
+def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Float) -> Float:
     """Tighten the bounds of comparisons of groups for held-out rows.
 
     A comparison of groups is broken from two sides: whichever group is ahead, noise of the sample
@@ -315,7 +315,7 @@ def tightened_bounds(compiled: CompiledConstraints, cells: Cells, functionals: F
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of the held-out rows.

@@ -37,7 +37,7 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.threshold_search import shift_for_share
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.violations import find_violated_rows
 
@@ -66,7 +66,7 @@ def estimate_optimism(
 
 
 def estimate_optimism_of_decisions(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     cells: Cells,
     training: Sequence[tuple[Codes, Codes]],
     held_out: Float,
@@ -79,7 +79,7 @@ def estimate_optimism_of_decisions(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of all rows.
@@ -100,7 +100,7 @@ def estimate_optimism_of_decisions(
     return np.asarray(estimate_optimism(compiled.rows_of(held_out), rates))
 
 
-def rows_to_match(compiled: CompiledConstraints, cells: Cells) -> Bool | None:
+def rows_to_match(compiled: LinearConstraints, cells: Cells) -> Bool | None:
     """Find the rows whose positive rate a transferred threshold has to keep.
 
     Where constraints look at rows of one of two classes only, deciding for that class violates
@@ -109,7 +109,7 @@ def rows_to_match(compiled: CompiledConstraints, cells: Cells) -> Bool | None:
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints that bind the model.
     cells : Cells
         The partition of all rows.
@@ -192,7 +192,7 @@ def match_positive_rate(
 
 
 def refit_violation(
-    compiled: CompiledConstraints, cells: Cells, functionals: Float, optimism: Float
+    compiled: LinearConstraints, cells: Cells, functionals: Float, optimism: Float
 ) -> Float:
     """Compute the violation of each row of constraints by the model of all rows.
 
@@ -201,7 +201,7 @@ def refit_violation(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of the training rows.
@@ -221,13 +221,13 @@ def refit_violation(
 
 
 def find_training_violations(
-    compiled: CompiledConstraints, counts: CellCounts, optimism: Float | None = None
+    compiled: LinearConstraints, counts: CellCounts, optimism: Float | None = None
 ) -> Bool:
     """Find the constraints that a model violates on its training rows beyond sampling error.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions of the model on the training rows.
@@ -241,10 +241,10 @@ def find_training_violations(
         False for other constraints that may ask for errors, such as gaps: these are not at their
         best on training rows.
     """
-    is_tested, b = ~compiled.rewards_errors, compiled.b
+    is_tested, b = ~compiled.may_reward_errors, compiled.b
     if optimism is not None:
-        is_moved = compiled.rewards_all_errors | is_row_of_predictions(compiled)
-        is_moved &= compiled.rewards_errors & np.isfinite(optimism)
+        is_moved = compiled.must_reward_errors | is_row_of_predictions(compiled)
+        is_moved &= compiled.may_reward_errors & np.isfinite(optimism)
         is_tested = is_tested | is_moved
         b = np.where(is_moved, b - optimism, b)
     violated = np.zeros(len(compiled.constraints), dtype=bool)
@@ -254,7 +254,7 @@ def find_training_violations(
 
 
 def find_refit_violations(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     counts: CellCounts,
     optimism: Float | None,
     optimism_of_decisions: Callable[[], Float],
@@ -263,7 +263,7 @@ def find_refit_violations(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions of the model on the training rows.
@@ -286,20 +286,20 @@ def find_refit_violations(
     return violated
 
 
-def is_row_of_predictions(compiled: CompiledConstraints) -> Bool:
+def is_row_of_predictions(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that look at predictions alone, such as selection rates."""
     is_one = np.array([c.is_of_predictions for c in compiled.constraints], dtype=bool)
     return np.asarray(is_one[compiled.owner])
 
 
 def correct_training_values(
-    compiled: CompiledConstraints, functionals: Float, optimism: Float | None
+    compiled: LinearConstraints, functionals: Float, optimism: Float | None
 ) -> Float:
     """Correct the values on training rows of constraints that reward all errors by optimism.
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     functionals : ndarray of shape (n_functionals,)
         Values on the training rows.
@@ -314,7 +314,7 @@ def correct_training_values(
     if optimism is None:
         return values
     rows = compiled.rows_of(functionals) + optimism
-    for j in np.unique(compiled.owner[compiled.rewards_all_errors]):
+    for j in np.unique(compiled.owner[compiled.must_reward_errors]):
         own, constraint = compiled.owner == j, compiled.constraints[j]
         if constraint.expression.is_difference:
             values[j] = rows[own].max()

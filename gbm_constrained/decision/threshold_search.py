@@ -26,7 +26,7 @@ from gbm_constrained.decision.bias_search import BiasSearch
 from gbm_constrained.decision.lines import Line, check_margin, functionals_of_rates, threshold_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Curve:
     n_positive: Codes
     error: Float
     functionals: Float
-    _compiled: CompiledConstraints = field(repr=False)
+    _compiled: LinearConstraints = field(repr=False)
 
     @cached_property
     def violations(self) -> Float:
@@ -113,7 +113,7 @@ class ShiftSearch:
         Scores of rows that the model was not trained on.
     cells : Cells
         The partition of the rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on the rows. Rows of constraints with a mean loss, or with a rate over none
         of these rows, are left out and listed in the result; where no others are, no shift is
         applied.
@@ -130,7 +130,7 @@ class ShiftSearch:
         self,
         margin: NDArray[Any],
         cells: Cells,
-        compiled: CompiledConstraints,
+        compiled: LinearConstraints,
         weight: NDArray[Any] | None = None,
     ) -> None:
         self.margin, self.compiled = check_margin(margin, cells), compiled
@@ -218,7 +218,7 @@ class ShiftSearch:
 def threshold_curve(
     margin: NDArray[Any],
     cells: Cells,
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     weight: NDArray[Any] | None = None,
     *,
     most: int | None = None,

@@ -35,7 +35,7 @@ from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_co
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import LossIntervals
@@ -260,7 +260,7 @@ class _Measured:
 
 
 def _measure(
-    cells: Cells, compiled: CompiledConstraints, decided: Codes, loss: Float | None, level: float
+    cells: Cells, compiled: LinearConstraints, decided: Codes, loss: Float | None, level: float
 ) -> _Measured:
     """Measure one model by its decisions, and the cross-entropy of each row if needed."""
     counts = CellCounts.of(cells, decided, cells.rows.weight)
@@ -292,7 +292,7 @@ def _measure(
     return _Measured(functionals, at, estimates, verdicts)
 
 
-def _frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
+def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     stated, values = compiled.constraints[:-1], of.values
     satisfied = pd.array(compiled.satisfied(np.append(values, 1.0))[:-1], dtype="boolean")
     satisfied[np.isnan(values)] = pd.NA
@@ -314,7 +314,7 @@ def _frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
     return set_column_types(table)
 
 
-def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
+def _group_frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     records = [
         (name, str(group), group.size, of.functionals[k], *of.functional_intervals[k])
         for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True)
@@ -323,7 +323,7 @@ def _group_frame(compiled: CompiledConstraints, of: _Measured) -> pd.DataFrame:
     return set_column_types(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
 
 
-def _model_frame(compiled: CompiledConstraints, measured: Mapping[str, _Measured]) -> pd.DataFrame:
+def _model_frame(compiled: LinearConstraints, measured: Mapping[str, _Measured]) -> pd.DataFrame:
     sign = np.array([c.sign for c in compiled.constraints[:-1]])
     records = []
     for name, of in measured.items():

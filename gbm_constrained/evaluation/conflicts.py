@@ -12,7 +12,7 @@ from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.violations import find_violated_rows
 
@@ -23,7 +23,7 @@ SEARCHED_ROWS = 30_000_000  # Rows times threshold searches, about.
 N_BIAS_SEARCHES = 16  # Searches for the biases of several classes, which take longer.
 
 
-def is_measured(compiled: CompiledConstraints, counts: CellCounts) -> Bool:
+def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
     """Find the constraints that decisions put enough rows into, if they are quotients."""
     measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from gbm_constrained._messages import some_of
+from gbm_constrained._messages import join_truncated
 from gbm_constrained.constraints.positive_class import find_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import as_labels, check_share
@@ -137,7 +137,7 @@ def _check_scores(
     if classes.size != 2:
         raise ValueError(
             f"y must hold two classes, negatives and positives, got "
-            f"[{some_of(list(map(repr, classes.tolist())))}]: with "
+            f"[{join_truncated(list(map(repr, classes.tolist())))}]: with "
             f"several classes, give y == k and the score of class k."
         )
     check_alignment({"scores": scores, "y": y})

@@ -11,12 +11,12 @@ import pandas as pd
 from gbm_constrained._typing import Float
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.verdicts import Verdict
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
 
 
 def constraints_frame(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     functionals: Float,
     multipliers: Float,
     outcome: Outcome | None,
@@ -26,7 +26,7 @@ def constraints_frame(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     functionals : ndarray of shape (n_functionals,)
         Functionals of the model returned, on the training rows.
@@ -62,7 +62,7 @@ def constraints_frame(
 
 
 def groups_frame(
-    compiled: CompiledConstraints, functionals: Float, outcome: Outcome | None
+    compiled: LinearConstraints, functionals: Float, outcome: Outcome | None
 ) -> pd.DataFrame:
     """Tabulate the size and the rate of each group of each constraint."""
     records = []
@@ -84,7 +84,7 @@ def groups_frame(
     return pd.DataFrame(records, columns=columns)
 
 
-def small_groups_frame(compiled: CompiledConstraints) -> pd.DataFrame:
+def small_groups_frame(compiled: LinearConstraints) -> pd.DataFrame:
     """Tabulate the groups of few training rows: constraint, size and treatment."""
     columns = ["constraint", "group", "rows", "treatment"]
     names = dict(zip(compiled.constraints, compiled.names, strict=True))
@@ -97,7 +97,7 @@ def small_groups_frame(compiled: CompiledConstraints) -> pd.DataFrame:
 
 def history_frame(
     records: Sequence[Record],
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     held_out: Float | None = None,
 ) -> pd.DataFrame:
     """Tabulate the history of a solver, one row per record.
@@ -106,7 +106,7 @@ def history_frame(
     ----------
     records : sequence of Record
         Records of the outer iterations.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     held_out : ndarray of shape (n_records, n_constraints), default=None
         Values of the constraints on held-out rows.

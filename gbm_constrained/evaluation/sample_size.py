@@ -10,7 +10,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of
 from gbm_constrained.statistics.order_statistics import minimum_rows
 
@@ -59,7 +59,7 @@ class TooFewRows:
 
 def find_too_few_rows(
     cells: Cells,
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     counts: CellCounts,
     functionals: Float,
     intervals: Float,
@@ -76,7 +76,7 @@ def find_too_few_rows(
     ----------
     cells : Cells
         The partition of the rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions on the rows.
@@ -140,14 +140,14 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
     return bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
 
 
-def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> int:
+def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int:
     """Count the rows with weight that any term of a constraint is taken over, in any group.
 
     Parameters
     ----------
     cells : Cells
         The partition of the rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     j : int
         Position of the constraint.
@@ -164,7 +164,7 @@ def rows_of_constraint(cells: Cells, compiled: CompiledConstraints, j: int) -> i
     return int(cells.weighted_count[view.cells][inside].sum())
 
 
-def rows_of_functional(cells: Cells, compiled: CompiledConstraints, k: int) -> int:
+def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int:
     """Count the rows that a functional is taken over: the fewest of its parts."""
     parts = compiled.parts[k]
     if parts is None:  # a mean loss
@@ -173,7 +173,7 @@ def rows_of_functional(cells: Cells, compiled: CompiledConstraints, k: int) -> i
 
 
 def rows_of_smallest_group(
-    cells: Cells, compiled: CompiledConstraints, j: int, counts: CellCounts | None
+    cells: Cells, compiled: LinearConstraints, j: int, counts: CellCounts | None
 ) -> int:
     """Count the rows of a constraint's smallest group; of a quotient those inside of it.
 
@@ -187,7 +187,7 @@ def rows_of_smallest_group(
     return min(rows_of_functional(cells, compiled, k) for k in range(span.start, span.stop))
 
 
-def rows_of_quotient(compiled: CompiledConstraints, j: int, counts: CellCounts) -> Float:
+def rows_of_quotient(compiled: LinearConstraints, j: int, counts: CellCounts) -> Float:
     """Count the rows that decisions put into a quotient, such as those selected of a precision.
 
     The rows of the numerator count as well: of wins over losses, few losses are what is asked for.

@@ -9,7 +9,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
-from gbm_constrained.training.callbacks import Announcer
+from gbm_constrained.training.callbacks import CallbackNotifier
 from gbm_constrained.training.options import SolverOptions
 
 
@@ -69,7 +69,7 @@ class IterateChoice:
 
 
 def warn_of_convergence(
-    choice: IterateChoice, weights: Float, announcer: Announcer, n_iterations: int
+    choice: IterateChoice, weights: Float, announcer: CallbackNotifier, n_iterations: int
 ) -> bool:
     """Warn where the solver has not converged; return whether a violated constraint was named.
 
@@ -79,7 +79,7 @@ def warn_of_convergence(
         Iterates of the solver.
     weights : ndarray like ``learner.shape``
         Weights of the model returned.
-    announcer : Announcer
+    announcer : CallbackNotifier
         Progress of the fit, which says whether its time is over.
     n_iterations : int
         Most iterations that the solver may take.

@@ -33,7 +33,7 @@ from gbm_constrained.problem.grouping import (
     columns_by,
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
-from gbm_constrained.problem.linear_constraints import CompiledConstraints, unique_names
+from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
 from gbm_constrained.problem.row_properties import find_row_properties
 
 
@@ -80,10 +80,10 @@ def compile_constraints(
     constraints: Sequence[Constraint],
     rows: Rows,
     reduce_sum: ReduceSum = local_sum,
-    like: CompiledConstraints | None = None,
+    like: LinearConstraints | None = None,
     idle: Collection[int] = (),
     warning: SmallGroupWarning = SmallGroupWarning(),  # noqa: B008 - immutable
-) -> tuple[Cells, CompiledConstraints]:
+) -> tuple[Cells, LinearConstraints]:
     """Partition rows into cells and compile constraints against them.
 
     Parameters
@@ -94,7 +94,7 @@ def compile_constraints(
         The rows.
     reduce_sum : callable, default=identity
         Function that sums a table over machines.
-    like : CompiledConstraints, default=None
+    like : LinearConstraints, default=None
         The same constraints on training rows. Their groups are kept, and groups that these rows
         have besides follow them. What these rows do not have (a mask, a data set, a column, a
         group) then has the value NaN; without `like`, it is an error.
@@ -203,14 +203,14 @@ class _Programme:
         self.names.append(name)
         self.owner.append(len(self.spans) - 1)
 
-    def assemble(self, constraints: Sequence[Constraint]) -> CompiledConstraints:
+    def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Put functionals and rows together as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
         starts = [one.view.cells.start for one in functionals]
         properties = find_row_properties(cells, functionals, self.rows)
         names = tuple(unique_names(self.names))
-        return CompiledConstraints(
+        return LinearConstraints(
             constraints=tuple(constraints),
             U=_stack(
                 [one.predicted for one in functionals],
@@ -230,12 +230,14 @@ class _Programme:
             owner=np.array(self.owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            spread=_make_csr(
-                [row.spread for row in properties], [row.touched for row in properties], n_cells
+            cost_range=_make_csr(
+                [row.cost_range for row in properties],
+                [row.touched for row in properties],
+                n_cells,
             ),
-            rewards_errors=np.array([row.rewards_errors for row in properties], dtype=bool),
-            rewards_all_errors=np.array(
-                [row.rewards_all_errors for row in properties], dtype=bool
+            may_reward_errors=np.array([row.may_reward_errors for row in properties], dtype=bool),
+            must_reward_errors=np.array(
+                [row.must_reward_errors for row in properties], dtype=bool
             ),
             splits_targets=np.array([row.splits_targets for row in properties], dtype=bool),
             terms=tuple(one.terms for one in functionals),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._messages import some_of
+from gbm_constrained._messages import join_truncated
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Gap, Grouped
 from gbm_constrained.constraints.selectors import MISSING, Columns
@@ -233,8 +233,8 @@ class SmallGroupWarning:
         empty = " Groups without any such row are left out." if has_empty else ""
         several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
         return (
-            f"{self.where}{some_of(constraints, FEW_NAMED)}: some groups have fewer than "
+            f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer than "
             f"min_group_size={min_group_size} rows that the rate is taken over: "
-            f"{some_of(named, FEW_NAMED)}{several}. They are {done} "
+            f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
             f"(small_groups={treatment!r}).{empty}"
         )

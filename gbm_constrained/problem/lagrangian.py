@@ -26,7 +26,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.lipschitz import ProblemConstants
 from gbm_constrained.problem.point import Decisions, Point, bregman
 from gbm_constrained.problem.problem_rows import ProblemRows
@@ -42,7 +42,7 @@ class Lagrangian:
         Class index of each row; -1 for rows without a label, which are in no objective.
     cells : Cells
         Partition of the rows.
-    constraints : CompiledConstraints
+    constraints : LinearConstraints
         Constraints on the model.
     **options
         Weights, reduction and kernel options, as in
@@ -63,7 +63,7 @@ class Lagrangian:
     """
 
     def __init__(
-        self, y: Array, cells: Cells, constraints: CompiledConstraints, **options: Any
+        self, y: Array, cells: Cells, constraints: LinearConstraints, **options: Any
     ) -> None:
         rows = self.rows = ProblemRows(y, cells, constraints, **options)
         self.cells, self.constraints, self.kernel = cells, constraints, rows.kernel

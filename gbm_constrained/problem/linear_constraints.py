@@ -36,7 +36,7 @@ def unique_names(things: Iterable[Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CompiledConstraints:
+class LinearConstraints:
     """Linear rows ``R f <= b`` over functionals f, and the values that users bounded.
 
     Parameters
@@ -62,15 +62,15 @@ class CompiledConstraints:
         The functionals of each constraint.
     groups : tuple
         The groups of each constraint, in the order of its functionals; empty without groups.
-    spread : csr_array of shape (m, n_cells)
+    cost_range : csr_array of shape (m, n_cells)
         Largest difference of a row's coefficients between two predicted classes of a cell.
-    rewards_errors : ndarray of shape (m,), bool
+    may_reward_errors : ndarray of shape (m,), bool
         Whether a row of constraints rewards errors on some rows of data, or looks at rows without
         a label, as selection rates and gaps do. The convex proxy serves these badly: its gradient
         is largest at the rows furthest from the decision, and a weight above that of their label
         flips them all. Agreement with another model (churn) is no reward of errors, for the
         decisions of that model can be learned.
-    rewards_all_errors : ndarray of shape (m,), bool
+    must_reward_errors : ndarray of shape (m,), bool
         Whether a row of constraints rewards errors on rows of several labels that differ in
         nothing else that it looks at, while no one decision makes all of these errors. A gap of
         error rates is an example: which of these rows are wrong is then memorised.
@@ -95,9 +95,9 @@ class CompiledConstraints:
     owner: np.ndarray[Any, np.dtype[np.intp]]
     spans: tuple[slice, ...]
     groups: tuple[tuple[Group, ...], ...]
-    spread: Any
-    rewards_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    rewards_all_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    cost_range: Any
+    may_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
+    must_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
     splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
     terms: tuple[tuple[WeightedFraction | MeanLoss, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
@@ -228,7 +228,7 @@ class CompiledConstraints:
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
 
-    def further_groups(self, training: CompiledConstraints) -> list[Group]:
+    def further_groups(self, training: LinearConstraints) -> list[Group]:
         """List the groups that the same constraints on training rows do not have."""
         return [
             group
@@ -237,22 +237,22 @@ class CompiledConstraints:
             if group.name not in {other.name for other in known}
         ]
 
-    def with_groups_of(self, other: CompiledConstraints) -> CompiledConstraints:
+    def with_groups_of(self, other: LinearConstraints) -> LinearConstraints:
         """Take the layout of functionals of other rows, which may have further groups.
 
         Parameters
         ----------
-        other : CompiledConstraints
+        other : LinearConstraints
             The same constraints on an evaluation set.
 
         Returns
         -------
-        CompiledConstraints
+        LinearConstraints
             Constraints whose values and groups can be taken from functionals of `other`.
         """
         return replace(self, spans=other.spans, groups=other.groups)
 
-    def positions_in(self, other: CompiledConstraints) -> Codes:
+    def positions_in(self, other: LinearConstraints) -> Codes:
         """Find the functionals among those of the same constraints on an evaluation set."""
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
@@ -266,7 +266,7 @@ class CompiledConstraints:
         """Sum a quantity of rows, such as multipliers, by constraint."""
         return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
 
-    def without_rows_of(self, idle: Collection[int]) -> CompiledConstraints:
+    def without_rows_of(self, idle: Collection[int]) -> LinearConstraints:
         """Leave out the rows of some constraints, which are then reported and bind nothing."""
         kept = ~np.isin(self.owner, list(idle))
         if kept.all():
@@ -277,13 +277,13 @@ class CompiledConstraints:
             b=self.b[kept],
             rows=tuple(compress(self.rows, kept)),
             owner=self.owner[kept],
-            spread=self.spread[kept],
-            rewards_errors=self.rewards_errors[kept],
-            rewards_all_errors=self.rewards_all_errors[kept],
+            cost_range=self.cost_range[kept],
+            may_reward_errors=self.may_reward_errors[kept],
+            must_reward_errors=self.must_reward_errors[kept],
             splits_targets=self.splits_targets[kept],
         )
 
-    def on(self, cells: Cells) -> CompiledConstraints:
+    def on(self, cells: Cells) -> LinearConstraints:
         """Leave out the cells that part of the rows leaves empty.
 
         The other cells of a rate replace them, in their shares of the whole. A rate with no other
@@ -317,7 +317,7 @@ class CompiledConstraints:
             constant=constant,
             R=_rows_kept(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
-            spread=_rows_kept(self.spread, is_known),
+            cost_range=_rows_kept(self.cost_range, is_known),
             terms=tuple(terms),
         )
 
@@ -338,7 +338,7 @@ class CompiledConstraints:
     @property
     def has_rates(self) -> Bool:
         """Whether each row holds 0-1 rates, and not mean losses alone; shape (m,)."""
-        return np.asarray(np.diff(self.spread.indptr) > 0)
+        return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
     def is_convex(self) -> bool:

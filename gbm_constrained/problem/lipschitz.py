@@ -49,7 +49,7 @@ class ProblemConstants:
         scale = sparse.diags_array(np.sqrt(self.rows.density))
         # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
         # hence the spread of the coefficients and not their size.
-        rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.spread
+        rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.cost_range
         return rates @ scale, abs(self.rows.constraints.B) @ scale
 
     def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
@@ -175,5 +175,7 @@ class ProblemConstants:
         of_loss = 0.25 if n_classes == 2 else 0.5
         total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
         bounded = np.where(self.rows.is_sigmoid, multipliers, 0.0)
-        total = total + PROXIES["sigmoid"].concavity(n_classes) * (bounded @ constraints.spread)
+        total = total + PROXIES["sigmoid"].concavity(n_classes) * (
+            bounded @ constraints.cost_range
+        )
         return np.asarray(total * self.rows.density)

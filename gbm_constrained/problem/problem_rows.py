@@ -16,7 +16,7 @@ from gbm_constrained.problem.kernels.base import clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.proxies import ProxyName
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 # Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
 # call to vanish. Half as many where each row has several scores.
@@ -31,7 +31,7 @@ class KernelOptions:
     ----------
     proxy : {"auto", "logistic", "sigmoid"}, default="auto"
         Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
-        that reward errors or split targets (see :class:`CompiledConstraints`) and the logistic one
+        that reward errors or split targets (see :class:`LinearConstraints`) and the logistic one
         for all others. Values of 0-1 rates are always exact.
     outlier_clip : float, default=None
         Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
@@ -57,11 +57,11 @@ class KernelOptions:
     majoriser_factor: float = 1.0
     hessian_floor: float = 0.0
 
-    def is_sigmoid(self, constraints: CompiledConstraints) -> Bool:
+    def is_sigmoid(self, constraints: LinearConstraints) -> Bool:
         """Find the rows of constraints whose rates have the sigmoid proxy, (m,)."""
         m = len(constraints)
         return {
-            "auto": constraints.rewards_errors | constraints.splits_targets,
+            "auto": constraints.may_reward_errors | constraints.splits_targets,
             "logistic": np.zeros(m, dtype=bool),
             "sigmoid": np.ones(m, dtype=bool),
         }[self.proxy]
@@ -76,7 +76,7 @@ class ProblemRows:
         Class index of each row; -1 for rows without a label, which are in no objective.
     cells : Cells
         Partition of the rows.
-    constraints : CompiledConstraints
+    constraints : LinearConstraints
         Constraints on the model.
     weight : ndarray of shape (n_samples,), default=None
         Weight of each row in the objective and the Bregman distance; ones by default. It may
@@ -92,7 +92,7 @@ class ProblemRows:
         self,
         y: Array,
         cells: Cells,
-        constraints: CompiledConstraints,
+        constraints: LinearConstraints,
         *,
         weight: Array | None = None,
         reduce_sum: ReduceSum = local_sum,

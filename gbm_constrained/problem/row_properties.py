@@ -19,18 +19,18 @@ class RowProperties:
 
     Parameters
     ----------
-    rewards_errors, rewards_all_errors, splits_targets : bool
-        As in :class:`gbm_constrained.problem.linear_constraints.CompiledConstraints`.
-    spread : ndarray of shape (n_touched,)
+    may_reward_errors, must_reward_errors, splits_targets : bool
+        As in :class:`gbm_constrained.problem.linear_constraints.LinearConstraints`.
+    cost_range : ndarray of shape (n_touched,)
         Largest difference of the row's coefficients between two predicted classes, positive.
     touched : ndarray of shape (n_touched,), intp
         Cells with such a difference, counted over all views.
     """
 
-    rewards_errors: bool
-    rewards_all_errors: bool
+    may_reward_errors: bool
+    must_reward_errors: bool
     splits_targets: bool
-    spread: Float
+    cost_range: Float
     touched: Codes
 
 
@@ -77,10 +77,10 @@ def _properties_of_row(
     width = largest - over_classes(np.minimum, combined)
     differs = np.flatnonzero(width)
     return RowProperties(
-        rewards_errors=bool(is_rewarded.any()),
-        rewards_all_errors=not by_label.all(axis=0).any(axis=-1).all(),
+        may_reward_errors=bool(is_rewarded.any()),
+        must_reward_errors=not by_label.all(axis=0).any(axis=-1).all(),
         splits_targets=bool(((combined < largest[:, None]).sum(axis=1) > 1).any()),
-        spread=width[differs],
+        cost_range=width[differs],
         touched=at[differs] + view.cells.start,
     )
 

@@ -30,7 +30,7 @@ from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.
@@ -92,7 +92,7 @@ class _Moments(NamedTuple):
 
 
 def estimate_between_fold_deviation(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     cells: Cells,
     folds: Sequence[Codes],
     decisions: Codes,
@@ -102,7 +102,7 @@ def estimate_between_fold_deviation(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     cells : Cells
         The partition of all cross-fitted rows.
@@ -148,7 +148,7 @@ def estimate_between_fold_deviation(
 
 
 def _by_fold(
-    compiled: CompiledConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
+    compiled: LinearConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
 ) -> tuple[_Moments, _Moments]:
     """Compute the moments of all rates, and of all rows of constraints."""
     together = CellCounts.of(cells, decisions)
@@ -164,7 +164,7 @@ def _by_fold(
     return first, second
 
 
-def _units(compiled: CompiledConstraints, functionals: Float) -> Float:
+def _units(compiled: LinearConstraints, functionals: Float) -> Float:
     """Return how far each row of constraints moves as what its constraint bounds moves by one.
 
     By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
@@ -214,13 +214,13 @@ class _Influence:
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     together : CellCounts
         Decisions on the rows of all folds.
     """
 
-    def __init__(self, compiled: CompiledConstraints, together: CellCounts) -> None:
+    def __init__(self, compiled: LinearConstraints, together: CellCounts) -> None:
         self.compiled = compiled
         self.fractions = Fractions(compiled, together.weight.shape)
         events, bases = self.fractions.events, self.fractions.bases

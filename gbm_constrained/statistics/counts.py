@@ -25,7 +25,7 @@ from scipy import sparse
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 __all__ = [
     "EQUAL",
@@ -208,7 +208,7 @@ def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
     return tuple(Block(cells, score) for cells, score in found.values())
 
 
-def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | None]:
+def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None]:
     """List the blocks of each row of constraints; None where the row has a mean loss.
 
     Rows share the blocks that they have in common, as those of a gap do.
@@ -232,7 +232,7 @@ def blocks_of_rows(compiled: CompiledConstraints) -> list[tuple[Block, ...] | No
     return rows
 
 
-def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
+def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
     """Compute the value of each functional on counted decisions.
 
     Weights of base sets are those of the counts, so that counts may be of other rows than those
@@ -240,7 +240,7 @@ def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions, with any leading axes.
@@ -258,7 +258,7 @@ def functionals_of(compiled: CompiledConstraints, counts: CellCounts) -> Float:
 class Fractions:
     """Functionals of flat tables of weights, as sparse products."""
 
-    def __init__(self, compiled: CompiledConstraints, shape: tuple[int, ...]) -> None:
+    def __init__(self, compiled: LinearConstraints, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
         events, bases, of, coefficient = [], [], [], []

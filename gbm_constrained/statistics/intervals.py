@@ -26,7 +26,7 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped
 from gbm_constrained.problem.functionals import WeightedFraction
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
@@ -142,7 +142,7 @@ def _add_up(
 
 
 def functional_intervals(
-    compiled: CompiledConstraints, counts: CellCounts, level: float = 0.95
+    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
     """Find two-sided intervals of functionals, such as the rate of each group.
 
@@ -150,7 +150,7 @@ def functional_intervals(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions.
@@ -167,7 +167,7 @@ def functional_intervals(
 
 
 def constraint_intervals(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     counts: CellCounts,
     level: float = 0.95,
 ) -> NDArray[np.float64]:
@@ -184,7 +184,7 @@ def constraint_intervals(
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions.

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
 
 DRAWS = 2000  # Draws of the value of a constraint of losses that is no single mean.
@@ -29,7 +29,7 @@ class LossIntervals:
     ----------
     cells : Cells
         The partition of the rows.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     decided : ndarray of int of shape (n_samples,)
         Class index that each row is decided for.
@@ -40,7 +40,7 @@ class LossIntervals:
     """
 
     cells: Cells
-    compiled: CompiledConstraints
+    compiled: LinearConstraints
     decided: Codes
     loss: Float
     level: float = 0.95

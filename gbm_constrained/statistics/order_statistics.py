@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from gbm_constrained.data.validation import check_share
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of_rows
 
 __all__ = [
@@ -190,7 +190,7 @@ def expected_threshold(scores: ArrayLike, bound: float) -> float:
     return _smallest(values, expected_rank(values.size, bound))
 
 
-def expected_bounds(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
+def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
     r"""Find the right-hand sides that rows of constraints must meet to hold in expectation.
 
     A bounded loss with empirical mean r on n rows is controlled in expectation by the most
@@ -206,7 +206,7 @@ def expected_bounds(compiled: CompiledConstraints, counts: CellCounts) -> NDArra
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Any decisions: only the sizes of base sets matter.

@@ -31,7 +31,7 @@ from scipy import special
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
@@ -216,7 +216,7 @@ def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
     return np.where(empty | (distance == 0.0), 1.0, p)
 
 
-def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
+def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
     """p-values of the null hypotheses that rows of constraints are violated in the population.
 
     With equal weights in each base set:
@@ -235,7 +235,7 @@ def row_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[n
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints.
     counts : CellCounts
         Decisions on rows that were used for nothing else.
@@ -285,7 +285,7 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
     return _p_of_union(blocks, bound, counts)
 
 
-def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> NDArray[np.float64]:
+def constraint_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
     """p-values of the null hypotheses that constraints are violated in the population.
 
     A constraint is violated if one of its rows is, and certified if all of them are. The
@@ -315,7 +315,7 @@ def constraint_p_values(compiled: CompiledConstraints, counts: CellCounts) -> ND
     return p
 
 
-def rule_p_value(compiled: CompiledConstraints, counts: CellCounts) -> Any:
+def rule_p_value(compiled: LinearConstraints, counts: CellCounts) -> Any:
     """p-value of the null hypothesis that some constraint is violated: the largest of theirs.
 
     Parameters

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.p_values import (
@@ -25,7 +25,7 @@ __all__ = ["find_violated_rows"]
 
 
 def find_violated_rows(
-    compiled: CompiledConstraints,
+    compiled: LinearConstraints,
     counts: CellCounts,
     delta: ArrayLike,
     one_test_each: bool = False,

@@ -30,7 +30,7 @@ import pandas as pd
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.problem.linear_constraints import CompiledConstraints, unique_names
+from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
 
@@ -67,7 +67,7 @@ class ConstraintState:
         Since the fit began.
     record : Record
         The solver's own account of the iteration.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on these rows.
     """
 
@@ -80,7 +80,7 @@ class ConstraintState:
     total: int
     seconds: float
     record: Record
-    compiled: CompiledConstraints
+    compiled: LinearConstraints
 
     @property
     def objective(self) -> float:
@@ -199,7 +199,7 @@ def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wante
             )
 
 
-class Announcer:
+class CallbackNotifier:
     """Tells callbacks of each outer iteration, and when training is over.
 
     Parameters
@@ -254,7 +254,7 @@ class Announcer:
         self.n_scouts = n_scouts
 
     def teller(
-        self, phase: Phase, rows: str, compiled: CompiledConstraints
+        self, phase: Phase, rows: str, compiled: LinearConstraints
     ) -> Callable[[Record], None] | None:
         """Make the callback of a solver; None where there is nobody to tell."""
         if not self.callbacks:

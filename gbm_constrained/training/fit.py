@@ -16,7 +16,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
 from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.solvers.base import Solver
-from gbm_constrained.training.callbacks import Announcer, check_callbacks
+from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.measurement import (
@@ -94,7 +94,7 @@ class ConstrainedFit:
         limit: TimeLimit | None = None,
     ) -> None:
         callbacks = check_callbacks(constraint_callbacks)
-        notifier = Announcer(
+        notifier = CallbackNotifier(
             callbacks if progress is None else [*callbacks, progress],
             library.n_rounds,
             options.rounds_per_iteration,
@@ -132,7 +132,7 @@ class ConstrainedFit:
         return self.run.problem.data
 
     @property
-    def notifier(self) -> Announcer:
+    def notifier(self) -> CallbackNotifier:
         """Notifies callbacks, and ends training."""
         return self.run.notifier
 

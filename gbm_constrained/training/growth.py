@@ -145,7 +145,7 @@ class FoldGrowth:
             problem.lagrangian(fold.training, log_odds=log_odds),
             schedule=controller.path,
             # Nothing but optimism asks for the rates on the rows that the boosters are grown on.
-            has_rates=bool(problem.compiled.rewards_all_errors.any()),
+            has_rates=bool(problem.compiled.must_reward_errors.any()),
         )
 
     def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:

@@ -207,12 +207,12 @@ class HeldOutRows:
 def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     """Correct the model's multipliers by the optimism of the fold boosters."""
     leader, compiled = boosters.controller.solver, run.problem.compiled
-    if not leader.history or not compiled.rewards_all_errors.any():
+    if not leader.history or not compiled.must_reward_errors.any():
         return
     functionals = leader.history[-1].functionals
     spread = standard_errors(compiled, leader.lagrangian.cells, functionals)
     solver.optimism = boosters.optimism
-    solver.corrected = compiled.rewards_all_errors & (spread <= MAX_STANDARD_ERROR)
+    solver.corrected = compiled.must_reward_errors & (spread <= MAX_STANDARD_ERROR)
 
 
 Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit"]

@@ -45,7 +45,7 @@ from gbm_constrained.decision.prefix_choice import (
 )
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
@@ -56,7 +56,7 @@ MAX_ERROR_RATIO = 2.0  # Times as many errors as without a threshold.
 
 
 def may_do_without_multipliers(
-    options: SolverOptions, compiled: CompiledConstraints, has_many_rows: bool
+    options: SolverOptions, compiled: LinearConstraints, has_many_rows: bool
 ) -> bool:
     """Whether multipliers may be done without: what ``solver`` says, the rules, and the rows.
 
@@ -64,7 +64,7 @@ def may_do_without_multipliers(
     ----------
     options : SolverOptions
         What was asked.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints that bind.
     has_many_rows : bool
         Whether every rate is taken over plenty of rows.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._messages import some_of
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
@@ -18,7 +18,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
 from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.training.options import SolverOptions
 
 MIN_ROWS_FOR_HOLDOUT = 50_000
@@ -82,7 +82,7 @@ class FitProblem:
         everything that makes the model.
     cells : Cells
         Partition of the rows that are trained on.
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on these rows.
     kernel : mapping
         Options of the Lagrangian.
@@ -94,7 +94,7 @@ class FitProblem:
     factors: ClassFactors
     idle: frozenset[int]
     cells: Cells
-    compiled: CompiledConstraints
+    compiled: LinearConstraints
     kernel: Mapping[str, Any]
 
     @classmethod
@@ -156,7 +156,7 @@ class FitProblem:
         problem = cls(options.constraints, data, weights, factors, idle, cells, compiled, kernel)
         return options, problem
 
-    def compile(self, rows: Rows, name: str) -> tuple[Cells, CompiledConstraints]:
+    def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
         return _compile(self.constraints, rows, self.idle, self.factors, self.compiled, name)
 
@@ -257,7 +257,9 @@ class FitProblem:
             view = next(view for view in cells.views if group.by in view.levels)
             inside = np.isin(view.levels[group.by], list(group.levels))
             sizes[str(group)] = int(cells.count[view.cells][inside].sum())
-        return some_of([f"{name} ({size:,} rows)" for name, size in sizes.items()], FEW_NAMED)
+        return join_truncated(
+            [f"{name} ({size:,} rows)" for name, size in sizes.items()], FEW_NAMED
+        )
 
     def check_has_weight(self, parts: Sequence[Codes]) -> None:
         """Refuse parts of the rows without any weight, of which no booster learns.
@@ -312,9 +314,9 @@ def _compile(
     rows: Rows,
     idle: frozenset[int],
     factors: ClassFactors,
-    like: CompiledConstraints | None = None,
+    like: LinearConstraints | None = None,
     name: str = "",
-) -> tuple[Cells, CompiledConstraints]:
+) -> tuple[Cells, LinearConstraints]:
     """Compile the constraints, those that are always met without rows."""
     cells, compiled = compile_constraints(
         constraints,

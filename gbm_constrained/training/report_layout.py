@@ -10,7 +10,7 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.problem.linear_constraints import CompiledConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 class ReportLayout:
@@ -18,19 +18,19 @@ class ReportLayout:
 
     Parameters
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints on the training rows.
     evaluation_sets : sequence of EvaluationSet
         Rows that the user gave to look at.
 
     Attributes
     ----------
-    compiled : CompiledConstraints
+    compiled : LinearConstraints
         The constraints with all groups.
     """
 
     def __init__(
-        self, compiled: CompiledConstraints, evaluation_sets: Sequence[EvaluationSet]
+        self, compiled: LinearConstraints, evaluation_sets: Sequence[EvaluationSet]
     ) -> None:
         self._training = compiled
         self._last = evaluation_sets[-1].compiled if evaluation_sets else None

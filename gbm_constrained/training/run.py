@@ -11,7 +11,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import tightened_bounds
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.base import Solver
-from gbm_constrained.training.callbacks import Announcer, Phase
+from gbm_constrained.training.callbacks import CallbackNotifier, Phase
 from gbm_constrained.training.checkpoint import CheckpointFile
 from gbm_constrained.training.dual_controller import BoundsAt
 from gbm_constrained.training.options import SolverOptions
@@ -31,7 +31,7 @@ class FitRun:
         The constraints bound to the rows.
     library : LibrarySettings
         What the library says of its fit.
-    notifier : Announcer
+    notifier : CallbackNotifier
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
     certification : EvaluationSet or None
         Rows that are set aside for a guarantee.
@@ -44,7 +44,7 @@ class FitRun:
     options: SolverOptions
     problem: FitProblem
     library: LibrarySettings
-    notifier: Announcer
+    notifier: CallbackNotifier
     certification: EvaluationSet | None = None
     checkpoint: CheckpointFile | None = None
     progress: Progress | None = None

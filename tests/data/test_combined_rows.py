@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from gbm_constrained.data.combined_rows import Stack, encode
+from gbm_constrained.data.combined_rows import CombinedRows, encode
 
 X = np.arange(12.0).reshape(6, 2)
 
@@ -31,7 +31,7 @@ FORMS = {
 
 
 def stacked(table, datasets, weight=None, y=Y):
-    return Stack.of(table, y, weight, CODES, CLASSES, datasets)
+    return CombinedRows.of(table, y, weight, CODES, CLASSES, datasets)
 
 
 @pytest.mark.parametrize("form", FORMS)

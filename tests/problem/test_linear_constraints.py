@@ -104,7 +104,7 @@ def test_compiled_tables_by_hand():
     _, compiled = compile_constraints(constraints, Rows(y, np.arange(2), weight))
     A = compiled.A.toarray().reshape(3, 2, 2)
     assert A.tolist() == [[[0, 1], [0, 0]], [[0, 0.5], [0.5, 0]], [[0, 0], [0, 0]]]
-    assert compiled.spread.toarray().tolist() == [[1, 0], [0.5, 0.5], [0, 0]]
+    assert compiled.cost_range.toarray().tolist() == [[1, 0], [0.5, 0.5], [0, 0]]
     assert compiled.B.toarray().tolist() == [[0, 0], [0, 0], [0.5, 0.5]]
     assert compiled.b.tolist() == [0.1, 0.2, 0.3]
     statistics = CellStatistics(

@@ -46,8 +46,8 @@ def test_rows_that_reward_errors_of_all_labels():
     }
     for rule, expected in cases.items():
         _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
-        assert (compiled.rewards_all_errors == expected).all(), rule
-        assert (compiled.rewards_errors >= compiled.rewards_all_errors).all()
+        assert (compiled.must_reward_errors == expected).all(), rule
+        assert (compiled.may_reward_errors >= compiled.must_reward_errors).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -74,5 +74,5 @@ def test_rules_that_forbid_one_class_of_several_split_targets(n_classes):
             [rule], Rows(y, np.arange(n_classes), None, deployed)
         )
         assert (compiled.splits_targets == (splits and n_classes > 2)).all(), rule
-        bounded = compiled.splits_targets | compiled.rewards_errors
+        bounded = compiled.splits_targets | compiled.may_reward_errors
         assert np.array_equal(Lagrangian(y, cells, compiled).rows.is_sigmoid, bounded)
