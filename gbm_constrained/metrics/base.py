@@ -1,0 +1,182 @@
+r"""Metrics of the confusion matrix, as functions of rates.
+
+A metric is a function :math:`f(u)` of *functionals* :math:`u_k`, which are rates of the
+constraint language: the recall of each class, an entry of the confusion matrix, or the same in a
+group. The metric names its rates once the classes of ``y`` are known, and the compiler of the
+constraints makes the functionals.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint, Expression
+from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.problem.groups import Group
+
+Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
+KINDS: tuple[Kind, ...] = ("linear", "smooth", "convex", "ratio", "other")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Coefficients of ``numerator . u / denominator . u``."""
+
+    numerator: Float
+    denominator: Float
+
+
+@dataclass(frozen=True, eq=False)
+class BoundMetric:
+    """A metric whose classes are known.
+
+    Parameters
+    ----------
+    metric : Metric
+        The metric.
+    expressions : tuple of Expression
+        Rates, or rates of each group, whose functionals the metric is a function of.
+    function : callable
+        Value of the metric, given the functionals.
+    derivative : callable
+        Gradient of the metric in the functionals.
+    kind : {"linear", "smooth", "convex", "ratio", "other"}
+        Kind of the loss: the metric itself if it is minimised, and one minus the metric if it is
+        maximised.
+    ratio : Ratio, default=None
+        Coefficients of a metric of kind "ratio".
+    """
+
+    metric: Metric
+    expressions: tuple[Expression, ...]
+    function: Callable[[Float], float]
+    derivative: Callable[[Float], Float]
+    kind: Kind
+    ratio: Ratio | None = None
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Bounds that every decision meets, by which the compiler makes the functionals."""
+        return tuple(Constraint(e, ">=", e.range[0]) for e in self.expressions)
+
+    def with_positive_class(
+        self, classes: NDArray[np.generic], positive: Any = None
+    ) -> BoundMetric:
+        """Name the positive class of rates that name none."""
+        named = resolve_positive_class(self.constraints, classes, positive)
+        return replace(self, expressions=tuple(c.expression for c in named))
+
+    def with_groups(self, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
+        """Name the groups of the rows, for a metric of group matrices."""
+        return self.metric.with_groups(self, groups)
+
+
+@dataclass(frozen=True, eq=False)
+class MetricLoss:
+    """The loss that a reduction minimises: one minus the metric, or the metric itself.
+
+    Parameters
+    ----------
+    bound : BoundMetric
+        The metric.
+    at : slice
+        Positions of its functionals among all of a programme.
+    n_functionals : int
+        Number of functionals of the programme.
+    """
+
+    bound: BoundMetric
+    at: slice
+    n_functionals: int
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the loss."""
+        return self.bound.kind
+
+    @property
+    def sign(self) -> float:
+        """Factor of the metric in the loss."""
+        return -1.0 if self.bound.metric.greater_is_better else 1.0
+
+    def value(self, u: Float) -> float:
+        """Compute the loss."""
+        return self.of_metric(self.bound.function(u[self.at]))
+
+    def of_metric(self, value: float) -> float:
+        """Compute the loss of a value of the metric, which is also the inverse."""
+        return 1.0 - value if self.sign < 0.0 else value
+
+    def gradient(self, u: Float) -> Float:
+        """Compute the gradient of the loss in all functionals."""
+        found = np.zeros(self.n_functionals)
+        found[self.at] = self.sign * self.bound.derivative(u[self.at])
+        return found
+
+    def ratio(self) -> tuple[Float, float, Float, float]:
+        """Write the loss as ``(a . u + a0) / (b . u + b0)``; returns (a, a0, b, b0)."""
+        assert self.bound.ratio is not None
+        a, b = np.zeros(self.n_functionals), np.zeros(self.n_functionals)
+        a[self.at] = self.sign * self.bound.ratio.numerator
+        b[self.at] = self.bound.ratio.denominator
+        return (a + b if self.sign < 0.0 else a), 0.0, b, 0.0
+
+
+class Metric(ABC):
+    """A function of the confusion matrix that a classifier maximises or minimises."""
+
+    greater_is_better: bool = True
+
+    @abstractmethod
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the rates of the metric.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n_classes,)
+            Sorted labels.
+        shares : ndarray of shape (n_classes,)
+            Share of the rows with each label.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no value for these classes.
+        """
+
+    def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
+        """Return the bound metric, once the groups of its expressions are known."""
+        return bound
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:
+    """Bind a metric that is one functional."""
+    return BoundMetric(
+        metric, (expression,), lambda u: float(u[0]), lambda u: np.ones(1), "linear"
+    )
+
+
+def bind_quotient(metric: Metric, expression: Expression) -> BoundMetric:
+    """Bind a metric that is a quotient of two functionals."""
+
+    def function(u: Float) -> float:
+        return float(u[0] / u[1]) if u[1] > 0.0 else 0.0
+
+    def derivative(u: Float) -> Float:
+        return np.asarray(np.array([1.0, -u[0] / u[1]]) / u[1])
+
+    ratio = Ratio(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    return BoundMetric(metric, (expression,), function, derivative, "ratio", ratio)

@@ -1,0 +1,112 @@
+"""What ``maximize=`` and ``minimize=`` accept: metrics, rates, quotients and names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
+from gbm_constrained.metrics.callables import FunctionMetric
+from gbm_constrained.metrics.f_measures import f1_macro, f1_micro, f_beta
+from gbm_constrained.metrics.recalls import balanced_accuracy, g_mean, h_mean, min_recall, q_mean
+
+NAMES: dict[str, Callable[..., Metric]] = {
+    make.__name__: make
+    for make in (
+        balanced_accuracy, f1_macro, f1_micro, f_beta, g_mean, h_mean, min_recall, q_mean,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class RateMetric(Metric):
+    """A rate or a quotient of rates as the objective.
+
+    Parameters
+    ----------
+    expression : Rate or Quotient
+        What is maximised or minimised.
+    greater_is_better : bool
+        Whether the expression is maximised.
+    """
+
+    expression: Rate | Quotient
+    greater_is_better: bool = True
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Take the rate, or the two rates of the quotient."""
+        is_quotient = self.expression.is_quotient
+        return (bind_quotient if is_quotient else bind_linear)(self, self.expression)
+
+    def __str__(self) -> str:
+        return str(self.expression)
+
+
+def read_objective(maximize: Any, minimize: Any) -> Metric | None:
+    """Read the objective of a classifier.
+
+    Parameters
+    ----------
+    maximize, minimize : Metric, Rate, Quotient, str or None
+        What is maximised, or minimised; at most one of them.
+
+    Returns
+    -------
+    Metric or None
+        The metric, which knows its direction; None without an objective.
+
+    Raises
+    ------
+    TypeError
+        If the objective is neither a metric, a rate, a quotient nor a name.
+    ValueError
+        If both are given, the name is unknown, or the metric has the other direction.
+    """
+    if maximize is None and minimize is None:
+        return None
+    if maximize is not None and minimize is not None:
+        raise ValueError(
+            f"maximize={maximize!r} and minimize={minimize!r} cannot both be given: leave one "
+            f"out, or bound the other as a constraint."
+        )
+    name = "maximize" if minimize is None else "minimize"
+    given = maximize if minimize is None else minimize
+    found = _read(name, given)
+    if found.greater_is_better != (name == "maximize"):
+        other = "minimize" if name == "maximize" else "maximize"
+        raise ValueError(
+            f"{name}={found}: {'larger' if found.greater_is_better else 'smaller'} values of it "
+            f"are better, so use {other}=."
+        )
+    return found
+
+
+def _read(name: str, given: Any) -> Metric:
+    """Read one objective; `name` is that of the parameter."""
+    if isinstance(given, str):
+        if given not in NAMES:
+            raise ValueError(f"{name}={given!r} must be one of {sorted(NAMES)}, or a metric.")
+        return NAMES[given]()
+    if isinstance(given, (Rate, Quotient)):
+        if any(term.event.is_loss for rate in given.rates for _, term in rate.terms):
+            raise ValueError(
+                f"{name}={given} is a mean loss of probabilities, and the classifier trains for "
+                f"its own: leave it out, or bound it as a constraint."
+            )
+        return RateMetric(given, name == "maximize")
+    if isinstance(given, FunctionMetric) and given.kind in ("linear", "smooth", "other"):
+        return replace(given, greater_is_better=name == "maximize")
+    if isinstance(given, Metric):
+        return given
+    remedy = f" Write {given.__name__}()." if inspect.isfunction(given) else ""
+    raise TypeError(
+        f"{name} must be a metric such as g_mean(), a rate, a quotient or a name, got "
+        f"{given!r}.{remedy}"
+    )

@@ -1,0 +1,117 @@
+r"""The plug-in oracle: decisions of least cost by given probabilities.
+
+For the cost :math:`c` of the functionals :math:`u`, deciding class j in cell z costs
+:math:`L_{zj} = \sum_k c_k T_{kzj}`, and
+
+.. math:: h(x) = \arg\min_j \sum_z P(z \mid x) L_{zj}
+
+minimises :math:`c \cdot u` where the probabilities are right (Narasimhan et al., "Consistent
+Multiclass Algorithms for Complex Metrics and Constraints", Algorithms 9 and 10). The functionals
+of the rule are counted by the labels of the rows, which must be rows that the booster of the
+probabilities has not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.decision.cost_rule import decide_by_costs
+from gbm_constrained.problem.joint_cells import Coefficients, JointCells
+
+
+@dataclass(frozen=True, eq=False)
+class PlugIn:
+    """Oracle of least expected cost on held-out rows.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n_rows, n_joint_cells)
+        Probability of each joint cell, by boosters that have not seen the row.
+    joint : JointCells
+        The joint cells.
+    rows : ndarray of shape (n_rows,), intp
+        Positions of the rows in the partition.
+    weight : ndarray of shape (n_rows,) or None
+        Weight of each row.
+    coefficients : Coefficients
+        The functionals in weights of joint cells of these rows.
+    by_labels : bool, default=True
+        Whether decisions are counted by the cells that rows are in. Otherwise they are counted by
+        the probabilities of the cells, and the oracle is exact for the distribution that these
+        describe.
+    """
+
+    probabilities: Float
+    joint: JointCells
+    rows: Codes
+    weight: Float | None
+    coefficients: Coefficients
+    by_labels: bool = True
+
+    def minimise(self, cost: Float) -> tuple[Float, Float]:
+        """Find the rule of least cost.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (n_functionals,)
+            Cost of each functional.
+
+        Returns
+        -------
+        costs : ndarray of shape (n_joint_cells, n_classes)
+            The rule: the cost of each decision in each cell, the largest of size one.
+        u : ndarray of shape (n_functionals,)
+            Functionals of its decisions.
+        """
+        costs = self.coefficients.costs(np.where(self.coefficients.is_known, cost, 0.0))
+        scale = np.abs(costs).max(initial=0.0)
+        costs = costs / scale if scale > 0.0 else costs
+        return costs, self.functionals(costs)
+
+    def decide(self, costs: Float) -> Codes:
+        """Decide the class index of each row by a rule."""
+        return decide_by_costs(self.probabilities, costs)
+
+    def functionals(self, costs: Float) -> Float:
+        """Count the functionals of a rule."""
+        return self.functionals_of(self.decide(costs))
+
+    def functionals_of(self, decisions: Codes) -> Float:
+        """Count the functionals of decisions."""
+        return self.coefficients.functionals(self.counts(decisions))
+
+    def counts(self, decisions: Codes) -> Float:
+        """Sum weights by joint cell and decision."""
+        if self.by_labels:
+            return self.joint.counts(decisions, self.weight, self.rows)
+        found = np.zeros((len(self.joint), self.joint.n_classes))
+        for j in range(self.joint.n_classes):
+            is_j = decisions == j
+            weight = np.ones(is_j.sum()) if self.weight is None else self.weight[is_j]
+            found[:, j] = weight @ self.probabilities[is_j]
+        return found
+
+    def by_probabilities(self) -> PlugIn:
+        """Return the exact oracle of the distribution that the probabilities describe.
+
+        The probabilities are scaled so that each cell has the weight that its rows have.
+        """
+        own = np.full(len(self.rows), 1.0) if self.weight is None else self.weight
+        counted = np.bincount(self.joint.codes[self.rows], own, len(self.joint))
+        expected = own @ self.probabilities
+        scale = np.divide(counted, expected, out=np.zeros_like(expected), where=expected > 0)
+        return replace(self, probabilities=self.probabilities * scale, by_labels=False)
+
+    def take(self, part: Codes, coefficients: Coefficients) -> PlugIn:
+        """Return the oracle of some of the rows."""
+        weight = None if self.weight is None else self.weight[part]
+        return replace(
+            self,
+            probabilities=self.probabilities[part],
+            rows=self.rows[part],
+            weight=weight,
+            coefficients=coefficients,
+        )
