@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.metric import MetricMixin, NativeAdapter
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
@@ -72,7 +73,7 @@ class Trained:
     library_rounds: Callable[[int], int]
 
 
-class BoosterAdapter(Protocol):
+class BoosterAdapter(NativeAdapter, Protocol):
     """All that a constrained fit knows of a library.
 
     The methods are called in the order in which they stand here, once each.
@@ -89,14 +90,8 @@ class BoosterAdapter(Protocol):
     is_divisible: bool
     has_offset: bool
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
-
     def check_parameters(self, options: SolverOptions) -> None:
         """Refuse parameters that have no meaning under constraints."""
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
 
     def progress(self) -> Progress | None:
         """Make what shows the progress, as the library's own verbosity asks."""
@@ -123,7 +118,7 @@ class BoosterAdapter(Protocol):
         """Add to the report what only the library knows, and warn of it."""
 
 
-class ConstrainedBoosterMixin(ConstrainedFitAttributes):
+class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     """A classifier of a library that is trained under constraints."""
 
     constraints: Any
@@ -146,6 +141,9 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
     def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
+        if options.metric is not None:
+            self._fit_metric(adapter, given.rows, options)
+            return
         if not options.constraints:
             refuse_without_constraints(given.checkpoint)
             refuse_time_limit_without_constraints(given.time_limit)

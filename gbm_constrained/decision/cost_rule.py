@@ -86,6 +86,15 @@ class CostRule:
         probabilities = probabilities_of(margins(self.rounds), self.factors)
         return decide_by_costs(probabilities, self.costs)
 
+    @property
+    def class_weights(self) -> Float | None:
+        """Weights of the classes whose weighted probability the rule maximises, if it does.
+
+        The largest weight is one.
+        """
+        gain = _class_weights(self.costs)
+        return None if gain is None else gain / gain.max()
+
     def as_shift(self) -> Float | None:
         """Shift of scores that makes the same decisions, if there is one.
 

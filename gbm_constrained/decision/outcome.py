@@ -17,7 +17,7 @@ from gbm_constrained.statistics.between_folds import (
     estimate_between_fold_deviation,
     prediction_intervals,
 )
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import LossIntervals
 
@@ -114,6 +114,21 @@ class Outcome:
             rows.accuracy(counts),
             differ.beyond_chance,
         )
+
+    @classmethod
+    def of_counts(
+        cls, compiled: LinearConstraints, counts: CellCounts, source: str
+    ) -> Outcome:
+        """Measure counted decisions, which may be those of a randomised classifier.
+
+        The rate of a mean varies no more than a binomial one, so that its intervals are
+        conservative.
+        """
+        sampled = Sampled(
+            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
+        )
+        sources = np.full(len(compiled.constraints), source, dtype=object)
+        return cls(functionals_of(compiled, counts), *sampled, sources, sampled)
 
     @classmethod
     def of_mean(cls, rows: EvaluationSet, rounds: int, counts: CellCounts) -> Outcome:

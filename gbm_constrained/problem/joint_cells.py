@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
@@ -101,7 +101,7 @@ class JointCells:
         share = np.divide(1.0, cells.weight, out=np.zeros(n), where=cells.weight > 0)
         by_view = compiled.U.toarray().reshape(-1, n, k) * share[:, None]
         table = by_view[:, self.of_views, :].sum(axis=2)
-        return Coefficients(table, compiled.constant)
+        return Coefficients(table, np.nan_to_num(compiled.constant))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class Coefficients:
     table : ndarray of shape (n_functionals, n_joint_cells, n_classes)
         Coefficient of the weight of each cell's rows that are decided as each class.
     constant : ndarray of shape (n_functionals,)
-        Constant parts; NaN of functionals that the rows do not define.
+        Constant parts; zero of functionals that the rows do not define.
     """
 
     table: Float
@@ -127,8 +127,3 @@ class Coefficients:
     def costs(self, cost: Float) -> Float:
         """Cost of each decision in each cell, given the cost of each functional."""
         return np.asarray(np.tensordot(cost, self.table, axes=1))
-
-    @property
-    def is_known(self) -> Bool:
-        """Whether each functional has a value on these rows."""
-        return ~np.isnan(self.constant)

@@ -66,7 +66,7 @@ class PlugIn:
         u : ndarray of shape (n_functionals,)
             Functionals of its decisions.
         """
-        costs = self.coefficients.costs(np.where(self.coefficients.is_known, cost, 0.0))
+        costs = self.coefficients.costs(cost)
         scale = np.abs(costs).max(initial=0.0)
         costs = costs / scale if scale > 0.0 else costs
         return costs, self.functionals(costs)

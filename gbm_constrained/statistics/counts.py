@@ -93,6 +93,17 @@ class CellCounts:
         return cls(*(shares * total[:, None] for total in totals))
 
     @classmethod
+    def of_probabilities(cls, cells: Cells, shares: Float) -> CellCounts:
+        """Count randomised decisions, given the probability of each decision on each row."""
+        w = np.ones(len(shares)) if cells.rows.weight is None else cells.rows.weight
+        tables = [np.zeros((len(cells), shares.shape[1])) for _ in range(3)]
+        for view in cells.views:
+            for table, x in zip(tables, (w, w * w, (w > 0).astype(np.float64)), strict=True):
+                for j, share in enumerate(shares.T):
+                    table[:, j] += np.bincount(view.codes, x * share, len(cells))
+        return cls(*tables)
+
+    @classmethod
     def at_thresholds(
         cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
     ) -> CellCounts:

@@ -41,3 +41,5 @@ class ConstrainedFitAttributes:
     stopping_message_: Any = FittedAttribute()
     shift_: Any = FittedAttribute()
     prefixes_: Any = FittedAttribute()
+    metric_report_: Any = FittedAttribute()
+    mixture_: Any = FittedAttribute()

@@ -17,6 +17,8 @@ from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
+from gbm_constrained.metrics.base import Metric
+from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.auto import AutoSolver
@@ -27,7 +29,12 @@ from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStop
 Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
-SolverName: TypeAlias = Literal["auto", "abpp", "cbpr", "threshold"]
+SolverName: TypeAlias = Literal[
+    "auto", "abpp", "cbpr", "threshold", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
+]
+REDUCTIONS: tuple[SolverName, ...] = (
+    "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
+)  # fmt: skip
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
@@ -54,6 +61,9 @@ class SolverOptions:
     probabilities: Probabilities = "shifted"
     on_infeasible: OnInfeasible = "warn"
     early_stopping_on: EarlyStoppingOn = "metric"
+    maximize: Any = None
+    minimize: Any = None
+    deterministic: bool | None = None
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
 
@@ -72,6 +82,12 @@ class SolverOptions:
         asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
         own = {name: getattr(estimator, name) for name in asked}
         name = solver_parameter(estimator)
+        metric = read_objective(own.get("maximize"), own.get("minimize"))
+        if metric is not None:
+            solver = getattr(estimator, name)
+            check_choice(name, solver, REDUCTIONS)
+            options = cls(constraints, solver=solver, **own)
+            return options._check_of_metric(metric)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -104,6 +120,28 @@ class SolverOptions:
                 f"or on_infeasible='warn'."
             )
         return options
+
+    @property
+    def metric(self) -> Metric | None:
+        """The objective, if it is a metric of the confusion matrix."""
+        return read_objective(self.maximize, self.minimize)
+
+    def _check_of_metric(self, metric: Metric) -> SolverOptions:
+        """Check what a metric as the objective allows."""
+        check_choice("measure_on", self.measure_on, MEASURE_ON)
+        check_integer("n_folds", self.n_folds, 2)
+        if self.holdout_fraction is not None:
+            check_share("holdout_fraction", self.holdout_fraction)
+        check_choice("on_infeasible", self.on_infeasible, ON_INFEASIBLE)
+        check_choice("probabilities", self.probabilities, PROBABILITIES)
+        check_choice("deterministic", self.deterministic, (None, True, False))
+        for name, default in (("iterate", "last"), ("guarantee", None)):
+            if (value := getattr(self, name)) != default:
+                raise ValueError(
+                    f"{name}={value!r} has no meaning for decisions that optimise {metric}: leave "
+                    f"it out."
+                )
+        return self
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
         """Name the positive class of the constraints, now that the classes are known.
@@ -180,6 +218,11 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
         chosen: Any = next(key for key, kind in METHODS.items() if isinstance(solver, kind))
     else:
         choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
+        if isinstance(solver, str) and solver in REDUCTIONS[1:]:
+            raise ValueError(
+                f"{name}={solver!r} optimises a metric of the confusion matrix, and the objective "
+                f"is the classifier's own: give maximize= or minimize=, or one of {choices}."
+            )
         if not isinstance(solver, str) or solver not in choices:
             raise ValueError(
                 f"{name} must be one of {choices}, or an object such as ABPP(tau=2.0), got "

@@ -7,6 +7,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Array
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
+from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.boosters.lightgbm.callbacks import Observer, RulesStopping, is_early_stopping
 from gbm_constrained.boosters.lightgbm.checks import (
     check_class_weights,
@@ -98,6 +100,38 @@ class LightGBMAdapter:
     def fit_plain(self) -> None:
         """Call the parent's own ``fit``."""
         self.native(self.X, self.y, self.sample_weight, **self.arguments)
+
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> _NativeModel:
+        """Train LightGBM's own model on some of the rows."""
+        if self.arguments["init_model"] is not None:
+            raise ValueError(
+                "init_model continues a model that has seen all rows, and a metric is optimised "
+                "on rows that boosters have not seen: leave init_model out."
+            )
+        model = clone_plain(self.model)
+        given = dict(self.arguments)
+        callbacks = [c for c in given["callbacks"] or () if is_early_stopping(c)]
+        given["callbacks"] = callbacks or None
+        if is_joint:
+            model.set_params(objective=None, class_weight=None)
+            kept = ("feature_name", "categorical_feature")
+            given = {name: given[name] for name in kept}
+        elif given["init_score"] is not None:
+            given["init_score"] = take_rows(given["init_score"], rows)
+        weight = self.sample_weight
+        weight = None if weight is None else take_rows(weight, rows)
+        y = take_rows(self.y, rows) if target is None else target[rows]
+        model.fit(take_rows(self.X, rows), y, weight, **given)
+        return _NativeModel(model)
+
+    def can_fold(self) -> bool:
+        """Whether a shift of scores can be added to the trained model."""
+        kind = self._parameter("boosting", "gbdt")
+        return kind in ("gbdt", "gbrt", "goss") and not callable(self.model.objective)
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to all scores that the trained model predicts."""
+        self.model._Booster = shift_intercept(self.model._Booster, shift)
 
     def check_parameters(self, options: SolverOptions) -> None:
         """Refuse parameters that have no meaning under constraints."""
@@ -334,6 +368,20 @@ def _read_note_of(model: Any) -> str | None:
     if not isinstance(model, (str, os.PathLike)):
         return None
     return take_note(Path(model).read_text(encoding="utf-8"), model_note.NAME)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _NativeModel:
+    """A classifier of LightGBM that was trained by its own means."""
+
+    model: Any
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        return np.asarray(self.model.predict(X, raw_score=True))
+
+    def to_bytes(self) -> bytes:
+        text: str = self.model.booster_.model_to_string()
+        return text.encode()
 
 
 class _TrainedModel:

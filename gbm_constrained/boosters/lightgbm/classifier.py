@@ -132,6 +132,9 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
+        maximize: Any = None,
+        minimize: Any = None,
+        deterministic: bool | None = None,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -170,6 +173,9 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
+        self.maximize = maximize
+        self.minimize = minimize
+        self.deterministic = deterministic
         self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
@@ -400,6 +406,12 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             self._class_map = dict(zip(encoder.classes_, codes, strict=True))
         return self
 
+    def _raw_margin(self, X: Any) -> Any:
+        return super().predict(X, raw_score=True)
+
+    def _cell_margin(self, X: Any, model: bytes) -> Any:
+        return lgb.Booster(model_str=model.decode()).predict(X, raw_score=True)
+
     def predict(
         self,
         X: Any,
@@ -432,6 +444,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         }
         plain = not (raw_score or pred_leaf or pred_contrib)
         whole = plain and num_iteration is None and not start_iteration
+        if whole and hasattr(self, "_rules"):
+            return self.classes_[self._decide_by_rules(X, random_state)]
         if whole and hasattr(self, "prefixes_"):
             of_prefix = functools.partial(super().predict, X, **{**given, "raw_score": True})
             answered = itertools.count()

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._typing import Array
+from gbm_constrained._dataframes import take_rows
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
+from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
@@ -102,6 +104,37 @@ class XGBoostAdapter:
         """Call the parent's own ``fit``."""
         self.native(self.X, self.y, **self.arguments)
         self._forget_note()
+
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> _NativeModel:
+        """Train XGBoost's own model on some of the rows."""
+        if self.arguments["xgb_model"] is not None:
+            raise ValueError(
+                "xgb_model continues a model that has seen all rows, and a metric is optimised "
+                "on rows that boosters have not seen: leave xgb_model out."
+            )
+        model = clone_plain(self.model)
+        given = {**self.arguments, "verbose": False}
+        if is_joint:
+            model.set_params(
+                objective="multi:softprob", scale_pos_weight=None, eval_metric=None,
+                early_stopping_rounds=None, callbacks=None,
+            )  # fmt: skip
+            names = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set", "base_margin")
+            given.update(dict.fromkeys(names))
+        for name in ("sample_weight", "base_margin"):
+            given[name] = None if given[name] is None else take_rows(given[name], rows)
+        y = take_rows(self.y, rows) if target is None else target[rows]
+        model.fit(take_rows(self.X, rows), y, **given)
+        return _NativeModel(model, None if is_joint else self.arguments["base_margin"])
+
+    def can_fold(self) -> bool:
+        """Whether a shift of scores can be added to the trained model."""
+        model = self.model
+        return model.booster in (None, "gbtree", "dart") and not callable(model.objective)
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to all scores that the trained model predicts."""
+        shift_intercept(self.model.get_booster(), shift)
 
     def check_parameters(self, options: SolverOptions) -> None:
         """Refuse parameters that have no meaning under constraints."""
@@ -321,6 +354,21 @@ def _score_after(model: Any, fit: ConstrainedFit) -> Callable[[int], float | Non
         return float(results[metric or list(results)[-1]][rounds - 1])
 
     return score
+
+
+@dataclass(frozen=True, eq=False)
+class _NativeModel:
+    """A classifier of XGBoost that was trained by its own means."""
+
+    model: Any
+    base_margin: Any
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        start = None if self.base_margin is None else take_rows(self.base_margin, rows)
+        return np.asarray(self.model.predict(X, output_margin=True, base_margin=start))
+
+    def to_bytes(self) -> bytes:
+        return bytes(self.model.get_booster().save_raw("ubj"))
 
 
 class _TrainedModel:

@@ -99,6 +99,9 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
+        maximize: Any = None,
+        minimize: Any = None,
+        deterministic: bool | None = None,
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -117,6 +120,9 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
+        self.maximize = maximize
+        self.minimize = minimize
+        self.deterministic = deterministic
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
@@ -322,6 +328,14 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     def _can_use_inplace_predict(self) -> bool:
         return self.booster != "dart" and bool(super()._can_use_inplace_predict())
 
+    def _raw_margin(self, X: Any) -> Any:
+        return super().predict(X, output_margin=True)
+
+    def _cell_margin(self, X: Any, model: bytes) -> Any:
+        cells = xgb.XGBClassifier(n_jobs=self.n_jobs, missing=self.missing)
+        cells.load_model(bytearray(model))
+        return cells.predict(X, output_margin=True)
+
     @_by_keyword
     def predict(
         self,
@@ -348,6 +362,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             "base_margin": base_margin,
         }
         whole = iteration_range is None and not output_margin
+        if whole and hasattr(self, "_rules"):
+            return self._decide_by_rules(X, random_state)
         if whole and hasattr(self, "prefixes_"):
             of_prefix = functools.partial(super().predict, X, **{**given, "output_margin": True})
             mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)

@@ -1,0 +1,202 @@
+"""A metric and constraints bound to the rows of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
+from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.grouping import SmallGroupWarning
+from gbm_constrained.problem.joint_cells import Coefficients, JointCells
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.reductions.base import Programme
+from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.statistics.counts import Fractions
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import LibrarySettings
+
+
+@dataclass(frozen=True, eq=False)
+class MetricProblem:
+    """A metric and constraints bound to the rows of a fit.
+
+    Parameters
+    ----------
+    options : SolverOptions
+        The constructor's parameters, whose rates name the positive class.
+    metric : BoundMetric
+        The metric.
+    data : FitData
+        The rows.
+    factors : ndarray of shape (n_classes,)
+        Factor of each class in the objective of the boosters.
+    cells : Cells
+        Partition of the rows by everything that the metric and the constraints look at.
+    compiled : LinearConstraints
+        The constraints, and after them the rates of the metric, on these rows.
+    joint : JointCells
+        The joint partition.
+    """
+
+    options: SolverOptions
+    metric: BoundMetric
+    data: FitData
+    factors: Float
+    cells: Cells
+    compiled: LinearConstraints
+    joint: JointCells
+
+    @classmethod
+    def of(
+        cls,
+        options: SolverOptions,
+        metric: Metric,
+        arguments: FitArguments,
+        library: LibrarySettings,
+    ) -> MetricProblem:
+        """Encode the rows, and compile the constraints and the metric.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If rows, constraints and metric do not fit together.
+        """
+        if arguments.datasets:
+            raise ValueError(
+                f"datasets={sorted(map(str, arguments.datasets))} are further rows for "
+                f"constraints, and {metric} as an objective is measured on the training rows "
+                f"alone: leave datasets out."
+            )
+        data = FitData.of(arguments, options.constraints, library.random_state)
+        options = options.with_classes(data.classes)
+        shares = np.bincount(data.y, data.sample_weight, data.classes.size)
+        bound = metric.bind(data.classes, shares / shares.sum())
+        bound = bound.with_positive_class(data.classes, options.positive)
+        constraints = [*options.constraints, *bound.constraints]
+        n_own = len(options.constraints)
+        cells, compiled = compile_constraints(
+            constraints,
+            data.rows,
+            idle=range(n_own, len(constraints)),
+            warning=SmallGroupWarning("", "small_groups_"),
+        )
+        for constraint in options.constraints:
+            if constraint.has_loss:
+                raise ValueError(
+                    f"{constraint} bounds a mean loss of probabilities, and a metric is "
+                    f"optimised over decisions, which do not change probabilities: bound a rate."
+                )
+        bound = bound.with_groups(compiled.groups[n_own:])
+        factors = ClassFactors.of(
+            data.classes, data.y, library.library_factor, library.objective_factor
+        ).both
+        return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
+
+    @property
+    def n_constraints(self) -> int:
+        """Number of the user's constraints."""
+        return len(self.options.constraints)
+
+    @property
+    def loss(self) -> MetricLoss:
+        """The loss as a function of all functionals."""
+        spans = self.compiled.spans[self.n_constraints :]
+        return MetricLoss(
+            self.metric, slice(spans[0].start, spans[-1].stop), self.compiled.constant.size
+        )
+
+    def on(self, rows: Codes) -> HeldOutProblem:
+        """Bind the metric and the constraints to some of the rows."""
+        cells = self.cells.take(rows)
+        compiled = self.compiled.on(cells)
+        return HeldOutProblem(self, rows, cells, compiled)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutProblem:
+    """A metric and constraints on rows that boosters have not seen.
+
+    Parameters
+    ----------
+    problem : MetricProblem
+        The problem of all rows.
+    rows : ndarray of shape (n_rows,), intp
+        Positions of the rows.
+    cells : Cells
+        Their partition.
+    compiled : LinearConstraints
+        The functionals on these rows.
+    """
+
+    problem: MetricProblem
+    rows: Codes
+    cells: Cells
+    compiled: LinearConstraints
+
+    @property
+    def weight(self) -> Float | None:
+        """Weight of each row."""
+        return self.cells.rows.weight
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """The functionals in weights of joint cells."""
+        return self.problem.joint.coefficients(self.cells, self.compiled)
+
+    def check(self, source: str) -> None:
+        """Refuse rows on which the metric has no value.
+
+        Raises
+        ------
+        ValueError
+            If the rows lack a class or a group that the metric looks at.
+        """
+        unknown = np.isnan(self.compiled.constant[self.problem.loss.at])
+        if unknown.any():
+            raise ValueError(
+                f"{self.problem.metric.metric} has no value on the rows held out ({source}): a "
+                f"class, or a group of a class, has none of them. Give more rows of the rarest "
+                f"class, merge it with another one, or use fewer n_folds."
+            )
+
+    def programme(self) -> Programme:
+        """Write the metric and the linear rows of the constraints as a programme."""
+        compiled = self.compiled
+        A = compiled.R.toarray()
+        ranges = compiled.ranges_of_rates
+        return Programme(
+            self.problem.loss,
+            A,
+            compiled.b + A @ np.nan_to_num(compiled.constant),
+            low=ranges[:, 0],
+            high=ranges[:, 1],
+        )
+
+    def oracle(self, probabilities: Float) -> PlugIn:
+        """Make the plug-in oracle, given the probability of each joint cell."""
+        return PlugIn(probabilities, self.problem.joint, self.rows, self.weight, self.coefficients)
+
+    def functionals(self, counts: Any) -> Float:
+        """Compute functionals of weights of shape (..., n_joint_cells, n_classes).
+
+        The denominators are those of the weights, which may be resampled.
+        """
+        joint, n = self.problem.joint, len(self.cells)
+        tables = np.zeros((*counts.shape[:-2], n, joint.n_classes))
+        for cells in joint.of_views.T:
+            for cell, of_cell in zip(cells, np.moveaxis(counts, -2, 0), strict=True):
+                tables[..., cell, :] += of_cell
+        flat = tables.reshape(*tables.shape[:-2], -1)
+        return Fractions(self.compiled, tables.shape[-2:]).of(flat)
+
+    def violations(self, functionals: Float) -> Float:
+        """Left-hand minus right-hand side of each row of constraints; rows come last."""
+        filled = np.nan_to_num(functionals)
+        constant = np.nan_to_num(self.compiled.constant)
+        return np.asarray((filled - constant) @ self.compiled.R.toarray().T - self.compiled.b)

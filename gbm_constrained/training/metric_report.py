@@ -1,0 +1,201 @@
+"""Fitted attributes of a fit whose objective is a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array, Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.report_tables import (
+    constraints_frame,
+    groups_frame,
+    small_groups_frame,
+)
+from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
+from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.reductions.base import FEASIBLE
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.training.metric_fit import MetricFit, MetricResult
+
+MetricMargin = Callable[[Any], Array]
+
+
+def report_metric(
+    estimator: Any, fit: MetricFit, result: MetricResult, margin: MetricMargin
+) -> Feasibility:
+    """Set the fitted attributes that report on the metric and the constraints.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The classifier that is given the attributes.
+    fit : MetricFit
+        The fit.
+    result : MetricResult
+        The decision rules.
+    margin : callable
+        Scores, of the booster that decides, of the rows of a table.
+    """
+    on_training = result.shares(margin(fit.X))
+    estimator.metric_report_ = _tabulate_metric(fit, result, on_training)
+    estimator.mixture_ = _tabulate_rules(fit, result)
+    estimator.history_ = _tabulate_history(fit, result)
+    feasibility = _report_constraints(estimator, fit, result, on_training)
+    estimator.feasibility_ = feasibility
+    estimator.stopping_message_ = None
+    return feasibility
+
+
+def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> None:
+    """Warn or raise where constraints are violated, or the optimum is a local one.
+
+    Raises
+    ------
+    InfeasibleConstraintsError
+        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
+    """
+    if result.solution.status == "limit":
+        gap = result.solution.value - result.solution.bound
+        issue_warning(
+            f"solver={fit.options.solver!r} ended before the optimum of "
+            f"{fit.problem.metric.metric} was certain, {gap:.2g} above its bound: use "
+            f"solver='columns', or 'auto'.",
+            "GC120",
+        )
+    feasibility.warn(raises=fit.options.on_infeasible == "raise")
+
+
+def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -> pd.DataFrame:
+    """Tabulate the metric of each candidate on held-out rows, and of the one returned."""
+    problem = fit.problem
+    chosen = result.chosen
+    everyone = problem.on(np.arange(len(problem.data.rows)))
+    counts = count_shares(problem.joint.codes, on_training, problem.data.rows.weight,
+                          len(problem.joint))  # fmt: skip
+    u = everyone.functionals(counts[None])[0]
+    value = problem.metric.function(u[problem.loss.at])
+    rows = [(candidate, candidate.name == chosen.name) for candidate in result.candidates]
+    table = pd.DataFrame(
+        {
+            "decisions": [candidate.name for candidate, _ in rows],
+            "held_out": [candidate.value for candidate, _ in rows],
+            "low": [candidate.low for candidate, _ in rows],
+            "high": [candidate.high for candidate, _ in rows],
+            "violation": [candidate.violation for candidate, _ in rows],
+            "n_rules": [len(candidate.costs) for candidate, _ in rows],
+            "rows": result.source,
+            "is_returned": [is_chosen for _, is_chosen in rows],
+        }
+    )
+    table.insert(0, "metric", str(problem.metric.metric))
+    returned = table["is_returned"]
+    table["train"] = np.where(returned, value, np.nan)
+    table["bound"] = np.where(returned, result.bound, np.nan)
+    table["mixture"] = np.where(returned, result.mixed_value, np.nan)
+    table.loc[returned, "n_rules"] = len(chosen.costs)
+    return table
+
+
+def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate the rules that decisions are drawn from."""
+    classes = fit.problem.data.classes.tolist()
+    records = []
+    for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
+        weights = rule.class_weights
+        of_classes = dict(
+            zip(classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True)
+        )
+        records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
+                                                       of_classes.items()}})  # fmt: skip
+    return pd.DataFrame(records)
+
+
+def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate the calls of the oracle."""
+    loss, steps = fit.problem.loss, result.solution.history
+    return pd.DataFrame(
+        {
+            "call": np.arange(1, len(steps) + 1),
+            "value": [loss.of_metric(step.value) for step in steps],
+            "bound": [loss.of_metric(step.bound) for step in steps],
+            "violation": [step.violation for step in steps],
+            "seconds": [step.seconds for step in steps],
+        }
+    )
+
+
+def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:
+    """Add up weights by cell and class, each row in its shares; (n_cells, n_classes)."""
+    w = np.ones(len(shares)) if weight is None else weight
+    return np.stack([np.bincount(codes, w * share, n_cells) for share in shares.T], axis=1)
+
+
+def _report_constraints(
+    estimator: Any, fit: MetricFit, result: MetricResult, on_training: Float
+) -> Feasibility:
+    """Set the reports on the constraints, and assess each one."""
+    problem, held = fit.problem, result.held
+    constraints = fit.options.constraints
+    cells, compiled = compile_constraints(constraints, problem.data.rows)
+    held_cells = cells.take(held.rows)
+    held_compiled = compiled.on(held_cells)
+    training = Outcome.of_counts(
+        compiled, CellCounts.of_probabilities(cells, on_training), "training rows"
+    )
+    is_infeasible = result.solution.status == "infeasible"
+    conflict = _violated(held_compiled, outcome) if is_infeasible else ()
+    counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
+    outcome = Outcome.of_counts(held_compiled, counts, result.source)
+    few = find_too_few_rows(
+        held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
+        outcome.of_functionals,
+    )  # fmt: skip
+    results = []
+    for j, constraint in enumerate(constraints):
+        estimate = Estimate(
+            float(held_compiled.values(outcome.functionals)[j]), *map(float, outcome.intervals[j])
+        )
+        n_rows = rows_of_constraint(held_cells, held_compiled, j)
+        doubt = next((rate.reason for rate in few if rate.constraint == constraint), "")
+        verdict = Verdict.of(
+            constraint, estimate, n_rows, result.source, doubt=doubt, conflict=conflict
+        )
+        results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
+    multipliers = np.zeros(len(compiled))
+    estimator.constraint_report_ = constraints_frame(
+        compiled, training.functionals, multipliers, outcome, [r.verdict for r in results]
+    )
+    estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    estimator.unseen_accuracy_ = _accuracy(fit, result)
+    return Feasibility(
+        conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
+        None, np.nan, np.nan, result.source, len(held.rows),
+    )  # fmt: skip
+
+
+def _violated(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint, ...]:
+    """List the constraints that the decisions of least violation violate."""
+    rows = compiled.rows_of(np.nan_to_num(outcome.functionals)) - compiled.b
+    broken = np.unique(compiled.owner[rows > FEASIBLE])
+    return tuple(compiled.constraints[j] for j in broken)
+
+
+def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:
+    """Estimate the share of held-out rows that the returned decisions get right."""
+    rows, y = result.held.rows, fit.y
+    weight = result.held.weight
+    right = result.chosen.shares[np.arange(rows.size), y[rows]]
+    value = float(np.average(right, weights=weight))
+    return Estimate(value, *UNKNOWN[1:])

@@ -1,0 +1,242 @@
+"""The decision rules of a metric: what the reductions find, against rules without a search.
+
+The class of the largest probability, and that of the largest probability divided by the share of
+the class, are always candidates. The metric is optimised over decisions on held-out rows, and of a
+class of twenty rows it fits their noise. So the optimised decisions are assessed by
+cross-fitting: rules found on all parts of the held-out rows but one decide on that part. The
+optimum is taken if its cross-fitted value beats the better of the other two by more than one
+standard error of the paired difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.data.splits import parts_by_cell
+from gbm_constrained.decision.cost_rule import mixture_shares
+from gbm_constrained.metrics.callables import check_convexity
+from gbm_constrained.reductions.base import FEASIBLE, Solution
+from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.reductions.solve import solve
+from gbm_constrained.statistics.bootstrap import RowGroups
+from gbm_constrained.training.metric_problem import HeldOutProblem
+
+N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
+MAX_CROSS_FITTED_ROWS = 100_000
+"""Held-out rows beyond which optimised decisions are assessed by the rows that chose them: with
+fewer than 50 parameters their optimism is below a tenth of a standard error."""
+SEGMENT_POINTS = 9  # Rules between two rules of a mixture that deterministic=True looks at.
+MAX_LOSS_IN_ERRORS = 0.1
+"""Standard errors of the metric that one rule may lose against the mixture to stand for it."""
+INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Rules to draw from, and what they reach on held-out rows.
+
+    Parameters
+    ----------
+    name : str
+        Name in reports.
+    costs : ndarray of shape (n_rules, n_joint_cells, n_classes)
+        The rules.
+    probability : ndarray of shape (n_rules,)
+        Probability of each.
+    shares : ndarray of shape (n_rows, n_classes)
+        Probability of each decision on each held-out row; cross-fitted ones for the optimum.
+    value, low, high, violation : float, default=nan
+        The metric with its interval, and the largest violation of a row of constraints.
+    """
+
+    name: str
+    costs: Float
+    probability: Float
+    shares: Float
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    violation: float = np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSearch:
+    """Search for the rules of a metric.
+
+    Parameters
+    ----------
+    held : HeldOutProblem
+        The metric and the constraints on the held-out rows.
+    oracle : PlugIn
+        Oracle on these rows.
+    solver : str
+        Name of the reduction.
+    max_calls : int
+        Largest number of oracle calls.
+    """
+
+    held: HeldOutProblem
+    oracle: PlugIn
+    solver: str = "auto"
+    max_calls: int = 200
+
+    def solve(self, oracle: PlugIn | None = None, held: HeldOutProblem | None = None) -> Solution:
+        """Run the reduction, by default on all held-out rows."""
+        held = self.held if held is None else held
+        oracle = self.oracle if oracle is None else oracle
+        return solve(held.programme(), oracle, self.solver, max_calls=self.max_calls)
+
+    def baselines(self) -> list[Decisions]:
+        """Make the rules without a search: largest probability, and divided by class shares."""
+        joint = self.held.problem.joint
+        weight = np.bincount(joint.labels, self._weight_of_cells(), joint.n_classes)
+        is_wrong = joint.labels[:, None] != np.arange(joint.n_classes)
+        per_share = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
+        rules = {
+            "argmax": is_wrong.astype(np.float64),
+            "prior": is_wrong * (per_share / per_share.max())[joint.labels][:, None],
+        }
+        return [self._of_rule(name, costs) for name, costs in rules.items()]
+
+    def _weight_of_cells(self) -> Float:
+        return np.bincount(
+            self.held.problem.joint.codes[self.held.rows],
+            self.held.weight,
+            len(self.held.problem.joint),
+        ).astype(np.float64)
+
+    def _of_rule(self, name: str, costs: Float) -> Decisions:
+        return self.of_rules(name, costs[None], np.ones(1))
+
+    def of_rules(self, name: str, costs: Float, probability: Float) -> Decisions:
+        """Decide on the held-out rows by rules."""
+        shares = mixture_shares(
+            [self.oracle.decide(one) for one in costs], probability, costs.shape[2]
+        )
+        return Decisions(name, costs, probability, shares)
+
+    def optimum(self, solution: Solution) -> Decisions:
+        """Take the rules of a solution, with cross-fitted decisions."""
+        found = self.of_rules("optimised", np.array(solution.rules), solution.probability)
+        n = len(self.held.rows)
+        if n > MAX_CROSS_FITTED_ROWS:
+            return found
+        shares = found.shares.copy()
+        for part in self._parts(n):
+            rest = np.setdiff1d(np.arange(n), part, assume_unique=True)
+            others = self.held.problem.on(self.held.rows[rest])
+            if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
+                return found
+            oracle = self.oracle.take(rest, others.coefficients)
+            of_rest = self.solve(oracle, others)
+            shares[part] = mixture_shares(
+                [self.oracle.decide(costs)[part] for costs in of_rest.rules],
+                of_rest.probability,
+                shares.shape[1],
+            )
+        return Decisions(found.name, found.costs, found.probability, shares)
+
+    def _parts(self, n: int) -> list[Codes]:
+        """Split the held-out rows by cell."""
+        parts = parts_by_cell(
+            np.arange(n), self.held.cells, [1.0 / N_PARTS] * N_PARTS, np.random.RandomState(0)
+        )
+        return [part for part in parts if part.size]
+
+    def assess(self, candidates: list[Decisions]) -> tuple[list[Decisions], Float]:
+        """Measure candidates on the held-out rows, with intervals by one bootstrap.
+
+        Returns
+        -------
+        candidates : list of Decisions
+            The same, with values, intervals and violations.
+        replicates : ndarray of shape (n_candidates, n_replicates)
+            The metric of each on resampled rows.
+        """
+        held, joint = self.held, self.held.problem.joint
+        metric = held.problem.metric.function
+        at = held.problem.loss.at
+        levels, codes = zip(
+            *(np.unique(c.shares, axis=0, return_inverse=True) for c in candidates), strict=True
+        )
+        cells = joint.codes[held.rows]
+        groups = RowGroups.of(cells, np.array([np.ravel(c) for c in codes]), held.weight)
+        drawn = groups.resample()
+        found, replicates = [], []
+        for i, candidate in enumerate(candidates):
+            shares = levels[i][groups.decisions[i]]
+            weights = np.vstack([groups.weight, drawn])
+            u = held.functionals(groups.tables(weights, shares, len(joint)))
+            values = np.array([metric(one) for one in u[:, at]])
+            low, high = np.nanpercentile(values[1:], INTERVAL)
+            violation = float(held.violations(u[0]).max(initial=0.0))
+            found.append(
+                Decisions(
+                    candidate.name,
+                    candidate.costs,
+                    candidate.probability,
+                    candidate.shares,
+                    float(values[0]),
+                    float(low),
+                    float(high),
+                    violation,
+                )  # fmt: skip
+            )
+            replicates.append(values[1:])
+        return found, np.array(replicates)
+
+    def choose(self, candidates: list[Decisions], replicates: Float) -> int:
+        """Choose the candidate to return; the optimum is the last one."""
+        sign = -self.held.problem.loss.sign
+        score = np.array([sign * c.value for c in candidates])
+        is_feasible = np.array([c.violation <= FEASIBLE for c in candidates])
+        last = len(candidates) - 1
+        bases = [i for i in range(last) if is_feasible[i]]
+        if not bases:
+            return last
+        base = max(bases, key=lambda i: score[i])
+        error = float(np.std(replicates[last] - replicates[base]))
+        return last if score[last] > score[base] + error else base
+
+    def check_kind(self, solution: Solution) -> None:
+        """Test what a user's function was said to be, on the points that were found."""
+        at = self.held.problem.loss.at
+        check_convexity(self.held.problem.metric, np.asarray(solution.pool)[:, at])
+
+    def single_rule(self, chosen: Decisions, *, is_forced: bool) -> Decisions | None:
+        """Find one rule that stands for a mixture: on held-out rows it keeps the constraints.
+
+        Parameters
+        ----------
+        chosen : Decisions
+            The mixture.
+        is_forced : bool
+            Whether one rule must be found. Otherwise it is returned only if it loses next to
+            nothing.
+        """
+        pool = [*chosen.costs]
+        n = len(chosen.costs)
+        steps = np.arange(1, SEGMENT_POINTS + 1) / (SEGMENT_POINTS + 1)
+        for i in range(n):
+            for j in range(i + 1, n):
+                pool += [(1 - t) * chosen.costs[i] + t * chosen.costs[j] for t in steps]
+        loss, held = self.held.problem.loss, self.held
+        u = np.array([self.oracle.functionals(costs) for costs in pool])
+        losses = np.array([loss.value(one) for one in u])
+        violations = held.violations(u).max(axis=1, initial=0.0)
+        mixed = chosen.probability @ u[:n]
+        allowed = max(float(held.violations(mixed).max(initial=0.0)), FEASIBLE)
+        is_feasible = violations <= allowed
+        if is_forced:
+            order = np.lexsort((losses, np.where(is_feasible, 0.0, violations)))
+            return self._of_rule(chosen.name, pool[int(order[0])])
+        losses = np.where(is_feasible, losses, np.inf)
+        best = int(losses.argmin())
+        error = (chosen.high - chosen.low) / (2 * 1.96)
+        if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
+            return None
+        return self._of_rule(chosen.name, pool[best])
