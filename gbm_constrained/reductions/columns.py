@@ -21,7 +21,7 @@ from gbm_constrained.reductions.base import (
     Status,
 )
 from gbm_constrained.reductions.master import Master
-from gbm_constrained.reductions.pruning import find_best_mixture
+from gbm_constrained.reductions.pruning import find_best_mixture, reduce_support
 from gbm_constrained.reductions.search import Search
 
 # Inner cuts are added until they miss the objective by this share of what is left to gain.
@@ -96,6 +96,23 @@ def find_descent(programme: Programme, u: Float) -> Float:
 def finish_early(search: Search, status: Status) -> Solution:
     """Make the solution of a programme without a feasible mixture: the least infeasible one."""
     return search.finish(find_best_mixture(search.programme, search.points), status)
+
+
+def finish_convex(search: Search, tolerance: float) -> Solution:
+    """Make the solution of a convex objective: the best mixture of the pool, and its bound.
+
+    One more call of the oracle, at the multipliers of that mixture, gives the bound.
+    """
+    programme = search.programme
+    point = Master(programme).optimise(search.points, MIN_INNER)
+    if point is None:
+        raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+    if not search.is_exhausted:
+        _, u = search.call(point.cost)
+        search.note(point.u, float(point.cost @ u) + point.constant)
+    is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
+    weight = reduce_support(point.weight, search.points[: len(point.weight)])
+    return search.finish(weight, "optimal" if is_optimal else "limit")
 
 
 def minimise_over_columns(
@@ -174,4 +191,5 @@ def solve_by_columns(
         return finish_early(search, failure)
     found = minimise_over_columns(programme, search, tolerance, note=search.note)
     status: Status = "optimal" if found.value - search.bound <= tolerance else "limit"
-    return search.finish(found.weight, status)
+    weight = reduce_support(found.weight, search.points[: len(found.weight)])
+    return search.finish(weight, status)

@@ -11,8 +11,10 @@ and with one row for each linear constraint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from scipy.optimize import linprog, minimize_scalar
+from scipy.optimize import linprog, minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import (
@@ -134,18 +136,47 @@ def _descend(programme: Programme, points: Float, slack: float, start: Float | N
         u = weight @ points
         slope = np.asarray(objective.gradient(u), dtype=float)
         target = _optimise(programme.with_objective(LinearObjective(slope)), points, slack)
-        step = search_segment(objective, u, target @ points)
+        step = search_segment(objective.value, u, target @ points)
         if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
             break
         weight = (1 - step) * weight + step * target
+        weight = _polish(programme, points, slack, weight)
     return np.asarray(weight, dtype=float)
 
 
-def search_segment(objective: Objective, u: Float, end: Float) -> float:
-    """Find the step in [0, 1] from u towards `end` with the smallest objective."""
+def _polish(programme: Programme, points: Float, slack: float, weight: Float) -> Float:
+    """Improve the probabilities of the rules that a mixture has (SLSQP), if that keeps it feasible."""
+    weight = reduce_support(weight, points)
+    chosen = np.flatnonzero(weight)
+    part, n_rows = points[chosen], len(programme.b)
+    rows = {"type": "ineq", "fun": lambda w: slack - programme.constraints(w @ part)}
+    if not programme.convex:
+        rows["jac"] = lambda w: -(programme.A @ part.T)
+    total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones((1, len(w)))}
+    found = minimize(
+        lambda w: programme.objective.value(w @ part),
+        weight[chosen],
+        jac=lambda w: part @ programme.objective.gradient(w @ part),
+        bounds=[(0.0, 1.0)] * len(chosen),
+        constraints=[total, rows] if n_rows or programme.convex else [total],
+        method="SLSQP",
+        options={"ftol": 1e-12},
+    )
+    new = np.zeros_like(weight)
+    new[chosen] = np.maximum(found.x, 0.0)
+    if not (np.isfinite(new).all() and new.sum() > 0):
+        return weight
+    new /= new.sum()
+    u = new @ points
+    better = programme.objective.value(u) < programme.objective.value(weight @ points)
+    return new if better and programme.violation(u) <= slack + FEASIBLE else weight
+
+
+def search_segment(value: Callable[[Float], float], u: Float, end: Float) -> float:
+    """Find the step in [0, 1] from u towards `end` with the smallest value."""
 
     def along(step: float) -> float:
-        return objective.value((1 - step) * u + step * end)
+        return value((1 - step) * u + step * end)
 
     found = minimize_scalar(along, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12})
     # A bounded search never tries the ends.

@@ -47,9 +47,14 @@ class Search:
         return np.array(self._points).reshape(len(self._points), self.programme.size)
 
     @property
+    def n_left(self) -> int:
+        """Number of calls that are left."""
+        return max(self.max_calls - len(self.history), 0)
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether no call is left."""
-        return len(self.history) >= self.max_calls
+        return self.n_left == 0
 
     def call(self, cost: Float) -> tuple[int, Float]:
         """Find the rule of smallest cost; give its position in the pool and its functionals."""
