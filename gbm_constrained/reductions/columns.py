@@ -1,0 +1,195 @@
+"""Columns: a master programme over the rules found, whose multipliers are the next cost.
+
+The method serves linear, smooth and non-smooth convex objectives under any constraints. Value and
+bound enclose the optimum after every call, and the method ends when they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import (
+    FEASIBLE,
+    TOLERANCE,
+    Oracle,
+    Programme,
+    Solution,
+    Status,
+)
+from gbm_constrained.reductions.master import Master
+from gbm_constrained.reductions.pruning import find_best_mixture, reduce_support
+from gbm_constrained.reductions.search import Search
+
+# Inner cuts are added until they miss the objective by this share of what is left to gain.
+INNER_SHARE = 0.1
+# What a linear programme with 1e-10 as tolerance can tell apart.
+MIN_INNER = 1e-9
+
+
+class Columns(NamedTuple):
+    """Where :func:`minimise_over_columns` ended: a mixture of the pool, its value and a bound."""
+
+    weight: Float
+    u: Float
+    value: float
+    bound: float
+
+
+def start_pool(search: Search) -> None:
+    """Call the oracle at the gradient in the middle of the box, if the pool is empty.
+
+    For means of recalls this is the balanced rule, where no recall is zero.
+    """
+    if not search.rules:
+        programme = search.programme
+        gradient = np.asarray(programme.objective.gradient(programme.middle), dtype=float)
+        _, u = search.call(gradient)
+        search.note(u)
+
+
+def find_feasible(search: Search) -> Status | None:
+    """Add rules until a mixture of the pool meets the constraints, or none can (phase 1).
+
+    Parameters
+    ----------
+    search : Search
+        The pool.
+
+    Returns
+    -------
+    {"infeasible", "limit"} or None
+        None where a mixture is feasible; ``"limit"`` where the calls ended before either is known.
+    """
+    start_pool(search)
+    master = Master(search.programme)
+    bound = 0.0
+    while True:
+        n = len(search.rules)
+        point = master.find_least_violation(search.points)
+        u = search.points.mean(axis=0) if point is None else point.u
+        cost = find_descent(search.programme, u) if point is None else point.cost
+        search.note(u)
+        if point is not None and point.model <= FEASIBLE:
+            return None
+        if point is not None and point.model - bound <= FEASIBLE:
+            return "infeasible"
+        if search.is_exhausted:
+            return "infeasible" if bound > FEASIBLE else "limit"
+        _, added = search.call(cost)
+        search.note(u)
+        if point is not None:
+            bound = max(bound, float(cost @ added) + point.constant)
+        if len(search.rules) == n:
+            return "infeasible"
+
+
+def find_descent(programme: Programme, u: Float) -> Float:
+    """Sum the gradients of the convex constraints that are infinite at u."""
+    infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
+    return np.sum([np.zeros(programme.size), *(phi.gradient(u) for phi in infinite)], axis=0)
+
+
+def finish_early(search: Search, status: Status) -> Solution:
+    """Make the solution of a programme without a feasible mixture: the least infeasible one."""
+    return search.finish(find_best_mixture(search.programme, search.points), status)
+
+
+def finish_convex(search: Search, tolerance: float) -> Solution:
+    """Make the solution of a convex objective: the best mixture of the pool, and its bound.
+
+    One more call of the oracle, at the multipliers of that mixture, gives the bound.
+    """
+    programme = search.programme
+    point = Master(programme).optimise(search.points, MIN_INNER)
+    if point is None:
+        raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+    if not search.is_exhausted:
+        _, u = search.call(point.cost)
+        search.note(point.u, float(point.cost @ u) + point.constant)
+    is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
+    weight = reduce_support(point.weight, search.points[: len(point.weight)])
+    return search.finish(weight, "optimal" if is_optimal else "limit")
+
+
+def minimise_over_columns(
+    programme: Programme,
+    search: Search,
+    tolerance: float = TOLERANCE,
+    stop: Callable[[float, float], bool] = lambda value, bound: False,
+    note: Callable[[Float, float], None] = lambda u, bound: None,
+) -> Columns:
+    """Minimise a convex objective over mixtures of all rules; the pool must have a feasible one.
+
+    Parameters
+    ----------
+    programme : Programme
+        The objective, under the constraints of the search.
+    search : Search
+        The pool, which grows.
+    tolerance : float, default=1e-7
+        Value minus bound at the end.
+    stop : callable of (value, bound) -> bool
+        Ends the method earlier.
+    note : callable of (u, bound)
+        Called after each call of the oracle.
+
+    Returns
+    -------
+    Columns
+        The best mixture.
+    """
+    master, inner, bound = Master(programme), 1e-3, -np.inf
+    while True:
+        point = master.optimise(search.points, inner)
+        if point is None:
+            raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+        value = programme.objective.value(point.u)
+        found = Columns(point.weight, point.u, value, bound)
+        note(point.u, bound)
+        if stop(value, bound) or value - bound <= tolerance or search.is_exhausted:
+            return found
+        n = len(search.rules)
+        _, u = search.call(point.cost)
+        bound = max(bound, float(point.cost @ u) + point.constant)
+        note(point.u, bound)
+        if stop(value, bound) or value - bound <= tolerance:
+            return found._replace(bound=bound)
+        if len(search.rules) == n and inner <= MIN_INNER:
+            return found._replace(bound=bound)
+        inner = min(inner, max(INNER_SHARE * (value - bound), MIN_INNER))
+        if len(search.rules) == n:
+            inner = max(inner * INNER_SHARE, MIN_INNER)
+
+
+def solve_by_columns(
+    programme: Programme, oracle: Oracle, max_calls: int = 200, tolerance: float = TOLERANCE
+) -> Solution:
+    """Minimise a linear or convex objective by columns.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=200
+        Calls of the oracle.
+    tolerance : float, default=1e-7
+        Value minus bound at which the method ends.
+
+    Returns
+    -------
+    Solution
+        The mixture, with a bound.
+    """
+    search = Search(programme, oracle, max_calls)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    found = minimise_over_columns(programme, search, tolerance, note=search.note)
+    status: Status = "optimal" if found.value - search.bound <= tolerance else "limit"
+    weight = reduce_support(found.weight, search.points[: len(found.weight)])
+    return search.finish(weight, status)

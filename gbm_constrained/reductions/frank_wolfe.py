@@ -1,0 +1,239 @@
+"""Frank-Wolfe, for objectives with gradients (Algorithms 1 and 5 of the paper).
+
+Frank-Wolfe mixes the current mixture with the rule that minimises the objective's linear
+approximation. A subgradient of a largest recall's loss names one class, so that the method ends at
+the uniform mixture there: objectives with kinks are served by columns.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import (
+    FEASIBLE,
+    TOLERANCE,
+    LinearObjective,
+    Oracle,
+    Programme,
+    Solution,
+)
+from gbm_constrained.reductions.columns import (
+    find_feasible,
+    finish_convex,
+    finish_early,
+    minimise_over_columns,
+)
+from gbm_constrained.reductions.pruning import find_best_mixture, search_segment
+from gbm_constrained.reductions.search import Search
+from gbm_constrained.reductions.split_constraints import ConstraintSet
+
+StepRule: TypeAlias = Literal["line_search", "open_loop"]
+
+# Starts of an objective that is not convex; the first one is the balanced rule.
+N_STARTS = 5
+# Calls of one start before its mixture is re-weighted over the whole pool.
+CALLS_PER_START = 20
+# Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
+SPLIT_STEPS = (0.5, 0.1, 0.001)
+
+
+def solve_by_frank_wolfe(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 500,
+    tolerance: float = TOLERANCE,
+    step: StepRule = "line_search",
+) -> Solution:
+    """Minimise a smooth or any differentiable objective by Frank-Wolfe.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Constraints are met by Algorithm 5
+        if the objective is convex, and inside the linear programme of each step if it is ``"other"``.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=500
+        Calls of the oracle, of all starts together.
+    tolerance : float, default=1e-7
+        Frank-Wolfe gap at which the method ends.
+    step : {"line_search", "open_loop"}, default="line_search"
+        The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found. Its status is ``"local"`` for kind ``"other"``.
+    """
+    if programme.objective.kind == "other":
+        return _solve_from_several_starts(programme, oracle, max_calls, tolerance)
+    if programme.n_constraints:
+        return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step=step)
+    search = Search(programme, oracle, max_calls)
+    find_feasible(search)
+    _descend(search, np.array([1.0]), search.n_left - 1, tolerance, step)
+    return finish_convex(search, tolerance)
+
+
+def _descend(
+    search: Search, weight: Float, n_calls: int, tolerance: float, step: StepRule
+) -> tuple[Float, float]:
+    """Run Algorithm 1 from a mixture; give the last mixture and its Frank-Wolfe gap."""
+    objective, gap = search.programme.objective, np.inf
+    u = weight @ search.points[: len(weight)]
+    is_convex = objective.kind != "other"
+    end = len(search.history) + n_calls
+    for t in range(n_calls):
+        slope = np.asarray(objective.gradient(u), dtype=float)
+        target, v = _find_target(search, slope)
+        gap = float(slope @ (u - v))
+        bound = objective.value(u) - gap if is_convex else -np.inf
+        if gap <= tolerance:
+            search.note(u, bound)
+            break
+        size = 2 / (t + 2) if step == "open_loop" else search_segment(objective.value, u, v)
+        weight = np.append(weight, np.zeros(len(target) - len(weight)))
+        weight = (1 - size) * weight + size * target
+        u = (1 - size) * u + size * v
+        search.note(u, bound)
+        if len(search.history) >= end or (size == 0.0 and step == "line_search"):
+            break
+    return weight, gap
+
+
+def _find_target(search: Search, slope: Float) -> tuple[Float, Float]:
+    """Find the mixture that minimises a linear function under the constraints, and its u."""
+    if not search.programme.n_constraints:
+        index, u = search.call(slope)
+        return np.eye(1, len(search.rules), index)[0], u
+    linear = search.programme.with_objective(LinearObjective(slope))
+    found = minimise_over_columns(linear, search)
+    weight = np.append(found.weight, np.zeros(len(search.rules) - len(found.weight)))
+    return weight, found.u
+
+
+def _solve_from_several_starts(
+    programme: Programme, oracle: Oracle, max_calls: int, tolerance: float
+) -> Solution:
+    """Find a stationary point of an objective that is not convex."""
+    search = Search(programme, oracle, max_calls)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    ends: list[Float] = []
+    for slope in _draw_slopes(programme):
+        if search.n_left <= 1:
+            break
+        start, u = _find_target(search, slope)
+        search.note(u)
+        n_calls = min(CALLS_PER_START, search.n_left)
+        ends.append(_descend(search, start, n_calls, tolerance, "line_search")[0])
+    points = search.points
+    ends = [find_best_mixture(programme, points, end) for end in ends or [None]]
+    weight = min(ends, key=lambda end: programme.objective.value(end @ points))
+    gap = np.inf
+    while gap > tolerance and not search.is_exhausted:
+        weight, gap = _descend(search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search")
+        weight = find_best_mixture(programme, search.points, weight)
+    return search.finish(weight, "local" if gap <= tolerance else "limit")
+
+
+def _draw_slopes(programme: Programme) -> list[Float]:
+    """Draw the gradients that the starts minimise: at the middle of the box, and at random points."""
+    rng = np.random.default_rng(0)
+    at = [programme.middle]
+    at += [rng.uniform(programme.low, programme.high) for _ in range(N_STARTS - 1)]
+    return [np.asarray(programme.objective.gradient(u), dtype=float) for u in at]
+
+
+def solve_by_split_frank_wolfe(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 10_000,
+    tolerance: float = TOLERANCE,
+    step: StepRule = "open_loop",
+    penalty: float = 10.0,
+) -> Solution:
+    r"""Minimise a smooth convex objective under constraints (Algorithm 5, SplitFW).
+
+    Achievable u and feasible f are moved towards each other on
+
+    .. math:: \psi(u) + \psi(f) + \lambda^T (u - f) + \tfrac{\zeta}{2} \lVert u - f \rVert^2 .
+
+    The multipliers take the step :math:`\eta` that the paper's experiments use, by thirds of the
+    calls. Algorithm 5 prints :math:`\eta / t`, which leaves u and f apart.
+
+    Parameters
+    ----------
+    programme, oracle, max_calls, tolerance
+        As in :func:`solve_by_frank_wolfe`.
+    step : {"line_search", "open_loop"}, default="open_loop"
+        The step along both segments.
+    penalty : float, default=10
+        Weight zeta of the squared distance.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found.
+    """
+    search = Search(programme, oracle, max_calls)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    u = find_best_mixture(programme, search.points) @ search.points
+    state = _Split(programme, u, penalty)
+    for t in range(n_steps := search.n_left - 1):
+        eta = SPLIT_STEPS[min(3 * t // n_steps, 2)]
+        _, v = search.call(state.slope)
+        bound = state.move(v, 2 / (t + 2) if step == "open_loop" else None)
+        state.multipliers += eta * (state.u - state.f)
+        search.note(state.u, bound)
+        if programme.violation(state.u) <= FEASIBLE and (
+            programme.objective.value(state.u) - search.bound <= tolerance
+        ):
+            break
+    return finish_convex(search, tolerance)
+
+
+class _Split:
+    """The augmented Lagrangian of Algorithm 5 at achievable u and feasible f."""
+
+    def __init__(self, programme: Programme, u: Float, penalty: float) -> None:
+        self.objective, self.penalty = programme.objective, penalty
+        self.u, self.f = u.copy(), u.copy()
+        self.multipliers = np.zeros(programme.size)
+        self._constraints = ConstraintSet(programme, u)
+
+    @property
+    def pull(self) -> Float:
+        """Derivative by u of everything that joins u and f."""
+        return self.multipliers + self.penalty * (self.u - self.f)
+
+    @property
+    def slope(self) -> Float:
+        """Derivative by u."""
+        return np.asarray(self.objective.gradient(self.u) + self.pull, dtype=float)
+
+    def value(self, u: Float, f: Float) -> float:
+        """Augmented Lagrangian at u and f."""
+        apart = u - f
+        joined = self.multipliers @ apart + self.penalty / 2 * apart @ apart
+        return self.objective.value(u) + self.objective.value(f) + float(joined)
+
+    def move(self, v: Float, size: float | None) -> float:
+        """Move u towards v, and f towards its own target; give a lower bound of the optimum.
+
+        None as size is a line search. The bound is half the minimum of both linear approximations.
+        """
+        slope = self.slope
+        slope_f = np.asarray(self.objective.gradient(self.f) - self.pull, dtype=float)
+        w = self._constraints.minimise(slope_f)
+        at_u = self.objective.value(self.u) - self.objective.gradient(self.u) @ self.u + slope @ v
+        at_f = self.objective.value(self.f) - self.objective.gradient(self.f) @ self.f + slope_f @ w
+        if size is None:
+            both, ends = np.concatenate([self.u, self.f]), np.concatenate([v, w])
+            size = search_segment(lambda x: self.value(*np.split(x, 2)), both, ends)
+        self.u, self.f = (1 - size) * self.u + size * v, (1 - size) * self.f + size * w
+        return float(at_u + at_f) / 2

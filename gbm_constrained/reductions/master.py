@@ -1,0 +1,205 @@
+r"""The master linear programme: the best mixture of the rules found so far.
+
+.. math:: \min_{\lambda, t} t \quad \text{s.t.} \quad t \ge \psi(v_k) + g_k^T (u - v_k), \;
+    A u \le b, \; \phi(w_l) + h_l^T (u - w_l) \le 0, \;
+    u = \sum_i \lambda_i u_i, \; \sum_i \lambda_i = 1, \; \lambda \ge 0 .
+
+Cuts :math:`g_k` of the objective and :math:`h_l` of the convex constraints are added until the
+programme is exact at its solution (Kelley). The multipliers :math:`\alpha, \mu, \nu` of the rows
+give the cost :math:`c = \sum_k \alpha_k g_k + A^T \mu + \sum_l \nu_l h_l` of the next rule. They also
+give the bound that holds for every achievable u, by weak duality:
+
+.. math:: \psi^* \ge \min_u c^T u + \sum_k \alpha_k (\psi(v_k) - g_k^T v_k) - b^T \mu
+    + \sum_l \nu_l (\phi(w_l) - h_l^T w_l) .
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
+
+# By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
+LP_TOLERANCES: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+# Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
+MAX_SLOPE = 1e4
+# Steps from u towards the centre at which a cut is tried: u itself, then doubling ones.
+CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
+# Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
+MAX_CUTS = 1000
+
+
+class Cut(NamedTuple):
+    """The linear lower bound ``slope @ u + offset`` of a convex function."""
+
+    slope: Float
+    offset: float
+
+
+class MasterPoint(NamedTuple):
+    """A solution of the master programme.
+
+    ``weight`` of shape (n,) over the pool, its functionals ``u``, the value ``model`` of the linear
+    programme, and the multipliers as ``cost`` and ``constant`` of the Lagrangian ``cost @ u + constant``.
+    """
+
+    weight: Float
+    u: Float
+    model: float
+    cost: Float
+    constant: float
+
+
+def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> Cut | None:
+    """Make a cut at u, or near u where the function is infinite or has no subgradient there.
+
+    A cut that is steep or exceeds the function at a centre is no use: the point of the cut moves
+    towards the first centre that gives one, and None is returned where none does.
+    """
+    for centre in centres:
+        at_centre = function.value(centre)
+        if not np.isfinite(at_centre):
+            continue
+        for step in CUT_STEPS:
+            v = u + step * (centre - u)
+            value = function.value(v)
+            if not np.isfinite(value):
+                continue
+            slope = np.asarray(function.gradient(v), dtype=float)
+            if np.isnan(slope).any():
+                raise ValueError(
+                    f"gradient({v}) is {slope}, which holds NaN; return finite numbers for every u "
+                    "between low and high"
+                )
+            if np.abs(slope).max(initial=0.0) > MAX_SLOPE:
+                continue
+            cut = Cut(slope, float(value - slope @ v))
+            if slope @ centre + cut.offset <= at_centre + FEASIBLE * (1 + abs(at_centre)):
+                return cut
+    return None
+
+
+class Master:
+    """The master programme of one programme, with its cuts.
+
+    Parameters
+    ----------
+    programme : Programme
+        An objective that is linear or convex, and constraints.
+    """
+
+    def __init__(self, programme: Programme) -> None:
+        self.programme = programme
+        self._cuts: list[Cut] = []
+        self._constraint_cuts: list[Cut] = []
+
+    def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
+        """Find the best mixture whose violations are at most `slack`; None if there is none.
+
+        Cuts are added until the model misses the objective by at most `tolerance`.
+        """
+        if not self._cuts:
+            self._add_cut(points.mean(axis=0), points)
+        best: MasterPoint | None = None
+        best_value = np.inf
+        for _ in range(MAX_CUTS):
+            point = self._solve(points, slack)
+            if point is None:
+                return None
+            repaired = self._cut_constraints(point.u, points, slack)
+            value = self.programme.objective.value(point.u)
+            if not repaired and value < best_value:
+                best, best_value = point, value
+            if best is not None and best_value - point.model <= tolerance:
+                return point._replace(weight=best.weight, u=best.u)
+            n_cuts = len(self._cuts)
+            if value - point.model > tolerance / 2:
+                self._add_cut(point.u, points)
+            if not repaired and len(self._cuts) == n_cuts:
+                break
+        return best
+
+    def find_least_violation(self, points: Float) -> MasterPoint | None:
+        """Find the mixture whose largest violation is smallest (phase 1).
+
+        ``model`` is the violation. None where a constraint is infinite for all mixtures.
+        """
+        point = None
+        for _ in range(MAX_CUTS):
+            point = self._solve(points, None)
+            assert point is not None  # the slack is free
+            if self.programme.violation(point.u) <= point.model + FEASIBLE:
+                return point
+            if not self._cut_constraints(point.u, points, point.model):
+                break
+        return point if point and np.isfinite(self.programme.violation(point.u)) else None
+
+    def _centres(self, points: Float) -> tuple[Float, ...]:
+        """Where every function should be finite: the mean of the pool, and the box's middle."""
+        return points.mean(axis=0), self.programme.middle
+
+    def _add_cut(self, u: Float, points: Float) -> None:
+        """Add a cut of the objective at u, unless the programme has the same one."""
+        cut = make_cut(self.programme.objective, u, self._centres(points))
+        if cut is None:
+            raise ValueError(
+                f"the objective has no finite value and bounded gradient near u={u}; make it finite "
+                "in the interior of the box from low to high"
+            )
+        same = [c for c in self._cuts if c.offset == cut.offset and (c.slope == cut.slope).all()]
+        if not same:
+            self._cuts.append(cut)
+
+    def _cut_constraints(self, u: Float, points: Float, slack: float) -> bool:
+        """Cut off u by every convex constraint that it violates; say whether one did."""
+        added = False
+        for phi in self.programme.convex:
+            if phi.value(u) > slack + FEASIBLE:
+                cut = make_cut(phi, u, self._centres(points))
+                if cut is not None and cut.slope @ u + cut.offset > slack:
+                    self._constraint_cuts.append(cut)
+                    added = True
+        return added
+
+    def _solve(self, points: Float, slack: float | None) -> MasterPoint | None:
+        """Solve the linear programme; with None as slack, the one of phase 1."""
+        n, d = points.shape
+        phase_one = slack is None
+        cuts = [] if phase_one else self._cuts
+        slope = np.array([c.slope for c in cuts]).reshape(len(cuts), d)
+        offset = np.array([c.offset for c in cuts])
+        rows = np.vstack([self.programme.A, *(c.slope[None] for c in self._constraint_cuts)])
+        right = np.append(self.programme.b, [-c.offset for c in self._constraint_cuts])
+        t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
+        if not len(t):  # No constraint is violated where there is none.
+            t, slope, offset = np.array([-1.0]), np.zeros((1, d)), np.zeros(1)
+        found = linprog(
+            np.append(np.zeros(n), 1.0),
+            A_ub=np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
+            b_ub=np.append(-offset, right + (slack or 0.0)),
+            A_eq=np.append(np.ones(n), 0.0)[None],
+            b_eq=[1.0],
+            bounds=[(0, None)] * n + [(0 if phase_one else None, None)],
+            method="highs-ds",
+            options=LP_TOLERANCES,
+        )
+        if found.x is None:
+            return None
+        weight = np.maximum(found.x[:n], 0.0)
+        weight /= weight.sum()
+        multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
+        alpha, mu = multiplier[: len(offset)], multiplier[len(offset) :]
+        total = alpha.sum() if not phase_one else mu.sum()
+        if total > 0:
+            alpha, mu = alpha / total, mu / total
+        return MasterPoint(
+            weight=weight,
+            u=weight @ points,
+            model=float(found.x[n]),
+            cost=alpha @ slope + mu @ rows,
+            constant=float(alpha @ offset - mu @ right),
+        )

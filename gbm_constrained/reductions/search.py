@@ -1,0 +1,110 @@
+"""The calls of an oracle: the rules that were found, and a record of each call."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import Oracle, Programme, Solution, Status, Step
+
+# Weights of a vertex of a linear programme are zero or far above this.
+MIN_PROBABILITY = 1e-12
+# Two rules whose functionals agree in this many digits are one rule.
+DIGITS = 12
+
+
+class Search:
+    """Calls the oracle of one programme, and keeps the pool of rules.
+
+    Parameters
+    ----------
+    programme : Programme
+        What is minimised.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int
+        Calls after which :attr:`is_exhausted` is true.
+    """
+
+    def __init__(self, programme: Programme, oracle: Oracle, max_calls: int) -> None:
+        self.programme = programme
+        self.max_calls = max_calls
+        self.rules: list[Any] = []
+        self.bound = -np.inf
+        self.history: list[Step] = []
+        self._oracle = oracle
+        self._points: list[Float] = []
+        self._index: dict[bytes, int] = {}
+        self._start = time.perf_counter()
+
+    @property
+    def points(self) -> Float:
+        """Functionals of the rules found, of shape (n, d)."""
+        return np.array(self._points).reshape(len(self._points), self.programme.size)
+
+    @property
+    def n_left(self) -> int:
+        """Number of calls that are left."""
+        return max(self.max_calls - len(self.history), 0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no call is left."""
+        return self.n_left == 0
+
+    def call(self, cost: Float) -> tuple[int, Float]:
+        """Find the rule of smallest cost; give its position in the pool and its functionals."""
+        cost = np.asarray(cost, dtype=float)
+        if np.isnan(cost).any():
+            raise ValueError(
+                f"the gradient of the objective or of a constraint is {cost}, which holds NaN; "
+                "return finite numbers for every u between low and high"
+            )
+        largest = np.abs(cost).max(initial=0.0)
+        if np.isinf(largest):
+            cost = np.where(np.isinf(cost), np.sign(cost), 0.0)
+        elif largest > 0:
+            cost = cost / largest  # Only the direction counts.
+        rule, u = self._oracle.minimise(cost)
+        u = np.asarray(u, dtype=float)
+        # Adding zero makes -0.0 and 0.0 the same bytes.
+        key = (np.round(u, DIGITS) + 0.0).tobytes()
+        if key not in self._index:
+            self._index[key] = len(self._points)
+            self.rules.append(rule)
+            self._points.append(u)
+        last = self.history[-1] if self.history else Step(np.inf, -np.inf, np.inf, 0.0)
+        self.history.append(replace(last, seconds=time.perf_counter() - self._start))
+        return self._index[key], u
+
+    def note(self, u: Float, bound: float = -np.inf) -> None:
+        """Write into the last step what the current mixture and the bound are worth."""
+        self.bound = max(self.bound, bound)
+        self.history[-1] = Step(
+            self.programme.objective.value(u),
+            self.bound,
+            self.programme.violation(u),
+            time.perf_counter() - self._start,
+        )
+
+    def finish(self, weight: Float, status: Status) -> Solution:
+        """Make the solution of a mixture of the pool, `weight` of shape (n,) or shorter."""
+        chosen = np.flatnonzero(weight > MIN_PROBABILITY)
+        probability = weight[chosen] / weight[chosen].sum()
+        points = self.points
+        u = probability @ points[chosen]
+        return Solution(
+            rules=tuple(self.rules[i] for i in chosen),
+            probability=probability,
+            u=u,
+            value=self.programme.objective.value(u),
+            bound=self.bound,
+            violation=self.programme.violation(u),
+            status=status,
+            history=tuple(self.history),
+            pool=points,
+        )

@@ -1,0 +1,63 @@
+r"""The constraints alone: the set :math:`F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\}`.
+
+No rule needs to achieve a point of F. Algorithm 5 of the paper splits achievable points from F, and
+the ellipsoid's inner programme lives in the box of F.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import FEASIBLE, Programme
+from gbm_constrained.reductions.master import LP_TOLERANCES, MAX_CUTS, Cut, make_cut
+
+
+class ConstraintSet:
+    """Minimises linear functions over F by linear programmes and cuts of the convex constraints.
+
+    Parameters
+    ----------
+    programme : Programme
+        Constraints and box.
+    inside : ndarray of shape (d,)
+        A point that meets the constraints.
+    """
+
+    def __init__(self, programme: Programme, inside: Float) -> None:
+        self.programme = programme
+        self._centres = (inside, programme.middle)
+        self._cuts: list[Cut] = []
+
+    def minimise(self, cost: Float) -> Float:
+        """Find the point of F with the smallest ``cost @ u``."""
+        programme = self.programme
+        if not programme.n_constraints:
+            return np.where(cost > 0, programme.low, programme.high)
+        for _ in range(MAX_CUTS):
+            u = self._solve(cost)
+            added = False
+            for phi in programme.convex:
+                if phi.value(u) > FEASIBLE:
+                    cut = make_cut(phi, u, self._centres)
+                    if cut is not None and cut.slope @ u + cut.offset > 0:
+                        self._cuts.append(cut)
+                        added = True
+            if not added:
+                break
+        return u
+
+    def _solve(self, cost: Float) -> Float:
+        """Solve the linear programme over the box, the rows and the cuts."""
+        found = linprog(
+            cost,
+            A_ub=np.vstack([self.programme.A, *(c.slope[None] for c in self._cuts)]),
+            b_ub=np.append(self.programme.b, [-c.offset for c in self._cuts]),
+            bounds=np.column_stack([self.programme.low, self.programme.high]),
+            method="highs-ds",
+            options=LP_TOLERANCES,
+        )
+        if found.x is None:
+            raise RuntimeError("no point of the box meets the constraints; call find_feasible before")
+        return np.asarray(found.x, dtype=float)
