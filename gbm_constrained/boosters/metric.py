@@ -199,5 +199,3 @@ def _as_dict(result: MetricResult, cell_model: bytes | None) -> dict[str, Any]:
         "factors": result.factors,
         "cell_model": cell_model,
     }
-
-

@@ -116,9 +116,7 @@ class Outcome:
         )
 
     @classmethod
-    def of_counts(
-        cls, compiled: LinearConstraints, counts: CellCounts, source: str
-    ) -> Outcome:
+    def of_counts(cls, compiled: LinearConstraints, counts: CellCounts, source: str) -> Outcome:
         """Measure counted decisions, which may be those of a randomised classifier.
 
         The rate of a mean varies no more than a binomial one, so that its intervals are

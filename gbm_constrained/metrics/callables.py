@@ -54,13 +54,13 @@ class Cost(Metric):
             )
         total = Rate(())
         costs = np.ravel(self.matrix)
-        for amount, rate in zip(costs, _joint_rates(classes, self.on), strict=True):
+        for amount, rate in zip(costs, _joint_rates(classes, self.on or None), strict=True):
             total = total + rate * amount
         return bind_linear(self, total)
 
     def __str__(self) -> str:
         rows = [f"[{', '.join(f'{amount:g}' for amount in row)}]" for row in self.matrix]
-        return name_with_rows(f"cost([{', '.join(rows)}])", self.on)
+        return name_with_rows(f"cost([{', '.join(rows)}])", self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,9 +93,9 @@ class FunctionMetric(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""
-        rates: Sequence[Expression] = _joint_rates(classes, self.on)
+        rates: Sequence[Expression] = _joint_rates(classes, self.on or None)
         if self.by is not None:
-            rates = [each(rate, by=self.by) for rate in _joint_rates(classes, self.on)]
+            rates = [each(rate, by=self.by) for rate in _joint_rates(classes, self.on or None)]
         return self._bind(tuple(rates), classes.size, None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
@@ -150,7 +150,7 @@ class FunctionMetric(Metric):
     def __str__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
         by = "" if self.by is None else f", by={list(self.by)!r}"
-        return name_with_rows(f"metric({name}{by})", self.on)
+        return name_with_rows(f"metric({name}{by})", self.on or None)
 
 
 def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:

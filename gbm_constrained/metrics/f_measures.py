@@ -10,6 +10,7 @@ With joint fractions :math:`C_{ij} = P(y = i, \hat y = j)`,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import is_number
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.rate_parts import joint_rates, name_with_rows
-from gbm_constrained.constraints.rates import confusion, selection_rate
+from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import as_selectors, to_python_scalar
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_quotient
 
@@ -47,14 +48,14 @@ class FBeta(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the true positives, false positives and false negatives."""
-        tp, fp, fn = joint_rates(self.label, self.on)
+        tp, fp, fn = joint_rates(self.label, self.on or None)
         square = self.beta**2
         found = tp * (1.0 + square)
         return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
 
     def __str__(self) -> str:
         label = "" if self.label is None else f", {self.label!r}"
-        return name_with_rows(f"f_beta({self.beta:g}{label})", self.on)
+        return name_with_rows(f"f_beta({self.beta:g}{label})", self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,17 +82,18 @@ class MicroF1(Metric):
         others = [label for label in labels if label != default]
         if not others:
             raise ValueError(f"f1_micro needs two or more classes in y, which has {labels}.")
-        numerator, denominator = Rate(()), Rate((), 2.0)
-        for label in others:
-            numerator = numerator + confusion(label, label, normalize="all", on=self.on) * 2.0
-        for label in labels:
-            denominator = denominator - confusion(default, label, normalize="all", on=self.on)
-        denominator = denominator - selection_rate(default, on=self.on)
+        numerator, denominator = Rate(()), Rate(())
+        for i, j in itertools.product(labels, labels):
+            rate = confusion(i, j, normalize="all", on=self.on or None)
+            # Each of the two sums leaves out the default class.
+            denominator = denominator + rate * float((i != default) + (j != default))
+            if i == j != default:
+                numerator = numerator + rate * 2.0
         return bind_quotient(self, Quotient(str(self), numerator, denominator))
 
     def __str__(self) -> str:
         default = "" if self.default is None else f"(default={self.default!r})"
-        return name_with_rows(f"f1_micro{default}", self.on)
+        return name_with_rows(f"f1_micro{default}", self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +106,7 @@ class MacroF1(Metric):
         """Name the numerator and the denominator of each class."""
         rates: list[Rate] = []
         for label in classes.tolist():
-            tp, fp, fn = joint_rates(label, self.on)
+            tp, fp, fn = joint_rates(label, self.on or None)
             rates += [tp * 2.0, tp * 2.0 + fp + fn]
 
         def parts(u: Float) -> tuple[Float, Float]:
@@ -124,7 +126,7 @@ class MacroF1(Metric):
         return BoundMetric(self, tuple(rates), function, derivative, "other")
 
     def __str__(self) -> str:
-        return name_with_rows("f1_macro", self.on)
+        return name_with_rows("f1_macro", self.on or None)
 
 
 def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) -> FBeta:

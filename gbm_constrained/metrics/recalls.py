@@ -100,11 +100,11 @@ class MeanOfRecalls(Metric):
         """Name the recall of each class."""
         _check_several(self.name, classes)
         function, derivative, kind = _MEANS[self.name]
-        rates = tuple(recall(label, on=self.on) for label in classes.tolist())
+        rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
         return BoundMetric(self, rates, function, derivative, kind)
 
     def __str__(self) -> str:
-        return name_with_rows(self.name, self.on)
+        return name_with_rows(self.name, self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,11 +118,11 @@ class BalancedAccuracy(Metric):
         _check_several("balanced_accuracy", classes)
         total = Rate(())
         for label in classes.tolist():
-            total = total + recall(label, on=self.on)
+            total = total + recall(label, on=self.on or None)
         return bind_linear(self, total / classes.size)
 
     def __str__(self) -> str:
-        return name_with_rows("balanced_accuracy", self.on)
+        return name_with_rows("balanced_accuracy", self.on or None)
 
 
 def g_mean(*, on: Any = None) -> MeanOfRecalls:

@@ -107,7 +107,9 @@ class _Bracket:
 
     def test_level(self, gamma: float, tolerance: float) -> None:
         """Move the upper end to a mixture of value at most gamma, or the lower end upwards."""
-        level = self.search.programme.with_objective(make_level(self.search.programme.objective, gamma))
+        level = self.search.programme.with_objective(
+            make_level(self.search.programme.objective, gamma)
+        )
         enough = self._denominator * tolerance / 4
         at_top = gamma >= self.high
 

@@ -135,7 +135,9 @@ def _solve_from_several_starts(
     weight = min(ends, key=lambda end: programme.objective.value(end @ points))
     gap = np.inf
     while gap > tolerance and not search.is_exhausted:
-        weight, gap = _descend(search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search")
+        weight, gap = _descend(
+            search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
+        )
         weight = find_best_mixture(programme, search.points, weight)
     return search.finish(weight, "local" if gap <= tolerance else "limit")
 
@@ -231,7 +233,9 @@ class _Split:
         slope_f = np.asarray(self.objective.gradient(self.f) - self.pull, dtype=float)
         w = self._constraints.minimise(slope_f)
         at_u = self.objective.value(self.u) - self.objective.gradient(self.u) @ self.u + slope @ v
-        at_f = self.objective.value(self.f) - self.objective.gradient(self.f) @ self.f + slope_f @ w
+        at_f = (
+            self.objective.value(self.f) - self.objective.gradient(self.f) @ self.f + slope_f @ w
+        )
         if size is None:
             both, ends = np.concatenate([self.u, self.f]), np.concatenate([v, w])
             size = search_segment(lambda x: self.value(*np.split(x, 2)), both, ends)

@@ -13,7 +13,9 @@ probabilities has not seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -115,3 +117,61 @@ class PlugIn:
             weight=weight,
             coefficients=coefficients,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PooledOracle:
+    """A plug-in oracle that knows further rules.
+
+    Counting by labels makes the plug-in oracle inexact: a rule of slightly other costs may have
+    the smaller cost on the counted rows. The answer is the best of the plug-in rule and the known
+    rules.
+
+    Parameters
+    ----------
+    oracle : PlugIn
+        The oracle.
+    rules : sequence of ndarray of shape (n_joint_cells, n_classes)
+        The known rules.
+    """
+
+    oracle: PlugIn
+    rules: Sequence[Float]
+
+    @cached_property
+    def _points(self) -> Float:
+        return np.array([self.oracle.functionals(costs) for costs in self.rules])
+
+    def minimise(self, cost: Float) -> tuple[Float, Float]:
+        """Find the rule of least cost among the plug-in rule and the known ones."""
+        rule, u = self.oracle.minimise(cost)
+        if not len(self.rules):
+            return rule, u
+        known = self._points @ cost
+        best = int(known.argmin())
+        return (self.rules[best], self._points[best]) if known[best] < cost @ u else (rule, u)
+
+
+class RecordingOracle:
+    """An oracle that keeps every rule that it has answered.
+
+    Parameters
+    ----------
+    oracle : PlugIn
+        The oracle.
+
+    Attributes
+    ----------
+    rules : list of ndarray of shape (n_joint_cells, n_classes)
+        The answers.
+    """
+
+    def __init__(self, oracle: PlugIn) -> None:
+        self.oracle = oracle
+        self.rules: list[Float] = []
+
+    def minimise(self, cost: Float) -> tuple[Float, Float]:
+        """Find the rule of least cost."""
+        rule, u = self.oracle.minimise(cost)
+        self.rules.append(rule)
+        return rule, u

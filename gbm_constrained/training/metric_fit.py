@@ -159,9 +159,16 @@ class MetricFit:
         held.check(source)
         probabilities = probabilities_of(margin, factors)
         search = MetricSearch(held, held.oracle(probabilities), solver)
-        solution = search.solve()
-        search.check_kind(solution)
-        candidates, replicates = search.assess([*search.baselines(), search.optimum(solution)])
+        exact, rules = search.solve_by_probabilities()
+        search.check_kind(exact)
+        solution = search.solve(rules)
+        candidates, replicates = search.assess(
+            [
+                *search.baselines(),
+                search.by_probabilities(exact),
+                search.optimum(solution, rules),
+            ]
+        )
         chosen = candidates[search.choose(candidates, replicates)]
         mixed_value = chosen.value
         if len(chosen.costs) > 1 and is_single is not False:
@@ -173,7 +180,7 @@ class MetricFit:
             cell_model = fit_part(everyone, target, True)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
-            _bound_of(search, solution), cell_model, factors,
+            problem.loss.of_metric(exact.bound), cell_model, factors,
         )  # fmt: skip
 
     def _score_held_out(
@@ -214,12 +221,3 @@ class MetricFit:
             for part in parts or ()
         ]
         return bool(min(sizes, default=0) >= MIN_ROWS_FOR_HOLDOUT)
-
-
-def _bound_of(search: MetricSearch, solution: Solution) -> float:
-    """Best value of the metric for the distribution that the probabilities describe.
-
-    Counting by labels makes the oracle inexact, so that a bound from these counts may be exceeded.
-    """
-    exact = search.solve(search.oracle.by_probabilities())
-    return search.held.problem.loss.of_metric(exact.bound)

@@ -114,7 +114,9 @@ def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
         weights = rule.class_weights
         of_classes = dict(
-            zip(classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True)
+            zip(
+                classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True
+            )
         )
         records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
                                                        of_classes.items()}})  # fmt: skip

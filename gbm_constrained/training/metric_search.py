@@ -10,8 +10,8 @@ standard error of the paired difference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.reductions.base import FEASIBLE, Solution
-from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
 from gbm_constrained.training.metric_problem import HeldOutProblem
@@ -84,11 +84,40 @@ class MetricSearch:
     solver: str = "auto"
     max_calls: int = 200
 
-    def solve(self, oracle: PlugIn | None = None, held: HeldOutProblem | None = None) -> Solution:
-        """Run the reduction, by default on all held-out rows."""
+    def solve_by_probabilities(self) -> tuple[Solution, list[Float]]:
+        """Run the reduction on the distribution that the probabilities describe.
+
+        Returns
+        -------
+        solution : Solution
+            The optimum, with a bound that holds for this distribution.
+        rules : list of ndarray of shape (n_joint_cells, n_classes)
+            All rules that were found on the way.
+        """
+        oracle = RecordingOracle(self.oracle.by_probabilities())
+        found = solve(self.held.programme(), oracle, self.solver, max_calls=self.max_calls)
+        return found, oracle.rules
+
+    def solve(
+        self,
+        rules: Sequence[Float],
+        oracle: PlugIn | None = None,
+        held: HeldOutProblem | None = None,
+    ) -> Solution:
+        """Run the reduction on counts by labels, by default of all held-out rows.
+
+        Parameters
+        ----------
+        rules : sequence of ndarray
+            Rules that are known already.
+        oracle : PlugIn, default=None
+            Oracle of some of the rows.
+        held : HeldOutProblem, default=None
+            The problem on these rows.
+        """
         held = self.held if held is None else held
-        oracle = self.oracle if oracle is None else oracle
-        return solve(held.programme(), oracle, self.solver, max_calls=self.max_calls)
+        pooled = PooledOracle(self.oracle if oracle is None else oracle, rules)
+        return solve(held.programme(), pooled, self.solver, max_calls=self.max_calls)
 
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
@@ -119,7 +148,11 @@ class MetricSearch:
         )
         return Decisions(name, costs, probability, shares)
 
-    def optimum(self, solution: Solution) -> Decisions:
+    def by_probabilities(self, solution: Solution) -> Decisions:
+        """Take the rules of a solution that has looked at no label of the held-out rows."""
+        return self.of_rules("model", np.array(solution.rules), solution.probability)
+
+    def optimum(self, solution: Solution, rules: Sequence[Float]) -> Decisions:
         """Take the rules of a solution, with cross-fitted decisions."""
         found = self.of_rules("optimised", np.array(solution.rules), solution.probability)
         n = len(self.held.rows)
@@ -132,7 +165,7 @@ class MetricSearch:
             if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
                 return found
             oracle = self.oracle.take(rest, others.coefficients)
-            of_rest = self.solve(oracle, others)
+            of_rest = self.solve(rules, oracle, others)
             shares[part] = mixture_shares(
                 [self.oracle.decide(costs)[part] for costs in of_rest.rules],
                 of_rest.probability,
