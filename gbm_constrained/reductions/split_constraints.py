@@ -59,5 +59,7 @@ class ConstraintSet:
             options=LP_TOLERANCES,
         )
         if found.x is None:
-            raise RuntimeError("no point of the box meets the constraints; call find_feasible before")
+            raise RuntimeError(
+                "no point of the box meets the constraints; call find_feasible before"
+            )
         return np.asarray(found.x, dtype=float)
