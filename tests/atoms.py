@@ -57,7 +57,9 @@ def coverage_rows(n, skip, target, within):
 def try_all_rules(oracle):
     """Functionals of all n^M rules, of shape (n^M, d)."""
     _, M, n = oracle.effect.shape
-    return np.array([oracle.u_of(np.array(rule)) for rule in itertools.product(range(n), repeat=M)])
+    return np.array(
+        [oracle.u_of(np.array(rule)) for rule in itertools.product(range(n), repeat=M)]
+    )
 
 
 def solve_exactly(effect, A, b, cuts=None, ratio=None):

@@ -16,8 +16,13 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, RatioObjective, Solution
-from gbm_constrained.reductions.columns import find_feasible, finish_early, minimise_over_columns
-from gbm_constrained.reductions.pruning import find_best_mixture, make_level
+from gbm_constrained.reductions.columns import (
+    find_feasible,
+    find_mixture,
+    finish_early,
+    minimise_over_columns,
+)
+from gbm_constrained.reductions.pruning import make_level
 from gbm_constrained.reductions.search import Search
 
 Levels: TypeAlias = Literal["dinkelbach", "halves"]
@@ -53,14 +58,14 @@ def solve_by_bisection(
     search = Search(programme, oracle, max_calls)
     if failure := find_feasible(search):
         return finish_early(search, failure)
-    weight = find_best_mixture(programme, search.points)
+    weight = find_mixture(search)
     bracket = _Bracket(search, weight, find_least_denominator(search))
     while bracket.width > tolerance and not search.is_exhausted:
         before = bracket.low, bracket.high
         bracket.test_level(bracket.high if levels == "dinkelbach" else bracket.middle, tolerance)
         if levels == "dinkelbach" and before == (bracket.low, bracket.high):
             break
-    weight = find_best_mixture(programme, search.points)
+    weight = find_mixture(search)
     if programme.objective.value(weight @ search.points) > bracket.high:
         weight = bracket.weight
     return search.finish(weight, "optimal" if bracket.width <= tolerance else "limit")

@@ -26,17 +26,21 @@ from gbm_constrained.reductions.search import Search
 
 # Inner cuts are added until they miss the objective by this share of what is left to gain.
 INNER_SHARE = 0.1
+# First tolerance of the inner cuts: losses lie between 0 and 1.
+MAX_INNER = 1e-3
 # What a linear programme with 1e-10 as tolerance can tell apart.
 MIN_INNER = 1e-9
 
 
 class Columns(NamedTuple):
-    """Where :func:`minimise_over_columns` ended: a mixture of the pool, its value and a bound."""
+    """A mixture of the pool, its value and a bound, and the Lagrangian ``cost @ u + constant``."""
 
     weight: Float
     u: Float
     value: float
     bound: float
+    cost: Float
+    constant: float
 
 
 def start_pool(search: Search) -> None:
@@ -65,7 +69,7 @@ def find_feasible(search: Search) -> Status | None:
         None where a mixture is feasible; ``"limit"`` where the calls ended before either is known.
     """
     start_pool(search)
-    master = Master(search.programme)
+    master = Master(search.programme, search.constraint_cuts)
     bound = 0.0
     while True:
         n = len(search.rules)
@@ -95,7 +99,12 @@ def find_descent(programme: Programme, u: Float) -> Float:
 
 def finish_early(search: Search, status: Status) -> Solution:
     """Make the solution of a programme without a feasible mixture: the least infeasible one."""
-    return search.finish(find_best_mixture(search.programme, search.points), status)
+    return search.finish(find_mixture(search), status)
+
+
+def find_mixture(search: Search, start: Float | None = None) -> Float:
+    """Find the best mixture of the pool."""
+    return find_best_mixture(search.programme, search.points, start, search.constraint_cuts)
 
 
 def finish_convex(search: Search, tolerance: float) -> Solution:
@@ -104,7 +113,7 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
     programme = search.programme
-    point = Master(programme).optimise(search.points, MIN_INNER)
+    point = Master(programme, search.constraint_cuts).optimise(search.points, MIN_INNER)
     if point is None:
         raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
     if not search.is_exhausted:
@@ -142,27 +151,32 @@ def minimise_over_columns(
     Columns
         The best mixture.
     """
-    master, inner, bound = Master(programme), 1e-3, -np.inf
-    while True:
-        point = master.optimise(search.points, inner)
+    master, bound = Master(programme, search.constraint_cuts), -np.inf
+    inner = MAX_INNER
+
+    def optimise(tolerance: float) -> Columns:
+        point = master.optimise(search.points, tolerance)
         if point is None:
             raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
         value = programme.objective.value(point.u)
-        found = Columns(point.weight, point.u, value, bound)
-        note(point.u, bound)
-        if stop(value, bound) or value - bound <= tolerance or search.is_exhausted:
-            return found
+        return Columns(point.weight, point.u, value, bound, point.cost, point.constant)
+
+    while True:
+        found = optimise(inner)
+        if found.value - bound <= tolerance or search.is_exhausted:
+            found = optimise(MIN_INNER)
+        note(found.u, bound)
         n = len(search.rules)
-        _, u = search.call(point.cost)
-        bound = max(bound, float(point.cost @ u) + point.constant)
-        note(point.u, bound)
-        if stop(value, bound) or value - bound <= tolerance:
+        if stop(found.value, bound) or found.value - bound <= tolerance or search.is_exhausted:
+            return found
+        _, u = search.call(found.cost)
+        bound = max(bound, float(found.cost @ u) + found.constant)
+        note(found.u, bound)
+        is_new = len(search.rules) > n
+        if not is_new and inner <= MIN_INNER:
             return found._replace(bound=bound)
-        if len(search.rules) == n and inner <= MIN_INNER:
-            return found._replace(bound=bound)
-        inner = min(inner, max(INNER_SHARE * (value - bound), MIN_INNER))
-        if len(search.rules) == n:
-            inner = max(inner * INNER_SHARE, MIN_INNER)
+        gap = INNER_SHARE * (found.value - bound) if is_new else INNER_SHARE * inner
+        inner = max(min(inner, gap), MIN_INNER)
 
 
 def solve_by_columns(

@@ -22,11 +22,12 @@ from gbm_constrained.reductions.base import (
 )
 from gbm_constrained.reductions.columns import (
     find_feasible,
+    find_mixture,
     finish_convex,
     finish_early,
     minimise_over_columns,
 )
-from gbm_constrained.reductions.pruning import find_best_mixture, search_segment
+from gbm_constrained.reductions.pruning import search_segment
 from gbm_constrained.reductions.search import Search
 from gbm_constrained.reductions.split_constraints import ConstraintSet
 
@@ -131,14 +132,14 @@ def _solve_from_several_starts(
         n_calls = min(CALLS_PER_START, search.n_left)
         ends.append(_descend(search, start, n_calls, tolerance, "line_search")[0])
     points = search.points
-    ends = [find_best_mixture(programme, points, end) for end in ends or [None]]
+    ends = [find_mixture(search, end) for end in ends or [None]]
     weight = min(ends, key=lambda end: programme.objective.value(end @ points))
     gap = np.inf
     while gap > tolerance and not search.is_exhausted:
         weight, gap = _descend(
             search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
         )
-        weight = find_best_mixture(programme, search.points, weight)
+        weight = find_mixture(search, weight)
     return search.finish(weight, "local" if gap <= tolerance else "limit")
 
 
@@ -184,7 +185,7 @@ def solve_by_split_frank_wolfe(
     search = Search(programme, oracle, max_calls)
     if failure := find_feasible(search):
         return finish_early(search, failure)
-    u = find_best_mixture(programme, search.points) @ search.points
+    u = find_mixture(search) @ search.points
     state = _Split(programme, u, penalty)
     for t in range(n_steps := search.n_left - 1):
         eta = SPLIT_STEPS[min(3 * t // n_steps, 2)]

@@ -90,17 +90,20 @@ class Master:
     ----------
     programme : Programme
         An objective that is linear or convex, and constraints.
+    constraint_cuts : list of Cut, default=None
+        Cuts of the same convex constraints from other masters, which share the list.
     """
 
-    def __init__(self, programme: Programme) -> None:
+    def __init__(self, programme: Programme, constraint_cuts: list[Cut] | None = None) -> None:
         self.programme = programme
         self._cuts: list[Cut] = []
-        self._constraint_cuts: list[Cut] = []
+        self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
 
     def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
         """Find the best mixture whose violations are at most `slack`; None if there is none.
 
-        Cuts are added until the model misses the objective by at most `tolerance`.
+        Cuts are added until the model misses the objective, and each convex constraint, by at most
+        `tolerance`.
         """
         if not self._cuts:
             self._add_cut(points.mean(axis=0), points)
@@ -110,7 +113,7 @@ class Master:
             point = self._solve(points, slack)
             if point is None:
                 return None
-            repaired = self._cut_constraints(point.u, points, slack)
+            repaired = self._cut_constraints(point.u, points, slack, max(tolerance, FEASIBLE))
             value = self.programme.objective.value(point.u)
             if not repaired and value < best_value:
                 best, best_value = point, value
@@ -134,7 +137,7 @@ class Master:
             assert point is not None  # the slack is free
             if self.programme.violation(point.u) <= point.model + FEASIBLE:
                 return point
-            if not self._cut_constraints(point.u, points, point.model):
+            if not self._cut_constraints(point.u, points, point.model, FEASIBLE):
                 break
         return point if point and np.isfinite(self.programme.violation(point.u)) else None
 
@@ -154,11 +157,11 @@ class Master:
         if not same:
             self._cuts.append(cut)
 
-    def _cut_constraints(self, u: Float, points: Float, slack: float) -> bool:
+    def _cut_constraints(self, u: Float, points: Float, slack: float, tolerance: float) -> bool:
         """Cut off u by every convex constraint that it violates; say whether one did."""
         added = False
         for phi in self.programme.convex:
-            if phi.value(u) > slack + FEASIBLE:
+            if phi.value(u) > slack + tolerance:
                 cut = make_cut(phi, u, self._centres(points))
                 if cut is not None and cut.slope @ u + cut.offset > slack:
                     self._constraint_cuts.append(cut)

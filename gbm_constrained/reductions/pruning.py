@@ -24,7 +24,7 @@ from gbm_constrained.reductions.base import (
     Programme,
     RatioObjective,
 )
-from gbm_constrained.reductions.master import LP_TOLERANCES, Master
+from gbm_constrained.reductions.master import LP_TOLERANCES, Cut, Master
 
 # What a linear programme with 1e-10 as tolerance can tell apart.
 PRUNING_TOLERANCE = 1e-9
@@ -32,7 +32,115 @@ PRUNING_TOLERANCE = 1e-9
 MAX_STEPS = 100
 
 
-def find_best_mixture(programme: Programme, points: Float, start: Float | None = None) -> Float:
+class Pruning:
+    """Mixtures of one pool under the constraints of one programme.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of any kind, and constraints.
+    points : ndarray of shape (n, d)
+        Functionals of the rules.
+    constraint_cuts : list of Cut, default=None
+        Cuts of the convex constraints that are known, to which new ones are added.
+
+    Attributes
+    ----------
+    slack : float
+        Least violation of a mixture, zero if it is rounding.
+    """
+
+    def __init__(
+        self, programme: Programme, points: Float, constraint_cuts: list[Cut] | None = None
+    ) -> None:
+        self.programme, self.points = programme, points
+        self._cuts = [] if constraint_cuts is None else constraint_cuts
+        self._zero = LinearObjective(np.zeros(programme.size))
+        point = self._master(self._zero).find_least_violation(points)
+        self.slack = np.inf if point is None else point.model
+        if self.slack <= FEASIBLE:
+            self.slack = 0.0
+
+    def _master(self, objective: Objective) -> Master:
+        """Make the master programme of another objective."""
+        return Master(self.programme.with_objective(objective), self._cuts)
+
+    def optimise(self, objective: Objective) -> Float:
+        """Minimise a convex objective; the result is a vertex if it is linear."""
+        if not np.isfinite(self.slack):
+            return np.full(len(self.points), 1 / len(self.points))
+        if isinstance(objective, LinearObjective) and not self.programme.n_constraints:
+            values = self.points @ objective.slope
+            return np.eye(1, len(values), int(values.argmin()))[0]
+        # The slack is a minimum, and a linear programme finds no point at its exact value.
+        for margin in (0.0, FEASIBLE, 10 * FEASIBLE):
+            master = self._master(objective)
+            point = master.optimise(self.points, PRUNING_TOLERANCE, self.slack + margin)
+            if point is not None:
+                return point.weight
+        raise RuntimeError("the pool has no mixture of its own least violation")
+
+    def minimise_ratio(self) -> Float:
+        """Minimise a ratio by Dinkelbach's steps: gamma <- psi(argmin (a - gamma b)^T u)."""
+        objective = self.programme.objective
+        weight = self.optimise(self._zero)
+        value = objective.value(weight @ self.points)
+        for _ in range(MAX_STEPS):
+            new = self.optimise(make_level(objective, value))
+            reached = objective.value(new @ self.points)
+            if not reached < value:
+                break
+            weight, value = new, reached
+        return weight
+
+    def descend(self, start: Float | None) -> Float:
+        """Descend from a mixture to the best one on each segment towards a vertex (Frank-Wolfe)."""
+        objective, points = self.programme.objective, self.points
+        weight = self.optimise(self._zero) if start is None else start
+        weight = np.append(weight, np.zeros(len(points) - len(weight)))
+        for _ in range(MAX_STEPS):
+            u = weight @ points
+            slope = np.asarray(objective.gradient(u), dtype=float)
+            target = self.optimise(LinearObjective(slope))
+            step = search_segment(objective.value, u, target @ points)
+            if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
+                break
+            weight = self._polish((1 - step) * weight + step * target)
+        return weight
+
+    def _polish(self, weight: Float) -> Float:
+        """Improve the probabilities of a mixture's rules (SLSQP), if that keeps it feasible."""
+        programme, objective = self.programme, self.programme.objective
+        weight = reduce_support(weight, self.points)
+        chosen = np.flatnonzero(weight)
+        part = self.points[chosen]
+        total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
+        rows = {"type": "ineq", "fun": lambda w: self.slack - programme.constraints(w @ part)}
+        found = minimize(
+            lambda w: objective.value(w @ part),
+            weight[chosen],
+            jac=lambda w: part @ objective.gradient(w @ part),
+            bounds=[(0.0, 1.0)] * len(chosen),
+            constraints=[total, rows] if programme.n_constraints else [total],
+            method="SLSQP",
+            options={"ftol": 1e-12},
+        )
+        new = np.zeros_like(weight)
+        new[chosen] = np.maximum(found.x, 0.0)
+        if not (np.isfinite(new).all() and new.sum() > 0):
+            return weight
+        new /= new.sum()
+        u = new @ self.points
+        is_better = objective.value(u) < objective.value(weight @ self.points)
+        return new if is_better and programme.violation(u) <= self.slack + FEASIBLE else weight
+
+
+def find_best_mixture(
+    programme: Programme,
+    points: Float,
+    start: Float | None = None,
+    constraint_cuts: list[Cut] | None = None,
+) -> Float:
     """Find the probabilities of the best mixture of a pool, or of the least infeasible one.
 
     Parameters
@@ -41,31 +149,25 @@ def find_best_mixture(programme: Programme, points: Float, start: Float | None =
         Objective of any kind, and constraints.
     points : ndarray of shape (n, d)
         Functionals of the rules.
-    start : ndarray of shape (n,), default=None
-        A feasible mixture, from which an objective of kind ``"other"`` descends.
+    start : ndarray of shape (k,), default=None
+        A feasible mixture of the first k rules, from which an objective of kind ``"other"`` descends.
+    constraint_cuts : list of Cut, default=None
+        As in :class:`Pruning`.
 
     Returns
     -------
     ndarray of shape (n,)
         Probabilities, of which at most d + 1 are positive, and at most one more than there are
-        active linear constraints where the objective is linear or a ratio.
+        active constraints where the objective is linear or a ratio.
     """
-    slack = find_slack(programme, points)
+    pruning = Pruning(programme, points, constraint_cuts)
     if programme.objective.kind == "ratio":
-        weight = _minimise_ratio(programme, points, slack)
+        weight = pruning.minimise_ratio()
     elif programme.objective.kind == "other":
-        weight = _descend(programme, points, slack, start)
+        weight = pruning.descend(start)
     else:
-        weight = _optimise(programme, points, slack)
+        weight = pruning.optimise(programme.objective)
     return reduce_support(weight, points)
-
-
-def find_slack(programme: Programme, points: Float) -> float:
-    """Find the least violation of a mixture, zero if it is rounding."""
-    point = Master(programme.with_objective(_constant(programme))).find_least_violation(points)
-    if point is None:
-        return np.inf
-    return point.model if point.model > FEASIBLE else 0.0
 
 
 def reduce_support(weight: Float, points: Float) -> Float:
@@ -87,89 +189,11 @@ def reduce_support(weight: Float, points: Float) -> Float:
     return np.asarray(few / few.sum(), dtype=float)
 
 
-def _constant(programme: Programme) -> LinearObjective:
-    """Objective zero."""
-    return LinearObjective(np.zeros(programme.size))
-
-
-def _optimise(programme: Programme, points: Float, slack: float) -> Float:
-    """Minimise a convex objective over the mixtures of the pool."""
-    if not np.isfinite(slack):
-        return np.full(len(points), 1 / len(points))
-    # The slack is a minimum, and a linear programme finds no point at its exact value.
-    for margin in (0.0, FEASIBLE, 10 * FEASIBLE):
-        point = Master(programme).optimise(points, PRUNING_TOLERANCE, slack + margin)
-        if point is not None:
-            return point.weight
-    raise RuntimeError("the pool has no mixture of its own least violation")
-
-
-def _minimise_ratio(programme: Programme, points: Float, slack: float) -> Float:
-    """Minimise a ratio by Dinkelbach's steps: gamma <- psi(argmin (a - gamma b)^T u)."""
-    weight = _optimise(programme.with_objective(_constant(programme)), points, slack)
-    value = programme.objective.value(weight @ points)
-    for _ in range(MAX_STEPS):
-        level = programme.with_objective(make_level(programme.objective, value))
-        new = _optimise(level, points, slack)
-        reached = programme.objective.value(new @ points)
-        if not reached < value:
-            break
-        weight, value = new, reached
-    return weight
-
-
 def make_level(objective: Objective, gamma: float) -> LinearObjective:
     r"""Make :math:`(a - \gamma b)^T u + a_0 - \gamma b_0`, whose sign is that of psi - gamma."""
     assert isinstance(objective, RatioObjective)
     a, a0, b, b0 = objective.ratio()
     return LinearObjective(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
-
-
-def _descend(programme: Programme, points: Float, slack: float, start: Float | None) -> Float:
-    """Descend from a mixture to the best one on each segment towards a vertex (Frank-Wolfe)."""
-    objective = programme.objective
-    if start is None:
-        weight = _optimise(programme.with_objective(_constant(programme)), points, slack)
-    else:
-        weight = np.append(start, np.zeros(len(points) - len(start)))
-    for _ in range(MAX_STEPS):
-        u = weight @ points
-        slope = np.asarray(objective.gradient(u), dtype=float)
-        target = _optimise(programme.with_objective(LinearObjective(slope)), points, slack)
-        step = search_segment(objective.value, u, target @ points)
-        if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
-            break
-        weight = (1 - step) * weight + step * target
-        weight = _polish(programme, points, slack, weight)
-    return np.asarray(weight, dtype=float)
-
-
-def _polish(programme: Programme, points: Float, slack: float, weight: Float) -> Float:
-    """Improve the probabilities of the rules that a mixture has (SLSQP), if that keeps it feasible."""
-    weight = reduce_support(weight, points)
-    chosen = np.flatnonzero(weight)
-    part, n_rows = points[chosen], len(programme.b)
-    rows = {"type": "ineq", "fun": lambda w: slack - programme.constraints(w @ part)}
-    if not programme.convex:
-        rows["jac"] = lambda w: -(programme.A @ part.T)
-    total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones((1, len(w)))}
-    found = minimize(
-        lambda w: programme.objective.value(w @ part),
-        weight[chosen],
-        jac=lambda w: part @ programme.objective.gradient(w @ part),
-        bounds=[(0.0, 1.0)] * len(chosen),
-        constraints=[total, rows] if n_rows or programme.convex else [total],
-        method="SLSQP",
-        options={"ftol": 1e-12},
-    )
-    new = np.zeros_like(weight)
-    new[chosen] = np.maximum(found.x, 0.0)
-    if not (np.isfinite(new).all() and new.sum() > 0):
-        return weight
-    new /= new.sum()
-    u = new @ points
-    better = programme.objective.value(u) < programme.objective.value(weight @ points)
-    return new if better and programme.violation(u) <= slack + FEASIBLE else weight
 
 
 def search_segment(value: Callable[[Float], float], u: Float, end: Float) -> float:

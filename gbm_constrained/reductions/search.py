@@ -10,6 +10,7 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import Oracle, Programme, Solution, Status, Step
+from gbm_constrained.reductions.master import Cut
 
 # Weights of a vertex of a linear programme are zero or far above this.
 MIN_PROBABILITY = 1e-12
@@ -35,6 +36,7 @@ class Search:
         self.max_calls = max_calls
         self.rules: list[Any] = []
         self.bound = -np.inf
+        self.constraint_cuts: list[Cut] = []
         self.history: list[Step] = []
         self._oracle = oracle
         self._points: list[Float] = []

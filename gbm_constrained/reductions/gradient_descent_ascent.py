@@ -1,0 +1,99 @@
+r"""Gradient descent and ascent, for any convex objective (Algorithms 2 and 6 of the paper).
+
+A copy xi of u takes the objective and the constraints, and multipliers join the two:
+
+.. math:: \max_{\lambda, \mu \ge 0} \min_{u, \xi} \psi(\xi) + \lambda^T (u - \xi)
+    + \mu^T (A \xi - b, \phi(\xi)) .
+
+Without constraints there is no mu, and Algorithm 6 is Algorithm 2. The result is the average of all
+rules, re-weighted over the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, Solution
+from gbm_constrained.reductions.columns import find_feasible, finish_convex, finish_early
+from gbm_constrained.reductions.lagrangian import SplitLagrangian
+from gbm_constrained.reductions.search import Search
+
+# Steps of xi and of the multipliers (the paper's Section 8).
+STEPS = tuple((eta, ascent) for eta in (0.1, 0.01, 0.001) for ascent in (0.1, 0.01, 0.001))
+# Balls of the multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
+RADIUS = 1000.0
+
+
+def solve_by_gradient_descent_ascent(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 5000,
+    tolerance: float = TOLERANCE,
+    steps: Sequence[tuple[float, float]] = STEPS,
+) -> Solution:
+    """Minimise a convex objective under convex constraints by gradient descent and ascent.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=5000
+        Calls of the oracle, divided among the steps.
+    tolerance : float, default=1e-7
+        Value minus bound that counts as optimal.
+    steps : sequence of (float, float)
+        Steps of xi and of the multipliers, each tried from the start.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found. The history has the averages of each pair of steps.
+    """
+    search = Search(programme, oracle, max_calls)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    n_calls = max((search.n_left - 1) // len(steps), 1)
+    for descent, ascent in steps:
+        _run(search, n_calls, descent, ascent)
+    return finish_convex(search, tolerance)
+
+
+def _run(search: Search, n_calls: int, descent: float, ascent: float) -> None:
+    """Run Algorithm 6 for some calls, and note the average after each."""
+    programme = search.programme
+    lagrangian = SplitLagrangian(programme)
+    xi = programme.middle
+    joint = np.asarray(programme.objective.gradient(xi), dtype=float)
+    mu = np.zeros(programme.n_constraints)
+    average = np.zeros(programme.size)
+    for t in range(min(n_calls, search.n_left - 1)):
+        _, u = search.call(joint)
+        average += (u - average) / (t + 1)
+        slope = lagrangian.slope(xi, joint, mu)
+        bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
+        step_joint, step_mu = u - xi, lagrangian.constraints(xi)
+        xi = np.clip(xi - descent * slope, programme.low, programme.high)
+        joint = _project_on_ball(joint + ascent * step_joint, RADIUS)
+        mu = _project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), RADIUS)
+        search.note(average, bound)
+
+
+def _project_on_ball(x: Float, radius: float) -> Float:
+    """Project on the ball around zero."""
+    length = float(np.linalg.norm(x))
+    return x * (radius / length) if length > radius else x
+
+
+def _project_on_corner(x: Float, total: float) -> Float:
+    """Project non-negative numbers on those whose sum is at most `total`."""
+    if x.sum() <= total:
+        return x
+    # The projection is max(x - s, 0), with s such that it sums to `total` (Held et al., 1974).
+    descending = np.sort(x)[::-1]
+    shift = (np.cumsum(descending) - total) / np.arange(1, len(x) + 1)
+    return np.maximum(x - shift[np.flatnonzero(descending > shift)[-1]], 0.0)
