@@ -122,7 +122,9 @@ class SplitLagrangian:
         """Minimise the linear part and the weighted models over the box."""
         programme, n = self.programme, len(weight)
         rows = [
-            np.append(cut.slope, -np.eye(n)[k]) for k, cuts in enumerate(self._cuts) for cut in cuts
+            np.append(cut.slope, -np.eye(n)[k])
+            for k, cuts in enumerate(self._cuts)
+            for cut in cuts
         ]
         found = linprog(
             np.append(linear, weight),

@@ -145,7 +145,7 @@ class MetricFit:
         if self.options.measure_on == "train":
             source, rows = "training rows", everyone
             model = fit_part(everyone, target, is_joint)
-            margin = model.margin(self.X, everyone)
+            margin, parts = model.margin(self.X, everyone), []
             cell_model = model if is_joint else None
             issue_warning(
                 f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
@@ -154,11 +154,11 @@ class MetricFit:
                 "GC118",
             )
         else:
-            source, rows, margin = self._score_held_out(fit_part, target, is_joint)
+            source, rows, margin, parts = self._score_held_out(fit_part, target, is_joint)
         held = problem.on(rows)
         held.check(source)
         probabilities = probabilities_of(margin, factors)
-        search = MetricSearch(held, held.oracle(probabilities), solver)
+        search = MetricSearch(held, held.oracle(probabilities), solver, parts)
         exact, rules = search.solve_by_probabilities()
         search.check_kind(exact)
         solution = search.solve(rules)
@@ -185,8 +185,20 @@ class MetricFit:
 
     def _score_held_out(
         self, fit_part: FitPart, target: Any, is_joint: bool
-    ) -> tuple[str, Codes, Array]:
-        """Score rows by boosters that have not seen them."""
+    ) -> tuple[str, Codes, Array, list[Codes]]:
+        """Score rows by boosters that have not seen them.
+
+        Returns
+        -------
+        source : str
+            Name of the rows in reports.
+        rows : ndarray of shape (n_rows,), intp
+            Positions of the rows, in order.
+        margin : ndarray
+            Their scores.
+        parts : list of ndarray of int
+            Positions in `rows` of those of each booster; empty for a single one.
+        """
         folds = self._folds()
         found: list[tuple[Codes, Array]] = []
         everyone = np.arange(len(self.problem.data.rows))
@@ -197,7 +209,10 @@ class MetricFit:
         rows = np.concatenate([held for held, _ in found])
         margin = np.concatenate([margin for _, margin in found])
         order = np.argsort(rows)
-        return ("holdout" if len(folds) == 1 else "out of fold"), rows[order], margin[order]
+        rows, margin = rows[order], margin[order]
+        if len(folds) == 1:
+            return "holdout", rows, margin, []
+        return "out of fold", rows, margin, [np.searchsorted(rows, held) for held in folds]
 
     def _folds(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""

@@ -75,13 +75,17 @@ class MetricSearch:
         Oracle on these rows.
     solver : str
         Name of the reduction.
-    max_calls : int
+    parts : sequence of ndarray of int, default=()
+        Positions of the held-out rows of each booster, if there are several. Rules found on the
+        rows of some boosters then decide on those of another, as they will on new rows.
+    max_calls : int, default=200
         Largest number of oracle calls.
     """
 
     held: HeldOutProblem
     oracle: PlugIn
     solver: str = "auto"
+    parts: Sequence[Codes] = ()
     max_calls: int = 200
 
     def solve_by_probabilities(self) -> tuple[Solution, list[Float]]:
@@ -159,7 +163,7 @@ class MetricSearch:
         if n > MAX_CROSS_FITTED_ROWS:
             return found
         shares = found.shares.copy()
-        for part in self._parts(n):
+        for part in self.parts or self._parts(n):
             rest = np.setdiff1d(np.arange(n), part, assume_unique=True)
             others = self.held.problem.on(self.held.rows[rest])
             if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
@@ -223,9 +227,14 @@ class MetricSearch:
         return found, np.array(replicates)
 
     def choose(self, candidates: list[Decisions], replicates: Float) -> int:
-        """Choose the candidate to return; the optimum is the last one."""
+        """Choose the candidate to return; the optimum is the last one.
+
+        Candidates are compared by the mean of the metric over resampled rows, its expected value
+        on new rows of that number. Where the recalls of small classes are balanced to the last
+        row, the worst recall of new rows is lower than that of the rows themselves.
+        """
         sign = -self.held.problem.loss.sign
-        score = np.array([sign * c.value for c in candidates])
+        score = sign * replicates.mean(axis=1)
         is_feasible = np.array([c.violation <= FEASIBLE for c in candidates])
         last = len(candidates) - 1
         bases = [i for i in range(last) if is_feasible[i]]
