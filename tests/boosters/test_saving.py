@@ -234,7 +234,7 @@ def test_a_plain_library_reads_the_same_file(library, scenario, saved, read_else
     p, margin, decisions, note = read_elsewhere[library, scenario]
     p = np.column_stack([1 - p, p]) if p.ndim == 1 else p
     np.testing.assert_allclose(p, model.predict_proba(X), atol=1e-6)
-    assert note["rules"] == [str(rule) for rule in model.constraints]
+    assert note["constraints"] == [str(rule) for rule in model.constraints]
     assert note["classes"]["values"] == model.classes_.tolist()
     shift = np.array(note["decision_shift"])
     assert shift.any() == scenario.startswith("calibrated")
@@ -794,8 +794,8 @@ def within(name, **changes):
         (within("library", evals_result_="a", _best_iteration="a"), "or not as str"),
         (within("fitted", _threshold="a"), "_threshold must hold 1 numbers, got 'a'"),
         (
-            lambda note: {**note, "format": 3, "version": "7.1", "fitted": "unheard of"},
-            r"saved by gbm_constrained 7\.1, in format 3, and this is .*update the package",
+            lambda note: {**note, "format": 99, "version": "7.1", "fitted": "unheard of"},
+            r"saved by gbm_constrained 7\.1, in format 99, and this is .*update the package",
         ),
         (  # whose verdicts had other fields
             lambda note: {**note, "format": 1, "version": "0.1", "fitted": {"$": "Feasibility"}},
