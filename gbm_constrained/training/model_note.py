@@ -46,7 +46,7 @@ class Note:
     def restore(self, estimator: Any) -> None:
         """Set the parameters and reports of an estimator; its adapter sets all else."""
         known = vars(estimator)
-        own = {name: known[name] for name in self.left_out if name in known}
+        own = {name: value for name, value in known.items() if name in self.left_out}
         known.pop("kwargs", None)  # XGBoost keeps parameters there that it has no name for.
         known |= vars(type(estimator)(**{**own, **self.parameters})) | self.fitted
         known["_constraints_of_file"] = estimator.constraints
@@ -203,7 +203,8 @@ def read_note(
 def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
     """Check that entries can be those of an estimator of some class."""
     note = Note(**{field.name: content[field.name] for field in fields(Note)})
-    if not all(isinstance(d, dict) for d in (note.parameters, note.fitted, note.library)):
+    named = (note.parameters, note.fitted, note.library)
+    if not all(isinstance(each, dict) for each in named) or not isinstance(note.left_out, list):
         raise ValueError("parameters and attributes must have names.")
     if not isinstance(note.classes, np.ndarray) or note.classes.shape != (n_classes,):
         raise ValueError(f"its classes are not the {n_classes} of the model.")

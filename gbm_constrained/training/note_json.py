@@ -286,7 +286,7 @@ def _build_frame(index: Any, columns: Any, values: list[Any]) -> Any:
     return frame
 
 
-def _build_categorical(categories: Any, codes: Any, ordered: bool) -> Any:
+def _build_categorical(categories: Any, codes: Any, *, ordered: bool) -> Any:
     return pd.Categorical.from_codes(codes, categories, ordered=ordered)
 
 

@@ -134,6 +134,7 @@ def within(name, **changes):
         (lambda note: {**note, "format": "1"}, "it says format '1'"),
         (lambda note: {**note, "rounds": None}, "and None rounds"),
         (lambda note: {**note, "parameters": []}, "must have names"),
+        (lambda note: {**note, "left_out": 1}, "must have names"),
         (lambda note: {**note, "classes": [0, 1]}, "its classes are not the 2 of the model"),
         (within("parameters", fit=1), "'fit' is no parameter"),
         (within("parameters", __class__="x"), "'__class__' is no parameter"),
