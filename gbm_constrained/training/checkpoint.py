@@ -29,7 +29,7 @@ from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts and lists of what JSON holds, of NumPy arrays and of NumPy scalars.
 State: TypeAlias = dict[str, Any]
-FORMAT = 6
+FORMAT = 7
 ARRAY = "__array__"
 LIBRARIES = ("xgboost", "lightgbm", "numpy", "scipy", "sklearn")  # Their versions must agree.
 PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
