@@ -179,9 +179,7 @@ def _build_instance(cls: type, hints: dict[str, Any], /, **parts: Any) -> Any:
             raise ValueError(f"{cls.__name__} has no field {name!r}.")
         if not _fits(part, hints[name]):
             raise ValueError(f"{part!r} cannot be the {name} of a {cls.__name__}.")
-    built = cls(**parts)
-    hash(built)  # A tuple is hashable by its type, and is not if it holds a list.
-    return built
+    return cls(**parts)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -198,7 +196,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         numbers = (int, np.integer) if hint is int else (int, float, np.integer, np.floating)
         return isinstance(value, numbers) and not isinstance(value, bool)
-    return hint is Any or isinstance(value, hint)
+    return hint is Any or isinstance(value, origin or hint)  # arrays by their type alone
 
 
 def _parts_of_constraint(constraint: Constraint) -> dict[str, Any]:
@@ -209,7 +207,9 @@ def _parts_of_constraint(constraint: Constraint) -> dict[str, Any]:
 
 
 def _build_constraint(text: str | None = None, **parts: Any) -> Any:
-    return CONSTRAINT_BY_FIELDS.build(**parts) if text is None else parse_constraint(text)
+    built = CONSTRAINT_BY_FIELDS.build(**parts) if text is None else parse_constraint(text)
+    hash(built)  # A tuple is hashable by its type, and is not if it holds a list.
+    return built
 
 
 def _parts_of_reference_model(reference: ReferenceModel) -> dict[str, Any]:
