@@ -21,7 +21,6 @@ from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
-from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 

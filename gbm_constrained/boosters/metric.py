@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -192,7 +191,7 @@ class MetricMixin:
 
 
 def _as_dict(result: MetricResult, cell_model: bytes | None) -> dict[str, Any]:
-    """The rules of a fitted classifier, as its file holds them."""
+    """Collect the rules of a fitted classifier, as its file holds them."""
     return {
         "costs": result.chosen.costs,
         "probability": result.chosen.probability,

@@ -141,11 +141,12 @@ class MetricFit:
         is_joint = not problem.joint.are_labels
         target = problem.joint.codes if is_joint else None
         factors = np.ones(len(problem.joint)) if is_joint else problem.factors
-        cell_model = None
+        cell_model: NativeModel | None = None
+        parts: list[Codes] = []
         if self.options.measure_on == "train":
             source, rows = "training rows", everyone
             model = fit_part(everyone, target, is_joint)
-            margin, parts = model.margin(self.X, everyone), []
+            margin = model.margin(self.X, everyone)
             cell_model = model if is_joint else None
             issue_warning(
                 f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "

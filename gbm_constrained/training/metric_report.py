@@ -155,10 +155,10 @@ def _report_constraints(
     training = Outcome.of_counts(
         compiled, CellCounts.of_probabilities(cells, on_training), "training rows"
     )
-    is_infeasible = result.solution.status == "infeasible"
-    conflict = _violated(held_compiled, outcome) if is_infeasible else ()
     counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
     outcome = Outcome.of_counts(held_compiled, counts, result.source)
+    is_infeasible = result.solution.status == "infeasible"
+    conflict = _violated(held_compiled, outcome) if is_infeasible else ()
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
         outcome.of_functionals,

@@ -11,7 +11,7 @@ standard error of the paired difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -212,16 +212,13 @@ class MetricSearch:
             low, high = np.nanpercentile(values[1:], INTERVAL)
             violation = float(held.violations(u[0]).max(initial=0.0))
             found.append(
-                Decisions(
-                    candidate.name,
-                    candidate.costs,
-                    candidate.probability,
-                    candidate.shares,
-                    float(values[0]),
-                    float(low),
-                    float(high),
-                    violation,
-                )  # fmt: skip
+                replace(
+                    candidate,
+                    value=float(values[0]),
+                    low=float(low),
+                    high=float(high),
+                    violation=violation,
+                )
             )
             replicates.append(values[1:])
         return found, np.array(replicates)

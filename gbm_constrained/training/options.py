@@ -134,7 +134,10 @@ class SolverOptions:
             check_share("holdout_fraction", self.holdout_fraction)
         check_choice("on_infeasible", self.on_infeasible, ON_INFEASIBLE)
         check_choice("probabilities", self.probabilities, PROBABILITIES)
-        check_choice("deterministic", self.deterministic, (None, True, False))
+        if self.deterministic not in (None, True, False):
+            raise ValueError(
+                f"deterministic must be None, True or False, got {self.deterministic!r}."
+            )
         for name, default in (("iterate", "last"), ("guarantee", None)):
             if (value := getattr(self, name)) != default:
                 raise ValueError(

@@ -19,7 +19,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.boosters.lightgbm.callbacks import Observer, RulesStopping, is_early_stopping
 from gbm_constrained.boosters.lightgbm.checks import (
     check_class_weights,
@@ -44,6 +43,7 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     find_parameter,
     make_early_stopping,
 )
+from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
