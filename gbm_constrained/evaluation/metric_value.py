@@ -41,6 +41,8 @@ def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = No
     bound = bound.with_groups(compiled.groups)
     joint = JointCells.of(cells)
     counts = np.stack(
-        [np.bincount(joint.codes, weight * share, len(joint)) for share in shares.T], axis=1
+        [np.bincount(joint.codes, weight * share, len(joint)) for share in shares.T],
+        axis=1,
+        dtype=np.float64,
     )
     return bound.function(joint.coefficients(cells, compiled).functionals(counts))
