@@ -15,13 +15,15 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.columns import find_feasible, finish_convex, finish_early
-from gbm_constrained.reductions.lagrangian import SplitLagrangian
+from gbm_constrained.reductions.lagrangian import INNER_TOLERANCE, SplitLagrangian
 from gbm_constrained.reductions.search import Search
 
 # Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
 RADIUS = 20.0
 # Cuts back to the ball and to mu >= 0 call no oracle; this many of them for each call are enough.
 CUTS_PER_CALL = 10
+# The inner programme is solved to this share of the dual gap before it.
+INNER_SHARE = 1e-3
 
 
 def solve_by_ellipsoid(
@@ -56,7 +58,7 @@ def solve_by_ellipsoid(
         return finish_early(search, failure)
     d, m = programme.size, programme.n_constraints
     lagrangian = SplitLagrangian(programme)
-    centre, shape = np.zeros(d + m), radius**2 * np.eye(d + m)
+    centre, shape, gap = np.zeros(d + m), radius**2 * np.eye(d + m), radius
     for _ in range(CUTS_PER_CALL * max_calls):
         if search.n_left <= 1:
             break
@@ -67,11 +69,12 @@ def solve_by_ellipsoid(
             ascent = np.append(np.zeros(d), np.maximum(-mu, 0.0))
         else:
             _, u = search.call(joint)
-            xi, bound = lagrangian.minimise(joint, mu)
+            xi, bound = lagrangian.minimise(joint, mu, max(INNER_SHARE * gap, INNER_TOLERANCE))
             ascent = np.append(u - xi, lagrangian.constraints(xi))
             search.note(u, float(joint @ u) + bound)
-            # By concavity f* - f(centre) is at most the ascent along the longest chord.
-            if np.sqrt(max(float(ascent @ shape @ ascent), 0.0)) <= tolerance:
+            # By concavity, f* - f(centre) is at most the ascent along the longest chord.
+            gap = np.sqrt(max(float(ascent @ shape @ ascent), 0.0))
+            if gap <= tolerance:
                 break
         centre, shape = cut_ellipsoid(shape, centre, ascent)
     return finish_convex(search, tolerance)

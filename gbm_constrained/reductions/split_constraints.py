@@ -10,8 +10,13 @@ import numpy as np
 from scipy.optimize import linprog
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import FEASIBLE, Programme
+from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.master import LP_TOLERANCES, MAX_CUTS, Cut, make_cut
+
+# Points of F only lead achievable points, which are re-weighted exactly at the end.
+VIOLATION = 1e-6
+# Cuts of the convex constraints that are kept for the next cost: the last ones are near.
+MAX_KEPT = 100
 
 
 class ConstraintSet:
@@ -39,13 +44,14 @@ class ConstraintSet:
             u = self._solve(cost)
             added = False
             for phi in programme.convex:
-                if phi.value(u) > FEASIBLE:
+                if phi.value(u) > VIOLATION:
                     cut = make_cut(phi, u, self._centres)
                     if cut is not None and cut.slope @ u + cut.offset > 0:
                         self._cuts.append(cut)
                         added = True
             if not added:
                 break
+        del self._cuts[:-MAX_KEPT]
         return u
 
     def _solve(self, cost: Float) -> Float:
