@@ -94,7 +94,8 @@ def find_feasible(search: Search) -> Status | None:
 def find_descent(programme: Programme, u: Float) -> Float:
     """Sum the gradients of the convex constraints that are infinite at u."""
     infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
-    return np.sum([np.zeros(programme.size), *(phi.gradient(u) for phi in infinite)], axis=0)
+    total = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
+    return np.asarray(total, dtype=float)
 
 
 def finish_early(search: Search, status: Status) -> Solution:

@@ -4,8 +4,8 @@ r"""The ellipsoid method on the dual, for any convex objective (Algorithms 3 and
     + \mu^T (A \xi - b, \phi(\xi))
 
 is concave, with the supergradient :math:`(u - \xi, \; (A \xi - b, \phi(\xi)))` at its minimisers.
-Its maximum over :math:`\mu \ge 0` is the optimum. A shrinking ellipsoid holds the maximiser, and the
-rules found on the way are mixed at the end.
+Its maximum over :math:`\mu \ge 0` is the optimum. A shrinking ellipsoid holds the maximiser, and
+the rules found on the way are mixed at the end.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def cut_ellipsoid(shape: Float, centre: Float, ascent: Float) -> tuple[Float, Fl
     .. math:: g = \frac{P w}{\sqrt{w^T P w}}, \quad c' = c + \frac{g}{d + 1}, \quad
         P' = \frac{d^2}{d^2 - 1} \Bigl(P - \frac{2}{d + 1} g g^T\Bigr) ,
 
-    of the ellipsoid :math:`(x - c)^T P^{-1} (x - c) \le 1` cut by :math:`w^T (x - c) \ge 0`. The volume
-    shrinks by exp(-1 / (2 d)) or more (the paper's Lemma 34).
+    of the ellipsoid :math:`(x - c)^T P^{-1} (x - c) \le 1` cut by :math:`w^T (x - c) \ge 0`. The
+    volume shrinks by exp(-1 / (2 d)) or more (the paper's Lemma 34).
 
     Parameters
     ----------

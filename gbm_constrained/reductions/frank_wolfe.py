@@ -53,8 +53,8 @@ def solve_by_frank_wolfe(
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Constraints are met by Algorithm 5
-        if the objective is convex, and inside the linear programme of each step if it is ``"other"``.
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Algorithm 5 meets the
+        constraints of a convex objective, the linear programme of each step those of the others.
     oracle : Oracle
         Where rules come from.
     max_calls : int, default=500
@@ -153,7 +153,7 @@ def _solve_from_several_starts(
         n_calls = min(CALLS_PER_START, search.n_left)
         ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])
     points = search.points
-    ends = [find_mixture(search, end) for end in ends or [None]]
+    ends = [find_mixture(search, end) for end in ends] or [find_mixture(search)]
     weight = min(ends, key=lambda end: programme.objective.value(end @ points))
     gap, value, before = np.inf, programme.objective.value(weight @ points), np.inf
     while gap > tolerance and value < before and not search.is_exhausted:
@@ -167,7 +167,7 @@ def _solve_from_several_starts(
 
 
 def _draw_slopes(programme: Programme) -> list[Float]:
-    """Draw the gradients that the starts minimise: at the middle of the box, and at random points."""
+    """Take gradients at the middle of the box and at random points, one for each start."""
     rng = np.random.default_rng(0)
     at = [programme.middle]
     at += [rng.uniform(programme.low, programme.high) for _ in range(N_STARTS - 1)]

@@ -9,11 +9,12 @@ equation (9) of the paper. Its first term is the oracle's; the others need no ru
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog, minimize
+from scipy.optimize import minimize
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import ConvexFunction, Programme
-from gbm_constrained.reductions.master import LP_TOLERANCES, Cut, make_cut
+from gbm_constrained.reductions.linear_programme import solve_linear_programme
+from gbm_constrained.reductions.master import Cut, make_cut
 
 # A constraint that is infinite at xi counts as violated by this much.
 MAX_VIOLATION = 10.0
@@ -76,10 +77,11 @@ class SplitLagrangian:
         """Minimise by a quasi-Newton method on the box."""
         programme = self.programme
         found = minimize(
-            lambda xi: (self.value(xi, joint, mu), self.slope(xi, joint, mu)),
+            self.value,
             programme.middle,
-            jac=True,
-            bounds=np.column_stack([programme.low, programme.high]),
+            args=(joint, mu),
+            jac=self.slope,
+            bounds=[(float(low), float(high)) for low, high in programme.box],
             method="L-BFGS-B",
             options={"ftol": 1e-15, "gtol": 1e-10},
         )
@@ -102,7 +104,8 @@ class SplitLagrangian:
                 xi, best = point, value
             if best - bound <= tolerance:
                 break
-            if not any([self._add_cut(k, point) for k in np.flatnonzero(weight)]):
+            added = [self._add_cut(int(k), point) for k in np.flatnonzero(weight)]
+            if not any(added):
                 break
         return xi, bound
 
@@ -122,15 +125,15 @@ class SplitLagrangian:
         """Minimise the linear part and the weighted models over the box."""
         programme, n = self.programme, len(weight)
         rows = [
-            np.append(cut.slope, -np.eye(n)[k]) for k, cuts in enumerate(self._cuts) for cut in cuts
+            np.append(cut.slope, -np.eye(n)[k])
+            for k, cuts in enumerate(self._cuts)
+            for cut in cuts
         ]
-        found = linprog(
+        found = solve_linear_programme(
             np.append(linear, weight),
-            A_ub=np.array(rows),
-            b_ub=[-cut.offset for cuts in self._cuts for cut in cuts],
-            bounds=[*zip(programme.low, programme.high, strict=True), *[(None, None)] * n],
-            method="highs-ds",
-            options=LP_TOLERANCES,
+            np.array(rows),
+            [-cut.offset for cuts in self._cuts for cut in cuts],
+            np.vstack([programme.box, np.tile([-np.inf, np.inf], (n, 1))]),
         )
         assert found.x is not None  # a box, and models that are bounded on it
         return float(found.fun), np.asarray(found.x[: programme.size], dtype=float)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-
 from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
+from reference_losses import Ratio, micro_f1
+
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.bisection import solve_by_bisection
-from reference_losses import Ratio, micro_f1
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -39,7 +41,7 @@ def test_every_call_encloses_the_optimum_and_halves_the_bracket():
     width = [step.value - step.bound for step in known]
     assert all(step.bound - 2e-6 <= reference <= step.value + 2e-6 for step in known)
     # Without constraints one call decides one level.
-    assert all(after <= before / 2 + 1e-7 for before, after in zip(width, width[1:], strict=False))
+    assert all(after <= before / 2 + 1e-7 for before, after in pairwise(width))
 
 
 @pytest.mark.parametrize("levels", ["dinkelbach", "halves"])

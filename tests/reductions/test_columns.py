@@ -1,15 +1,15 @@
-"""Columns on the paper's synthetic distribution and on two groups, and programmes without a point."""
+"""Columns on the paper's distribution and on two groups, and where nothing is feasible."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from atoms import AtomOracle, coverage_rows, paper_fairness, paper_synthetic, recalls, shares
+from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean, micro_f1
 from scipy.stats import norm
 
-from atoms import AtomOracle, coverage_rows, paper_fairness, paper_synthetic, recalls, shares
 from gbm_constrained.reductions.base import FEASIBLE, LinearObjective, Programme
 from gbm_constrained.reductions.solve import solve
-from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean, micro_f1
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -73,7 +73,7 @@ def positives(mass):
 
 
 def gap_to_all(statistics, within):
-    """Effects of statistics of both groups and of all rows, and rows that bound the differences."""
+    """Effects of statistics of groups and of all rows, and rows that bound the differences."""
     first = FAIR.group == 0
     effect, rows = list(recalls(FAIR.W)), []
     for mass in statistics:

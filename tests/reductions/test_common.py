@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from atoms import AtomOracle, coverage_rows, recalls, shares, solve_exactly, try_all_rules
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
-from atoms import AtomOracle, coverage_rows, recalls, shares, solve_exactly, try_all_rules
 from gbm_constrained.reductions.base import LinearObjective, Programme
 from gbm_constrained.reductions.solve import solve
-from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
 CONVEX = {
     "balanced": balanced_error,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
+from reference_losses import KullbackLeibler, MinMax, QMean
+
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.ellipsoid import cut_ellipsoid, solve_by_ellipsoid
 from gbm_constrained.reductions.solve import solve
-from reference_losses import KullbackLeibler, MinMax, QMean
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -61,9 +61,14 @@ def test_half_of_the_ellipsoid_is_inside_and_the_volume_shrinks(d):
 
 
 @pytest.mark.parametrize(
-    ("objective", "reference"), [(QMean(3), 0.5219926226), (MinMax(3), 0.5239125183)]
+    ("objective", "reference", "radius", "calls"),
+    [
+        (QMean(3), 0.5219926226, 1.2, 100),
+        (QMean(3), 0.5219926226, 1000.0, 200),
+        (MinMax(3), 0.5239125183, 2.0, 100),
+        (MinMax(3), 0.5239125183, 1000.0, 300),
+    ],
 )
-@pytest.mark.parametrize(("radius", "calls"), [(1.2, 100), (1000.0, 200)])
 def test_without_constraints(objective, reference, radius, calls):
     programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
     found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), calls, radius=radius)

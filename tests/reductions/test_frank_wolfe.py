@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from atoms import AtomOracle, confusion, coverage_rows, paper_synthetic, recalls, shares
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.columns import solve_by_columns
-from gbm_constrained.reductions.frank_wolfe import (
-    run_frank_wolfe,
-    solve_by_frank_wolfe,
-    solve_by_split_frank_wolfe,
-)
-from gbm_constrained.reductions.search import Search
-from gbm_constrained.reductions.solve import solve
 from reference_losses import (
     HMean,
     KullbackLeibler,
@@ -24,6 +14,16 @@ from reference_losses import (
     Quadratic,
     micro_f1,
 )
+
+from gbm_constrained.reductions.base import Programme
+from gbm_constrained.reductions.columns import solve_by_columns
+from gbm_constrained.reductions.frank_wolfe import (
+    run_frank_wolfe,
+    solve_by_frank_wolfe,
+    solve_by_split_frank_wolfe,
+)
+from gbm_constrained.reductions.search import Search
+from gbm_constrained.reductions.solve import solve
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors

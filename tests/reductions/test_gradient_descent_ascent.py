@@ -1,12 +1,13 @@
-"""Gradient descent and ascent: averages, re-weighted pools, and projections by their definition."""
+"""Gradient descent and ascent: averages, re-weighted pools, and projections."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
+from reference_losses import KullbackLeibler, MinMax, QMean
 from scipy.optimize import minimize
 
-from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.gradient_descent_ascent import (
     project_on_ball,
@@ -14,7 +15,6 @@ from gbm_constrained.reductions.gradient_descent_ascent import (
     solve_by_gradient_descent_ascent,
 )
 from gbm_constrained.reductions.solve import solve
-from reference_losses import KullbackLeibler, MinMax, QMean
 
 SYNTHETIC = paper_synthetic(500)
 PRIORS = SYNTHETIC.priors

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reference_losses import GMean, HMean, KullbackLeibler, MacroF1, MinMax, QMean, micro_f1
 from scipy.optimize import minimize
 
 from gbm_constrained.reductions.base import LinearObjective, Programme
 from gbm_constrained.reductions.pruning import find_best_mixture, reduce_support
-from reference_losses import GMean, HMean, KullbackLeibler, MacroF1, MinMax, QMean, micro_f1
 
 N = 30
 
@@ -87,7 +87,7 @@ def test_fewer_rules_with_the_same_functionals():
 
 
 def test_one_row_for_a_maximum_would_be_infeasible():
-    """Two rules whose shares differ by .4 in opposite directions: only their mixture is fair (E5)."""
+    """Two rules that differ by .4 in opposite directions: only their mixture is fair."""
     points = np.array([[0.9, 0.4], [0.8, -0.4]])  # an objective, and a signed difference
     A, b = np.array([[0.0, 1.0], [0.0, -1.0]]), np.full(2, 0.05)
     programme = Programme(LinearObjective(np.array([1.0, 0.0])), A, b, low=-1)
@@ -99,7 +99,9 @@ def test_one_row_for_a_maximum_would_be_infeasible():
 
 def test_an_infeasible_pool_gives_the_least_violation_and_then_the_least_loss():
     points = np.array([[0.9, 0.4], [0.3, 0.4], [0.1, 0.8]])
-    programme = Programme(LinearObjective(np.array([1.0, 0.0])), np.array([[0.0, 1.0]]), np.zeros(1))
+    programme = Programme(
+        LinearObjective(np.array([1.0, 0.0])), np.array([[0.0, 1.0]]), np.zeros(1)
+    )
     np.testing.assert_allclose(find_best_mixture(programme, points), [0, 1, 0], atol=1e-7)
 
 
