@@ -119,11 +119,14 @@ class Pruning:
         total: Any = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
         rows: Any = {"type": "ineq", "fun": lambda w: self.slack - programme.constraints(w @ part)}
 
+        def value(w: Float) -> float:
+            return objective.value(np.asarray(w @ part, dtype=float))
+
         def slope(w: Float) -> Float:
             return np.asarray(part @ objective.gradient(w @ part), dtype=float)
 
         found = minimize(
-            lambda w: objective.value(w @ part),
+            value,
             weight[chosen],
             jac=slope,
             bounds=[(0.0, 1.0)] * len(chosen),
