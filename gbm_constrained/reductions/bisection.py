@@ -31,7 +31,7 @@ Levels: TypeAlias = Literal["dinkelbach", "halves"]
 def solve_by_bisection(
     programme: Programme,
     oracle: Oracle,
-    max_calls: int = 200,
+    max_calls: int = 300,
     tolerance: float = TOLERANCE,
     levels: Levels = "dinkelbach",
 ) -> Solution:
@@ -43,7 +43,7 @@ def solve_by_bisection(
         Objective of kind ``"ratio"``, and constraints.
     oracle : Oracle
         Where rules come from.
-    max_calls : int, default=200
+    max_calls : int, default=300
         Calls of the oracle.
     tolerance : float, default=1e-7
         Width of the bracket of the optimum at which the method ends.

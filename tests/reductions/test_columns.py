@@ -185,3 +185,22 @@ def test_no_gradient_at_a_recall_of_zero_does_no_harm():
     found = solve(Programme(Flat(3, 6), *COVERAGE), AtomOracle(EFFECT))
     assert found.value == pytest.approx(0.659694, abs=2e-6)
     assert found.bound <= 0.659694 + 2e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "has_coverage", "calls"),
+    [(HMean, False, 60), (GMean, False, 60), (HMean, True, 150), (MinMax, True, 200)],
+)
+def test_twelve_classes(make, has_coverage, calls):
+    """The multipliers of 48 rows are averaged with the best ones, or 200 calls would not do."""
+    rng = np.random.default_rng(0)
+    priors = rng.dirichlet(np.full(12, 3.0))
+    W = rng.dirichlet(6 * priors, 2000) / 2000
+    effect = np.concatenate([recalls(W), shares(W)])
+    A, b = coverage_rows(12, 12, W.sum(axis=0), 0.01)
+    rows = (A, b) if has_coverage else (np.zeros((0, 24)), np.zeros(0))
+    found = solve(Programme(make(12, 24), *rows), AtomOracle(effect), max_calls=calls)
+    assert found.status == "optimal"
+    assert found.violation <= FEASIBLE
+    assert abs(found.value - found.bound) <= 1e-7
+    assert len(found.rules) <= 25
