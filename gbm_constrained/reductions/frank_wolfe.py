@@ -1,7 +1,7 @@
 """Frank-Wolfe, for objectives with gradients (Algorithms 1 and 5 of the paper).
 
 Frank-Wolfe mixes the current mixture with the rule that minimises the objective's linear
-approximation. A subgradient of a largest recall's loss names one class, so that the method ends at
+approximation. A subgradient of the worst recall's loss names one class, so that the method ends at
 the uniform mixture there: objectives with kinks are served by columns.
 """
 
