@@ -68,7 +68,7 @@ def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any
 
 
 def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
-    """Find the columns of which constraints name a value as a text, as in on={zip: "02134"}."""
+    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
     named: list[tuple[Any, Any]] = []
     for constraint in constraints:
         expression = constraint.expression

@@ -7,7 +7,7 @@ from gbm_constrained.datasets import load_adult
 
 @pytest.fixture(scope="session")
 def adult_rows():
-    """Adult with texts and named labels, as a file holds them, and the decisions of a rule."""
+    """Adult with texts and named labels, as in a file, and decisions by years of education."""
     data = load_adult(download=False)
     table = data.data.iloc[:3000].copy()
     for name in TEXTS:
