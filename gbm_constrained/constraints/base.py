@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -173,7 +173,7 @@ class Expression(ABC):
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(self, ">=", bound)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> NoReturn:
         raise TypeError(
             f"{self} and {other} cannot be compared by < or >: a bound is never strict, write <= "
             f"or >=. The larger or the smaller of two rates is bounded by a constraint for each."
@@ -181,13 +181,13 @@ class Expression(ABC):
 
     __gt__ = __lt__
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> NoReturn:
         raise TypeError(
             f"abs({self}) is not linear in the predictions: bound it from both sides, by two "
             f"constraints [rate <= bound, rate >= -bound]."
         )
 
-    def _refused(self, other: Any) -> Any:
+    def _refused(self, other: Any) -> NoReturn:
         raise TypeError(
             f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
             f"linear in the predictions, and only plain rates have sums and multiples. Bound "

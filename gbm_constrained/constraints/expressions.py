@@ -74,7 +74,7 @@ class Rate(LinearCombination, Expression):
         """Return the rate, which is the functional."""
         return float(functionals[0])
 
-    def _plus(self, other: Any, factor: float) -> Any:
+    def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
             if not is_finite(other):
                 sign = "-" if factor < 0 else "+"
@@ -85,7 +85,9 @@ class Rate(LinearCombination, Expression):
             return replace(self, constant=self.constant + factor * float(other))
         refuse_uncalled(other, f"A sum with {self}")
         if not isinstance(other, Rate):
-            return other._refused(self) if isinstance(other, Expression) else NotImplemented
+            if isinstance(other, Expression):
+                other._refused(self)
+            return NotImplemented  # type: ignore[no-any-return]  # Python tries the other operand
         coefficients: dict[Term, float] = {}
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
@@ -93,22 +95,21 @@ class Rate(LinearCombination, Expression):
         terms = tuple((a, term) for term, a in coefficients.items() if a != 0.0)
         return Rate(terms, self.constant + factor * other.constant)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> Rate:
         return self._plus(other, 1.0)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Any) -> Rate:
         return self._plus(other, -1.0)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> Rate:
         return (-self)._plus(other, 1.0)
 
     def __neg__(self) -> Rate:
-        negative: Rate = self * -1.0
-        return negative
+        return self * -1.0
 
-    def __mul__(self, factor: Any) -> Any:
+    def __mul__(self, factor: Any) -> Rate:
         if isinstance(factor, Expression):
             raise TypeError(
                 f"{self} times {factor} is not linear in the predictions: only numbers multiply "

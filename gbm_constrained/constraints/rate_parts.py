@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 from gbm_constrained.constraints.base import RATE_NAMES
 from gbm_constrained.constraints.events import Event, Misclassified, Predicted, Term
@@ -20,6 +20,7 @@ from gbm_constrained.constraints.selectors import (
     to_python_scalar,
 )
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
 # Parts of several docstrings, in the place of their names in braces.
 _SHARED_DOCS = {
@@ -48,7 +49,7 @@ small_groups : {"keep", "merge", "drop"}, default="keep"
 }
 
 
-def document_rate(function: Callable[..., Any]) -> Callable[..., Any]:
+def document_rate(function: _Function) -> _Function:
     """Register a function that makes rates, and complete its docstring by the shared parts."""
     RATE_NAMES.add(function.__name__)
     # From Python 3.13 on docstrings come without the indentation of the code.
