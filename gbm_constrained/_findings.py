@@ -147,15 +147,7 @@ FINDINGS = {finding.code: finding for finding in _TABLE}
 
 
 def issue_warning(message: str, *codes: str) -> None:
-    """Warn about the line of user code that called the package, with codes at the end.
-
-    Parameters
-    ----------
-    message : str
-        Text of the warning.
-    *codes : str
-        Codes of what was found, all of one category.
-    """
+    """Warn about the line of user code that called the package, with codes at the end."""
     (category,) = {FINDINGS[code].category for code in codes}
     text = " ".join([message, *(f"[{code}]" for code in codes)])
     warnings.warn(text, category, stacklevel=find_stack_level())

@@ -98,33 +98,14 @@ class Expression(ABC):
     ) -> list[LinearRow]:
         """Write a bound of the expression as linear rows.
 
-        Parameters
-        ----------
-        sense : {"<=", ">="}
-            Side of the bound.
-        bound : float
-            The bound.
-        at : sequence of int
-            Positions of the functionals.
-        names : sequence of str
-            Names of the functionals that print.
+        `at` holds the positions of the functionals, and `names` their printed names.
         """
 
     @abstractmethod
     def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the value that is bounded.
+        """Compute the bounded value, NaN where the expression is undefined.
 
-        Parameters
-        ----------
-        functionals : ndarray of shape (n_functionals,)
-            Values of the functionals.
-        sense : {"<=", ">="}
-            Side of the bound: of several values the one next to the bound counts.
-
-        Returns
-        -------
-        float
-            NaN where the expression is undefined.
+        Of several values the one next to the bound counts, hence `sense`.
         """
 
     @property
@@ -144,13 +125,7 @@ class Expression(ABC):
     def functionals(
         self, groups: Sequence[GroupT]
     ) -> list[tuple[LinearCombination, GroupT | None]]:
-        """List the rates that the expression is a function of, each with its group.
-
-        Parameters
-        ----------
-        groups : sequence
-            Groups that are compared.
-        """
+        """List the rates that the expression is a function of, each with its group."""
         return [(rate, None) for rate in self.rates]
 
     @property
@@ -350,25 +325,11 @@ class Constraint:
         )
 
     def value(self, functionals: Float) -> float:
-        """Compute the value of the expression from its functionals.
-
-        Parameters
-        ----------
-        functionals : ndarray of shape (n_functionals,)
-            Values of the functionals.
-        """
+        """Compute the value of the expression from its functionals."""
         return self.expression.value(functionals, self.sense)
 
     def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows; see :meth:`Expression.rows`.
-
-        Parameters
-        ----------
-        at : sequence of int
-            Positions of the functionals.
-        names : sequence of str
-            Names of the functionals that print.
-        """
+        """Write the constraint as linear rows; see :meth:`Expression.rows`."""
         return self.expression.rows(self.sense, self.bound, at, names)
 
     def __bool__(self) -> bool:

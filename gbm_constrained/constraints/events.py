@@ -34,18 +34,7 @@ class Event(ABC):
 
     @abstractmethod
     def cost(self, levels: Levels) -> Bool:
-        """Find the decisions at which the event happens.
-
-        Parameters
-        ----------
-        levels : Levels
-            Levels of each cell.
-
-        Returns
-        -------
-        ndarray of shape (n_cells, n_classes), bool
-            Whether the event happens to rows of a cell that are predicted as a class.
-        """
+        """Find the decisions at which the event happens; shape (n_cells, n_classes), bool."""
 
     def with_target(self, target: Label | ClassPosition) -> Event:
         """Replace the class that a prediction is compared with, where there is one."""
@@ -220,17 +209,7 @@ class LinearCombination:
         )
 
     def restricted(self, *selectors: Any) -> Self:
-        """Return the same rate on fewer rows.
-
-        Parameters
-        ----------
-        *selectors : label(...), dataset(...), dict, bool array, ...
-            What the rows must be besides; as ``on=`` reads it.
-
-        Returns
-        -------
-        LinearCombination
-        """
+        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
         more = [selector for part in selectors for selector in as_selectors(part)]
         return replace(
             self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)

@@ -47,20 +47,7 @@ class ReferenceModel:
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> ReferenceModel:
-        """Make a reference model from what a parameter was given.
-
-        Parameters
-        ----------
-        parameter : str
-            Name of the parameter, for messages.
-        model : classifier, str or array-like of shape (n_samples,)
-            Fitted classifier, name of a column, or decisions on the training rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `model` is none of these, or decisions are missing.
-        """
+        """Make a reference model from a classifier, the name of a column, or decisions of rows."""
         if isinstance(model, type):
             raise TypeError(
                 f"{parameter}= must be a fitted classifier, and {model.__name__} is a class: make "

@@ -89,21 +89,9 @@ class Selector(ABC):
 
     @abstractmethod
     def holds(self, levels: Levels) -> Bool:
-        """Find the cells whose rows the selector holds.
+        """Find the cells whose rows the selector holds; shape (n_cells,).
 
-        Parameters
-        ----------
-        levels : Levels
-            Levels of each cell.
-
-        Returns
-        -------
-        ndarray of shape (n_cells,), bool
-
-        Raises
-        ------
-        ValueError
-            If the selector names a class, a value or a data set that is not there.
+        A class, value or data set that is not there raises a ValueError.
         """
 
 

@@ -77,46 +77,16 @@ class LinearScores:
         self.row_weight = lagrangian.rows.weighted(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
-        """Scores of the training rows at given weights.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
+        """Compute the scores of rows; shape (n_samples,) or (n_samples, n_classes)."""
         return np.asarray((self.scores @ weights).reshape(self.margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """Objective f at given weights: weighted mean cross-entropy plus ridge.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        float
-        """
+        """Compute the objective f: weighted mean cross-entropy plus ridge."""
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self.ridge * weights**2).sum()) / 2
 
     def violations(self, weights: Float) -> Float:
-        """Constraints g at given weights: rate minus bound.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Compute the constraints g, rate minus bound; shape (m,)."""
         statistics = self.lagrangian.at(self.margin(weights)).statistics()
         return self.lagrangian.constraints.violations(statistics)
 

@@ -85,21 +85,7 @@ class ProximalSubproblem:
 
 
 def solve_subproblem(learner: LinearScores, solver: Solver, weights: Float) -> Float:
-    """Minimise the current subproblem of a solver: a trust region, then Newton steps.
-
-    Parameters
-    ----------
-    learner : LinearScores
-        Weak learners.
-    solver : Solver
-        Solver whose current subproblem is to be solved.
-    weights : ndarray like ``learner.shape``
-        Weights to start from.
-
-    Returns
-    -------
-    ndarray like ``learner.shape``
-    """
+    """Minimise the current subproblem of a solver: a trust region, then Newton steps."""
     problem = ProximalSubproblem(learner, solver, weights)
     z = np.zeros(int(np.prod(problem.shape)))
     gradient = problem.value_and_gradient(z)[1]

@@ -39,23 +39,9 @@ STYLE = {
 
 
 def audit_figures(audit: Any) -> dict[str, str]:
-    """Draw the figures of an audit.
+    """Draw the figures of an audit as ``<svg>`` elements.
 
-    Parameters
-    ----------
-    audit : Audit
-        The audit.
-
-    Returns
-    -------
-    dict of str to str
-        An ``<svg>`` element for each figure that the audit has data for: ``intervals``,
-        ``tradeoff``, ``values`` and ``multipliers``.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The keys are ``intervals``, ``tradeoff``, ``values`` and ``multipliers``, where data exist.
     """
     import_optional("matplotlib.figure", "Pages", "report")
     figures = {}
@@ -74,18 +60,7 @@ def inline_svg(
     """Draw into new axes, and write them as an ``<svg>`` element that a page can hold.
 
     The element follows the light or dark colours of the page, refers to nothing outside of itself,
-    and is equal for equal data.
-
-    Parameters
-    ----------
-    draw : callable
-        Function that draws into the axes that it is given.
-    height : float
-        Height in inches of the axes; the legend goes below them.
-    title : str
-        Name of the figure for screen readers.
-    description : str, default=""
-        What the figure shows, for screen readers.
+    and is equal for equal data. `height` is that of the axes in inches; the legend goes below.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

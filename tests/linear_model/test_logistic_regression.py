@@ -210,7 +210,8 @@ def test_rates_that_no_iterate_meets_are_warned_of(data):
     X, y, _ = data
     rules = [fpr() <= 0.02, fnr() <= 0.02]
     with pytest.warns(
-        InfeasibleConstraintsWarning, match=r"no iterate met the rules\. .* violates f.r <= 0\.02"
+        InfeasibleConstraintsWarning,
+        match=r"no iterate met the constraints\. .* violates f.r <= 0\.02",
     ):
         own = _fit(X, y == 2, *rules, n_iterations=40)
     assert not own.constraint_report_.train_satisfied.all()

@@ -20,16 +20,9 @@ def colour_and_marker(i: int) -> tuple[str, str]:
 
 
 def import_optional(module: str, user: str, extra: str) -> Any:
-    """Import a module that is an optional dependency, or name the extra that installs it.
+    """Import a module that is an optional dependency, or name the extra that installs the module.
 
-    Parameters
-    ----------
-    module : str
-        Name of the module.
-    user : str
-        What needs the module, as the first word of the error message.
-    extra : str
-        Extra of this package that installs the module.
+    `user` is the first word of the error message: "Plots need matplotlib".
     """
     try:
         return importlib.import_module(module)
