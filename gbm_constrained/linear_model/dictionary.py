@@ -221,6 +221,7 @@ class DictionaryLearner(LinearScores):
         tol: float = 0.0,
         start: Float | None = None,
         solver: OuterLoop | None = None,
+        *,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
         **options: Any,

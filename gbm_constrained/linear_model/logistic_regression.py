@@ -251,14 +251,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         sample_weight = weight_of_rows(sample_weight, y)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
-        factor = functools.partial(self._class_factor, sample_weight=sample_weight)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            # Data that a line separates have no unconstrained optimum, hence `is_lazy=False`.
-            library=LibrarySettings(
-                1.0, self.n_iterations, objective_factor=factor, unit="iterations", is_lazy=False
-            ),
+            library=self._library_settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -297,15 +293,24 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
+    def _library_settings(self, sample_weight: Any) -> LibrarySettings:
+        return LibrarySettings(
+            1.0,
+            self.n_iterations,
+            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
+            unit="iterations",
+            is_lazy=False,  # Data that a line separates have no unconstrained optimum.
+        )
+
     def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
-        """Coefficients of the parent's own fit, the intercept last: where ABPP starts."""
-        with warnings.catch_warnings():  # the start need not be exact
+        """Fit the parent, and stack its coefficients with the intercept last."""
+        with warnings.catch_warnings():  # The start of ABPP need not be exact.
             warnings.simplefilter("ignore", ConvergenceWarning)
             super().fit(X, y, sample_weight)
         return self._coefficients()
 
     def _coefficients(self) -> Float:
-        """Coefficients as they are, the intercept last."""
+        """Stack the present coefficients with the intercept last."""
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
 
@@ -359,7 +364,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
         try:
             for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive, is_over
+                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive, is_over=is_over
             ):
                 iterates.add(solution)
                 if iterates.converged:

@@ -17,7 +17,7 @@ from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.problem.groups import Group, quote_lookalikes
-from gbm_constrained.reporting.plotting.style import literal, matplotlib, one_axes
+from gbm_constrained.reporting.plotting.style import get_axes, literal, matplotlib
 
 Normalize = Literal["true", "pred", "all"] | None
 UNITS = {
@@ -52,9 +52,9 @@ class GroupConfusionDisplay:
     colorbar_ : matplotlib Colorbar or None
         The scale of the colours.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
 
     See Also
     --------
@@ -127,14 +127,12 @@ class GroupConfusionDisplay:
         display_labels : array-like, default=None
             What to call them; their labels by default.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
         **options
             Options of :meth:`plot`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             If there are no such columns, labels, weights and columns are not equally many, or
             `labels` repeat themselves or are none of those here.
@@ -180,14 +178,12 @@ class GroupConfusionDisplay:
         display_labels : array-like, default=None
             What to call them; their labels by default.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
         **options
             Options of :meth:`plot`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             As :meth:`from_estimator`.
         """
@@ -247,7 +243,7 @@ class GroupConfusionDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
         normalize : {"true", "pred", "all"}, default="true"
             Numbers as fractions of the rows of a group: of the true class, of the predicted
             class, or of all; None for the numbers themselves.
@@ -264,12 +260,10 @@ class GroupConfusionDisplay:
         Returns
         -------
         GroupConfusionDisplay
-            Itself.
+            The display itself.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             If `normalize` is something else.
         """
@@ -282,7 +276,7 @@ class GroupConfusionDisplay:
         colours = matplotlib("cm").ScalarMappable(
             matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
         )
-        ax = one_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
+        ax = get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         tops = np.arange(n_groups) * (n + HEADING) + HEADING
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
         counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"

@@ -21,11 +21,11 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
+    find_unit,
+    finish_axes,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
-    tidy,
-    unit_of,
 )
 
 GID = "group_rates"  # marks the points of a model, so that the next one goes beside them
@@ -66,9 +66,9 @@ class GroupRatesDisplay:
     bars_ : matplotlib ErrorbarContainer
         Rates and intervals.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
     """
 
     bars_: Any
@@ -135,12 +135,10 @@ class GroupRatesDisplay:
         name : str, default=None
             What the legend calls the model; its class by default.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
             If `rule` compares no groups, or something else does not fit; see
             :func:`gbm_constrained.reporting.audit.audit`.
@@ -187,12 +185,10 @@ class GroupRatesDisplay:
         name : str, default="predictions"
             What the legend calls the decisions.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
             As :meth:`from_estimator`.
         """
@@ -244,23 +240,18 @@ class GroupRatesDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default. Axes that already hold rates of groups get
+            Axes to draw into; a new figure by default. Axes that already hold rates of groups get
             these beside them, in another colour.
 
         Returns
         -------
         GroupRatesDisplay
-            Itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
+            The display itself.
         """
         sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
         labels = [literal(f"{group} (n={size:,})") for group, size in sizes]
         longest = max(map(len, labels), default=0)
-        ax = one_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
+        ax = get_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         before = [line for line in ax.get_lines() if line.get_gid() == GID]
         colour, marker = colour_and_marker(len(before))
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
@@ -277,10 +268,9 @@ class GroupRatesDisplay:
         ax.plot(rate, at, marker, color=colour, markersize=6, label=label, gid=GID)
         ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)
         ax.set_ylim(len(shown) - 1 + APART * len(before) + 0.5, -0.5)
-        ax.set_xlabel(self.rate_name + unit_of([self.rate_name]))
         # Above, where no rate can be; beyond the names on the left there is room for long texts.
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
-        tidy(ax)
+        finish_axes(ax, self.rate_name + find_unit([self.rate_name]), "")
         ax.grid(False, axis="y")
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -11,9 +11,9 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     check_columns,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
     shorten,
 )
 
@@ -93,14 +93,12 @@ class ConstraintIntervalsDisplay:
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw into; a new figure by default.
         **options
             ``positive`` and ``level``, as in :func:`gbm_constrained.audit`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
             As :func:`gbm_constrained.audit`.
         """
@@ -114,20 +112,15 @@ class ConstraintIntervalsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default. The axes are emptied and divided.
+            Axes to draw into; a new figure by default. The axes are emptied and divided.
 
         Returns
         -------
         ConstraintIntervalsDisplay
             The display itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
         """
         n = len(self.frame)
-        ax = one_axes(ax, (7.2, 0.25 + 0.8 * n))
+        ax = get_axes(ax, (7.2, 0.25 + 0.8 * n))
         ax.set_axis_off()
         self.axes_ = []
         for i, record in enumerate(self.frame.to_dict("records")):
