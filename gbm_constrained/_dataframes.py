@@ -1,4 +1,4 @@
-"""Tables of whichever library: their columns by name, and some of their rows.
+"""Reading tables of any library: columns by name, and subsets of rows.
 
 pandas, polars and pyarrow name their columns; numpy arrays, lists and sparse matrices have none.
 Tables of polars and pyarrow are read through narwhals, those of pandas by pandas: their columns

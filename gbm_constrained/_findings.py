@@ -1,4 +1,4 @@
-"""Warnings and findings: one table of codes, and the one way to warn.
+"""Table of the codes of warnings and findings, and the function that warns.
 
 ``docs/warnings.md`` has a section for each code. Codes that begin with GC1 are about constraints,
 with GC2 about data, with GC3 about training, and with GC4 about model files. A code keeps its
@@ -26,7 +26,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
 class Finding(NamedTuple):
-    """One thing that a fit or an audit may find.
+    """Kind of problem that a fit or an audit may find.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class Finding(NamedTuple):
     category : type of Warning, or None
         Class of the warning that names the code; None for what only reports and pages show.
     title : str
-        What was found.
+        Problem in words.
     remedy : str
-        What to do about it.
+        Remedy in words.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""What can be bounded, and the constraints that bound it."""
+"""Base class of bounded expressions, and constraints on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Constraint"]
 
 Sense: TypeAlias = Literal["<=", ">="]
 GroupT = TypeVar("GroupT")
-RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons of them.
+RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -65,22 +65,22 @@ class LinearRow:
 
 
 class Expression(ABC):
-    """What can be bounded. Operations that do not compile to linear rows are refused.
+    """Abstract base of expressions that constraints bound.
 
     An expression is a function of *functionals*: its rates, or its rate in each group. A bound of
-    it compiles to rows that are linear in them.
+    it compiles to rows that are linear in the functionals; other operations are refused.
     """
 
-    __array_ufunc__ = None  # numbers of numpy on the left leave the operation to this class
-    senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # The sides on which it may be bounded.
+    __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
+    senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
     is_difference: ClassVar[bool] = False  # Whether the value is a difference of functionals.
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
-    is_quotient: ClassVar[bool] = False  # Whether decisions make the rows that it is taken over.
+    is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
-    has_reference: bool = False  # Whether the last functional is what others are compared with.
+    has_reference: bool = False  # Whether the last functional is the reference of the others.
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class Expression(ABC):
     @property
     @abstractmethod
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the expression."""
+        """Smallest and largest value of the expression over all predictions."""
 
     @abstractmethod
     def rows(
@@ -114,7 +114,7 @@ class Expression(ABC):
         return ()
 
     def n_comparisons(self, n_functionals: int) -> int:
-        """Count the values of which the worst one is bounded."""
+        """Count the values whose worst one is bounded."""
         return 1
 
     @property
@@ -189,9 +189,9 @@ class Constraint:
     Parameters
     ----------
     expression : Rate, Quotient, Each, Gap or Ratio
-        What is bounded.
+        The bounded expression.
     sense : {"<=", ">="}
-        Side of the bound.
+        Sense of the bound.
     bound : float
         The bound: finite, and a value that the expression can have.
 
@@ -254,7 +254,7 @@ class Constraint:
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
-        """Other models whose decisions the constraint looks at."""
+        """Other models whose decisions the constraint uses."""
         return tuple(model for term in self.terms for model in term.reference_models)
 
     @property
@@ -264,7 +264,7 @@ class Constraint:
 
     @property
     def data_sets(self) -> tuple[str, ...]:
-        """Names of the further data sets that the constraint looks at."""
+        """Names of the further data sets that the constraint uses."""
         return tuple(name for term in self.terms for name in term.data_sets)
 
     @property
@@ -294,14 +294,14 @@ class Constraint:
 
     @property
     def is_of_labels(self) -> bool:
-        """Whether the constraint looks at labels and decisions of all rows, and nothing else."""
+        """Whether the constraint uses labels and decisions of all rows, and nothing else."""
         return not self.expression.compares_groups and all(
             not term.event.is_loss and set(term.keys) <= {"label"} for term in self.terms
         )
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the expression."""
+        """Smallest and largest value of the expression over all predictions."""
         return self.expression.range
 
     @property
@@ -312,7 +312,7 @@ class Constraint:
 
     @property
     def sign(self) -> float:
-        """Factor of values that makes less better: one for ``<=`` and minus one for ``>=``."""
+        """Factor after which smaller values are better: 1 for ``<=``, and -1 for ``>=``."""
         return 1.0 if self.sense == "<=" else -1.0
 
     @property

@@ -1,4 +1,4 @@
-"""What can be bounded by itself: rates, sums of rates, and quotients of rates."""
+"""Expressions without groups: rates, sums of rates, and quotients of rates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Rate(LinearCombination, Expression):
     Parameters
     ----------
     terms : tuple of (coefficient, Term)
-        Its parts.
+        Weighted means and their coefficients.
     constant : float, default=0
-        Added to them.
+        Number that is added to the terms.
 
     See Also
     --------
-    fpr, fnr, class_error, error_rate, selection_rate, log_loss : The ways to make one.
+    fpr, fnr, class_error, error_rate, selection_rate, log_loss : Functions that make rates.
     """
 
     is_linear: ClassVar[bool] = True
@@ -160,8 +160,8 @@ class Quotient(Expression):
     """A rate divided by another, such as precision.
 
     ``numerator / denominator >= k`` compiles to the linear row ``k denominator - numerator <= 0``
-    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). It is
-    met when both are zero, as where no row is selected and precision is undefined.
+    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). The
+    bound is met when both rates are zero, as where no row is selected and precision is undefined.
     """
 
     is_quotient: ClassVar[bool] = True
@@ -186,7 +186,7 @@ class Quotient(Expression):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the quotient."""
+        """Smallest and largest value of the quotient over all predictions."""
         if self.numerator.range[0] < 0.0:
             return -math.inf, math.inf
         is_fraction = (self.denominator - self.numerator).range[0] >= 0.0

@@ -1,4 +1,4 @@
-"""The positive class of rates that name none."""
+"""Positive class of rates that name no class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gbm_constrained.constraints.selectors import (
     to_python_scalar,
 )
 
-# Rates whose names hold the class that they are of; the parts of quotients do not print.
+# Rates whose printed names hold their class; the parts of quotients do not print.
 _RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
 _QUOTIENTS_OF_A_CLASS = ("f1", "precision")
 
@@ -62,7 +62,7 @@ def resolve_positive_class(
     classes: Sequence[Any] | NDArray[Any],
     positive: Hashable | None = None,
 ) -> tuple[Constraint, ...]:
-    """Name the positive class of rates that name none, where its name says more than ``1``."""
+    """Name the positive class of rates without a label, where the label is not ``1``."""
     label = find_positive_class(classes, positive)
     if label is None:
         return tuple(constraints)
@@ -93,7 +93,7 @@ def _(grouped: Grouped, label: Hashable) -> Expression:
 
 @_with_label.register
 def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
-    """Name the positive class in the terms of a rate, and add up those that become equal."""
+    """Name the positive class in the terms of a rate, and add up equal terms."""
     found = Rate((), rate.constant)
     for a, term in rate.terms:
         found = found + Rate(((a, _term_with_label(term, label)),))
@@ -101,7 +101,7 @@ def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
 
 
 def _term_with_label(term: Term, label: Hashable) -> Term:
-    """Name the positive class in a term, and in its name where that is of a class."""
+    """Name the positive class in a term, and in the name of the term."""
 
     def named(part: Any) -> Any:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part

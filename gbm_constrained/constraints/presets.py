@@ -1,4 +1,4 @@
-"""Common constraints by their names, fairlearn's among them.
+"""Common constraints by name, fairlearn's among them.
 
 **Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
 :func:`gbm_constrained.constraints.rates.gap` is the largest difference *between groups*:
@@ -53,7 +53,7 @@ __all__ = [
     "UtilityParity",
 ]
 
-DEFAULT_DIFFERENCE_BOUND = 0.01  # fairlearn's
+DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
 _PARITY_DOC = """
     Parameters
@@ -188,7 +188,7 @@ def ErrorRateParity(  # noqa: N802
 
 _RATE_DOC = """
     rate : Rate, default=None
-        What is compared, with its own ``on=``; the selection rate by default."""
+        Rate that is compared, with its own ``on=``; the selection rate by default."""
 _ON_DOC = """
     on : default=None
         Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`."""
@@ -264,7 +264,7 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     if not levels:
         raise ValueError(
             "levels is empty, so that no error would be bounded; give the largest allowed error "
-            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without rules."
+            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without constraints."
         )
     return tuple(class_error(k) <= level for k, level in levels.items())
 

@@ -22,13 +22,13 @@ from gbm_constrained.constraints.selectors import (
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
-# Parts of several docstrings, in the place of their names in braces.
+# These parts of docstrings replace their names in braces.
 _SHARED_DOCS = {
     "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
-    The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
+    Rows that the rate is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
     selects by columns of the sensitive features or of X, ``{"sex": None}`` the rows without a
-    value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
-    value on an evaluation set.""",
+    value; a tuple intersects. A mask, of shape (n_samples,), is of training rows and has no value
+    on an evaluation set.""",
     "label": """label : hashable, default=None
     The class taken as positive, against all others. By default that of the classifier's
     parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
@@ -42,10 +42,10 @@ _SHARED_DOCS = {
 missing : {"group", "raise"}, default="group"
     Whether rows without a value are a group of their own, or an error.
 min_group_size : int, default=30
-    Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+    Groups in which the rate is taken over fewer rows are small, and a warning names them.
     Rows of weight zero do not count.
 small_groups : {"keep", "merge", "drop"}, default="keep"
-    Whether small groups are kept all the same, merged into one group, or left out.""",
+    Whether small groups are kept, merged into one group, or left out.""",
 }
 
 

@@ -1,11 +1,10 @@
-"""What a user writes: rates, their algebra, and the bounds put on them.
+"""Rates, their algebra, and bounds on them: the language of constraints.
 
-A rate is a weighted mean, over a set of rows, of something that depends on a row's predicted
-class: an error, a selection, a change of the deployed model's decision; or its mean cross-entropy
-in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
-other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
-no data. The rows are found when the data are known, by
-:func:`gbm_constrained.problem.compiler.compile_constraints`.
+A rate is a weighted mean over a set of rows: of errors, selections, changes of a deployed model's
+decisions, or of the cross-entropy in nats. Rates are added, subtracted and scaled, compared
+between groups and divided by each other. ``<=`` and ``>=`` make a :class:`Constraint`: an
+immutable, hashable description that holds no data.
+:func:`gbm_constrained.problem.compiler.compile_constraints` finds the rows in the data.
 
 >>> from gbm_constrained.constraints.rates import fnr, fpr, gap, precision, selection_rate
 >>> fnr() <= 0.05
@@ -74,7 +73,7 @@ __all__ = [
 
 @document_rate
 def error_rate(*, on: Any = None) -> Rate:
-    """Weighted fraction of misclassified rows, ``P(prediction != y)``.
+    """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def error_rate(*, on: Any = None) -> Rate:
 
 @document_rate
 def accuracy(*, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are classified correctly, ``P(prediction = y)``.
+    """Make the accuracy, ``P(prediction = y)``.
 
     Parameters
     ----------
@@ -96,9 +95,9 @@ def accuracy(*, on: Any = None) -> Rate:
 
 @document_rate
 def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Weighted fraction of rows predicted positive (coverage), ``P(prediction = 1)``.
+    """Make the selection rate (coverage), ``P(prediction = 1)``.
 
-    Rows need no label: it can be taken over an unlabelled data set.
+    Rows need no label: the rate can be taken over an unlabelled data set.
 
     Parameters
     ----------
@@ -174,10 +173,9 @@ def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
 
 @document_rate
 def class_error(k: Hashable, *, on: Any = None) -> Rate:
-    """Weighted fraction of the rows of class `k` that are misclassified.
+    """Make the error rate of class `k`, ``P(prediction != k | y = k)``.
 
-    ``P(prediction != k | y = k)``, the rate of Neyman-Pearson classification; one minus the
-    recall of class `k`.
+    This is the rate of Neyman-Pearson classification, and one minus the recall of class `k`.
 
     Parameters
     ----------
@@ -194,7 +192,7 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
 def confusion(
     i: Hashable, j: Hashable, *, normalize: Literal["true", "pred", "all"] = "true", on: Any = None
 ) -> Any:
-    """Make an entry of the confusion matrix, normalised as scikit-learn's ``confusion_matrix``.
+    """Make an entry of the confusion matrix, normalised as scikit-learn does.
 
     Parameters
     ----------
@@ -249,7 +247,7 @@ def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
 
 @document_rate
 def log_loss(*, on: Any = None) -> Rate:
-    """Weighted mean cross-entropy, in nats: the constraint of the source paper.
+    """Make the weighted mean cross-entropy in nats: the constraint of the source paper.
 
     ``log_loss(on=label(k)) <= alpha`` is constraint ``l_k(x) <= alpha_k`` of [1]_, eq. (3.1), and
     ``gap(log_loss(), by=...) <= alpha`` the fairness constraint of eq. (4.1), with means in the
@@ -268,7 +266,7 @@ def log_loss(*, on: Any = None) -> Rate:
 
 @document_rate
 def churn(*, to: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows whose decision differs from that of a deployed model.
+    """Make the churn, the fraction of decisions that differ from those of a deployed model.
 
     Rows need no label.
 
@@ -282,7 +280,7 @@ def churn(*, to: Any, on: Any = None) -> Rate:
 
 @document_rate
 def wins(*, over: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are right here and wrong by another model.
+    """Make the wins, the fraction of correct decisions that another model gets wrong.
 
     ``wins(over=m) / losses(to=m) >= 2`` bounds the win/loss ratio, and
     ``wins(over=m) / (wins(over=m) + losses(to=m))`` is the win/change ratio of two classes.
@@ -302,7 +300,7 @@ def wins(*, over: Any, on: Any = None) -> Rate:
 
 @document_rate
 def losses(*, to: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are wrong here and right by another model.
+    """Make the losses, the fraction of wrong decisions that another model gets right.
 
     Parameters
     ----------
@@ -338,7 +336,7 @@ def gap(
     reference: Any = None,
     **options: Any,
 ) -> Gap:
-    """Largest difference of a rate between groups, ``max - min``.
+    """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
     groups, or of every group and the reference.
@@ -365,7 +363,7 @@ def ratio(
     slack: float = 0.0,
     **options: Any,
 ) -> Ratio:
-    """Smallest rate of a group over the largest; ``ratio(...) >= 0.8`` is the four-fifths rule.
+    """Divide the smallest rate of a group by the largest: the four-fifths rule is ``>= 0.8``.
 
     ``>= k`` compiles to ``k rate[h] - rate[g] <= slack`` for every ordered pair of groups, or for
     every group and the reference both ways.

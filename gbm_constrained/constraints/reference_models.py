@@ -1,4 +1,4 @@
-"""Other models whose decisions constraints compare with."""
+"""Reference models, whose decisions constraints compare with."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from gbm_constrained._dataframes import as_column, index_of
 class ReferenceModel:
     """Decisions of another model: a fitted classifier, a column, or one decision for each row.
 
-    Two of them are equal if their contents are; of two classifiers the pickles are compared, so
-    that a constraint that was sent to another process equals the one that stayed. Copies share the
-    classifier, which only predicts. Fit a classifier anew as another object, with a constraint of
-    its own.
+    Two reference models are equal if their contents are. Classifiers are compared by their
+    pickles, so that a constraint equals its copy in another process. Copies share the classifier,
+    which only predicts. A classifier that is fitted anew needs a constraint of its own.
 
     Parameters
     ----------

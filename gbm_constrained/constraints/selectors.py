@@ -77,15 +77,15 @@ class Levels:
 
 
 class Selector(ABC):
-    """Condition on rows that looks at one attribute of theirs."""
+    """Condition on one attribute of rows."""
 
     needs_labels: ClassVar[bool] = False
-    reference_model: ReferenceModel | None = None  # Other model whose decisions are looked at.
+    reference_model: ReferenceModel | None = None  # Model whose decisions the selector uses.
 
     @property
     @abstractmethod
     def key(self) -> Key:
-        """Key of the attribute that the selector looks at."""
+        """Key of the attribute that the selector uses."""
 
     @abstractmethod
     def holds(self, levels: Levels) -> Bool:
@@ -338,7 +338,7 @@ def dataset(name: str) -> DataSet:
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the data set.
     """
     return DataSet(name)
 

@@ -19,28 +19,8 @@ MAX_DENSE = 1500  # Largest number of weights whose second moments are factorise
 class LinearScores:
     """A fixed set of weak learners on the rows of a problem.
 
-    Parameters
-    ----------
-    lagrangian : Lagrangian
-        The problem on the rows of the score matrix, in float64.
-    scores : array or sparse array of shape (n_samples, N) or (n_samples * K, N)
-        Scores of the N weak learners. One row per sample gives the margin of a binary problem, or
-        a basis that all K > 2 classes share, with weights of shape (N, K). K rows per sample
-        (row ``i * K + k`` for class k of sample i) let each weak learner act on its own classes,
-        with weights of shape (N,).
-    offset : array-like, default=0
-        Fixed part of the scores, broadcast against (n_samples,) or (n_samples, K).
-    l2 : float, default=0
-        Ridge penalty ``l2 / 2 ||x||^2`` of the objective, which is a mean over rows.
-    penalised : bool array of shape (N,), default=None
-        The weak learners it falls on; all by default.
-    metric : {"scores", "weights"}, default="scores"
-        What the Bregman distance is taken between.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the weights.
+    Parameters and attributes are those of
+    :class:`~gbm_constrained.linear_model.DictionaryLearner`.
     """
 
     def __init__(
@@ -96,13 +76,13 @@ class LinearScores:
         return np.asarray(pulled / self.lagrangian.total_weight)
 
     def root_weighted(self, row_weight: Float) -> Any:
-        """Score matrix with row i multiplied by the root of its weight."""
+        """Multiply row i of the score matrix by the root of its weight."""
         root = np.sqrt(np.repeat(row_weight, self.scores.shape[0] // row_weight.size))
         multiply = self.scores.multiply if self._sparse else self.scores.__mul__
         return multiply(root[:, None])
 
     def largest_eigenvalue(self, row_weight: Float) -> float:
-        """Largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
+        """Compute the largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
         rooted = self.root_weighted(row_weight)
         if rooted.shape[1] > MAX_DENSE:
             start = np.ones(min(rooted.shape))
@@ -115,7 +95,7 @@ class LinearScores:
 
     @cached_property
     def smoothness(self) -> float:
-        """Largest eigenvalue of the mean second moment of scores: 2 D = it, for a unit change."""
+        """Largest eigenvalue of the mean second moment of scores, which is 2 D of a unit step."""
         return self.largest_eigenvalue(self.row_weight / self.row_weight.sum())
 
     @cached_property
@@ -123,8 +103,8 @@ class LinearScores:
         """Matrix T whose columns are orthonormal in the second moment of scores plus ridge.
 
         In ``x = x_k + T z`` the Hessian of every subproblem is nearly a multiple of the identity,
-        whatever the units and correlations of the weak learners; directions that change no score
-        and no penalty are left out. Large dictionaries are only scaled.
+        whatever the units and correlations of the weak learners. Directions that change no score
+        and no penalty are left out; large dictionaries are only scaled.
         """
         rooted = self.root_weighted(self.row_weight / self.row_weight.sum())
         extra = self.ridge.ravel() + (self.smoothness if self.metric == "weights" else 0.0)

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
+from gbm_constrained.linear_model.checks import check_parameters
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.iterates import IterateChoice, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
@@ -64,14 +65,14 @@ class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes
 
         min (1/W) sum_i w_i l(F(x_i), y_i) + ||coef||^2 / (2 C W)   s.t.   rate_j <= bound_j
 
-    It is solved by ABPP with exact subproblems, starting from the parent's solution, in the
-    distance of scores: the units of the features do not matter. Under mean-loss constraints it is
+    ABPP solves the problem with exact subproblems in the distance of scores, from the parent's
+    solution: the units of the features do not matter. Under mean-loss constraints the problem is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
-    value while the subproblem holds its proxy; such a rate swings about its bound by a few rows,
+    value, and the subproblem holds its proxy. Such a rate swings about its bound by a few rows,
     and an iterate that meets the constraints is returned if there is one. A difference of mean
     losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point from a
-    model that meets the constraints. That model is the parent's solution, or the nearest one on
-    the way to a constant model, or one that CBPR reaches from equal probabilities.
+    model that meets the constraints: the parent's solution, the nearest such model on the way to
+    a constant one, or a model that CBPR reaches from equal probabilities.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
     stopping_message_ : str or None
-        What ended the fit early, a callback or the time limit; None if nothing did.
+        Why the fit ended early, by a callback or the time limit; None for a whole fit.
 
     References
     ----------
@@ -247,7 +248,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
                 f"model has none: use 'last' or 'ergodic'."
             )
-        self._check_supported(options)
+        check_parameters(self)
         sample_weight = weight_of_rows(sample_weight, y)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
@@ -335,7 +336,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         make_fit: Callable[[SolverOptions], ConstrainedFit],
         options: SolverOptions,
     ) -> tuple[ConstrainedFit, LinearLearner, Float]:
-        """Find the weights that the solver starts from; without a feasible start ABPP is used."""
+        """Find the weights that the solver starts from, ABPP's where none is feasible for CBPR."""
         learner = self._learner(fit)
         start = coefficients.T.reshape(learner.shape)
         if not isinstance(fit.solver, CBPRSolver):
@@ -380,27 +381,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
         positions = np.arange(classes.size)
         return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
-
-    def _check_supported(self, options: SolverOptions) -> None:
-        """Refuse parameters of the parent that have no meaning under constraints."""
-        n = self.n_iterations
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"n_iterations must be an integer >= 1, got {n!r}.")
-        remedies = {
-            "penalty": "constraints take an L2 penalty (C) or none (C=np.inf)",
-            "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
-            "dual": "use dual=False",
-            "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
-            "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
-        }
-        refused = {
-            "penalty": self.penalty not in (None, "l2", "deprecated"),
-            "l1_ratio": self.l1_ratio not in (None, 0),
-            "dual": self.dual,
-            "intercept_scaling": self.intercept_scaling != 1,
-            "solver": self.solver == "liblinear",
-        }
-        for name, remedy in remedies.items():
-            if refused[name]:
-                value = getattr(self, name)
-                raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")

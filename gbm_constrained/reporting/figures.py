@@ -1,4 +1,4 @@
-"""Figures of an audit as inline SVG: the package's displays, in the colours of the page."""
+"""Figures of an audit: the displays as inline SVG, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisp
 from gbm_constrained.reporting.plotting.style import COLOURS, import_optional, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay
 
-MAX_NAME = 80  # Characters of a name in a legend.
-MAX_POINTS = 400  # Of a line; a figure of this width has no room for more.
-WIDTH = 7.2  # Inches of a figure.
+MAX_NAME = 80  # Most characters of a name in a legend.
+MAX_POINTS = 400  # Most points of a line; a figure of this width shows no more.
+WIDTH = 7.2  # Width of a figure in inches.
 # Colours of matplotlib, and the variables of the style sheet that replace them.
 TEXT, SOFT = "#010203", "#737373"
 VARIABLES = {TEXT: "--text", SOFT: "--soft"} | {
@@ -138,7 +138,7 @@ def _tradeoff(models: pd.DataFrame) -> str:
 def _history(history: pd.DataFrame) -> dict[str, str]:
     """Draw values and multipliers over the rounds."""
     at = np.unique(np.linspace(0, len(history) - 1, MAX_POINTS).astype(int))
-    shown, last, step = history.iloc[at], history.iloc[-1], count_of(history)
+    shown, last, step = history.iloc[at], history.iloc[-1], find_step(history)
     values = ConstraintHistoryDisplay(shown, step)
     names = {name: literal(shorten(name, MAX_NAME)) for name in values.constraints}
 
@@ -152,16 +152,16 @@ def _history(history: pd.DataFrame) -> dict[str, str]:
     def draw_multipliers(ax: Any) -> None:
         MultipliersDisplay(shown, step).plot(ax, names=names)
 
-    value_title, multiplier_title = (
-        "Values of the constraints while training", "Multipliers while training"
-    )  # fmt: skip
+    title = "Values of the constraints while training"
+    values_svg = inline_svg(draw_values, 3.2, title, ends("value"))
+    title = "Multipliers while training"
     return {
-        "values": inline_svg(draw_values, 3.2, value_title, ends("value")),
-        "multipliers": inline_svg(draw_multipliers, 3.0, multiplier_title, ends("multiplier")),
+        "values": values_svg,
+        "multipliers": inline_svg(draw_multipliers, 3.0, title, ends("multiplier")),
     }
 
 
-def count_of(history: pd.DataFrame) -> str:
-    """Name what a history counts: a linear model has iterations of one round each."""
+def find_step(history: pd.DataFrame) -> str:
+    """Name the unit of a history: a linear model has iterations of one round each."""
     is_linear = history["rounds"].equals(history["iteration"])
     return "iterations" if is_linear else "boosting rounds"

@@ -26,9 +26,9 @@ UNITS = {
     "all": "fraction of the group",
     None: "rows",
 }
-NOTHING = "\N{EN DASH}"  # where there are no rows to take a fraction of
-SCALE_WIDTH = 0.2  # inches at most of the scale of the colours
-HEADING = 0.7  # height of a group's name, where that of a row of the matrix is one
+NOTHING = "\N{EN DASH}"  # Stands where no rows make a fraction.
+SCALE_WIDTH = 0.2  # Largest width of the colour scale, in inches.
+HEADING = 0.7  # Height of a group's name, where a row of the matrix has height 1.
 
 
 class GroupConfusionDisplay:
@@ -48,7 +48,7 @@ class GroupConfusionDisplay:
     shown_ : ndarray of shape (n_groups, n_classes, n_classes)
         The numbers as they are drawn, normalised.
     text_ : ndarray of matplotlib Text of that shape, or None
-        What is written into the cells.
+        Texts in the cells.
     colorbar_ : matplotlib Colorbar or None
         The scale of the colours.
     ax_ : matplotlib Axes
@@ -58,7 +58,7 @@ class GroupConfusionDisplay:
 
     See Also
     --------
-    sklearn.metrics.ConfusionMatrixDisplay : That of all rows.
+    sklearn.metrics.ConfusionMatrixDisplay : The confusion matrix of all rows.
     """
 
     shown_: NDArray[Any]
@@ -112,7 +112,7 @@ class GroupConfusionDisplay:
             Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
             ``random_state=0``.
         X : array-like of shape (n_samples, n_features)
-            Features of rows that it was not trained on.
+            Features of rows that the classifier was not trained on.
         y : array-like of shape (n_samples,)
             Labels.
         by : str or list of str, default=None
@@ -125,7 +125,7 @@ class GroupConfusionDisplay:
         labels : array-like, default=None
             The classes and their order; by default those that occur, sorted.
         display_labels : array-like, default=None
-            What to call them; their labels by default.
+            Names of the classes; their labels by default.
         ax : matplotlib Axes, default=None
             Axes to draw into; a new figure by default.
         **options
@@ -176,7 +176,7 @@ class GroupConfusionDisplay:
         labels : array-like, default=None
             The classes and their order; by default those that occur, sorted.
         display_labels : array-like, default=None
-            What to call them; their labels by default.
+            Names of the classes; their labels by default.
         ax : matplotlib Axes, default=None
             Axes to draw into; a new figure by default.
         **options
@@ -248,12 +248,12 @@ class GroupConfusionDisplay:
             Numbers as fractions of the rows of a group: of the true class, of the predicted
             class, or of all; None for the numbers themselves.
         include_values : bool, default=True
-            Whether they are written into the cells.
+            Whether the numbers are written into the cells.
         values_format : str, default=None
-            How; by default three decimals for fractions, ``",d"`` for numbers of rows and
-            ``",.6g"`` for sums of weights.
+            Format of the numbers; by default three decimals for fractions, ``",d"`` for numbers of
+            rows and ``",.6g"`` for sums of weights.
         cmap : str or matplotlib Colormap, default="Blues"
-            The colours.
+            Colours of the cells.
         colorbar : bool, default=True
             Whether there is a scale of the colours.
 

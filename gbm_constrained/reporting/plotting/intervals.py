@@ -26,7 +26,7 @@ LOOKS = {
     "cannot be met": (COLOURS[1], "X"),
 }
 COLUMNS = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
-MAX_CHARACTERS = 92  # Of a constraint and its verdict, in a line of the figure's own width.
+MAX_CHARACTERS = 92  # Most characters of a constraint and its verdict that fit a new figure.
 
 
 class ConstraintIntervalsDisplay:

@@ -91,7 +91,7 @@ def find_unit(constraints: Iterable[str]) -> str:
 
 
 def _unit(constraint: str) -> str:
-    """Quotients of two rates, such as wins over losses, may be any number and have no unit."""
+    """Name the unit of one expression; quotients of two rates have none."""
     if constraint.startswith(("(", "ratio(")):
         return ""
     return " (nats)" if "log_loss" in constraint else " (fraction)"

@@ -25,8 +25,8 @@ def plot_threshold_curve(
 ) -> Any:
     """Plot false alarm rate against miss rate for every threshold on a score, binary.
 
-    The line goes through the rates of every threshold, and between two of them by the rates that
-    are worse: what is above and to the right of it can be had, or better, and nothing below.
+    The line goes through the rates of every threshold, and between two of them by the worse rates.
+    So some threshold reaches each point above and to the right, or a better one.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def plot_threshold_curve(
     ax : matplotlib axes, default=None
         Axes to draw into; a new figure by default. Names that its axes have already stay.
     label : str
-        What a legend calls the curve.
+        Name of the curve in a legend.
     **line
         Properties of the line, such as ``color``.
 
@@ -73,7 +73,7 @@ def plot_np_roc(
     the true positive rate, that the threshold for this bound has: with probability ``1 - delta``
     the false positive rate is below the bound, and with that probability the true positive rate
     is in the band. The empirical curve (dotted) has its false positive rate on these rows across,
-    which promises nothing; it too is of thresholds, of which none tells tied scores apart.
+    which promises nothing. It, too, is of thresholds, which decide tied scores alike.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def plot_np_roc(
     ax : matplotlib axes, default=None
         Axes to draw into; a new figure by default. Several bands can share axes.
     label : str, default=None
-        What the legend calls the model; its class by default.
+        Name of the model in the legend; its class by default.
 
     Returns
     -------
