@@ -94,10 +94,10 @@ def unmasked(values: Any) -> Any:
 
 
 def as_column(values: Any) -> NDArray[Any]:
-    """Return one column, or a list of several, as an array in which categories are their values.
+    """Return a column as an array of values, also of categories.
 
-    In a list of texts numpy would turn what is missing into the text "nan", and whole numbers
-    beside it into floats, in which the largest ones are equal.
+    In a list of texts numpy would turn missing values into the text "nan", and whole numbers
+    beside them into floats, in which the largest ones are equal.
     """
     dtype = getattr(values, "dtype", None)
     found = as_array(values)
@@ -127,10 +127,7 @@ def categories_of(table: Any) -> dict[int, pd.Index[Any]]:
 
 
 def as_numbers(table: pd.DataFrame) -> NDArray[np.float64]:
-    """Return a table of pandas as LightGBM reads it: categories by their positions.
-
-    LightGBM takes longer to read a table than to score a few thousand rows of it.
-    """
+    """Return a table of pandas as LightGBM reads it, sooner than LightGBM: categories by codes."""
     numbers = np.empty(table.shape, dtype=np.float64)
     for j, (_, column) in enumerate(table.items()):
         if isinstance(column.dtype, pd.CategoricalDtype):

@@ -28,24 +28,13 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 class Finding(NamedTuple):
     """Kind of problem that a fit or an audit may find.
 
-    Parameters
-    ----------
-    code : str
-        Code, such as ``"GC101"``.
-    severity : {"error", "warning", "note"}
-        ``"error"`` where a constraint or a guarantee is not met, ``"warning"`` where a report may
-        mislead, and ``"note"`` where nothing needs to be done.
-    category : type of Warning, or None
-        Class of the warning that names the code; None for what only reports and pages show.
-    title : str
-        Problem in words.
-    remedy : str
-        Remedy in words.
+    The severity is "error" where a constraint or a guarantee is not met, "warning" where a report
+    may mislead, and "note" where nothing needs to be done.
     """
 
-    code: str
+    code: str  # Such as "GC101".
     severity: Severity
-    category: type[Warning] | None
+    category: type[Warning] | None  # Class of the warning; None where only reports show it.
     title: str
     remedy: str
 

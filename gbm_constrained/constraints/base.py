@@ -47,20 +47,10 @@ def refuse_uncalled(rate: Any, where: str) -> None:
 
 @dataclass(frozen=True)
 class LinearRow:
-    """``sum_k coefficients[k] * functionals[k] <= bound``.
+    """``sum_k coefficients[k] * functionals[k] <= bound``."""
 
-    Parameters
-    ----------
-    name : str
-        Name that prints.
-    coefficients : mapping from int to float
-        Coefficient of each functional.
-    bound : float
-        Right-hand side.
-    """
-
-    name: str
-    coefficients: Mapping[int, float]
+    name: str  # Printed name.
+    coefficients: Mapping[int, float]  # Coefficients by the positions of their functionals.
     bound: float
 
 
@@ -325,11 +315,25 @@ class Constraint:
         )
 
     def value(self, functionals: Float) -> float:
-        """Compute the value of the expression from its functionals."""
+        """Compute the value of the expression from its functionals.
+
+        Parameters
+        ----------
+        functionals : ndarray of shape (n_functionals,)
+            Values of the functionals.
+        """
         return self.expression.value(functionals, self.sense)
 
     def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows; see :meth:`Expression.rows`."""
+        """Write the constraint as linear rows; see :meth:`Expression.rows`.
+
+        Parameters
+        ----------
+        at : sequence of int
+            Positions of the functionals.
+        names : sequence of str
+            Printed names of the functionals.
+        """
         return self.expression.rows(self.sense, self.bound, at, names)
 
     def __bool__(self) -> bool:

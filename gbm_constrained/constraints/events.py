@@ -105,27 +105,13 @@ class Differs(Event):
 
 @dataclass(frozen=True)
 class Term:
-    """Weighted mean of an event over rows.
+    """Weighted mean of an event over rows."""
 
-    Parameters
-    ----------
-    name : str
-        Printed name, without `on`.
-    event : Event
-        Event that is counted, or the cross-entropy.
-    rows : tuple of Selector
-        Rows that the rate itself is taken over, as ``y = 0`` of a false positive rate.
-    on : tuple of Selector
-        The user's restriction.
-    where : tuple of Selector
-        Rows among those on which the event counts.
-    """
-
-    name: str
+    name: str  # Printed name, without `on`.
     event: Event
-    rows: tuple[Selector, ...] = ()
-    on: tuple[Selector, ...] = ()
-    where: tuple[Selector, ...] = ()
+    rows: tuple[Selector, ...] = ()  # Rows of the rate itself: y = 0 of a false positive rate.
+    on: tuple[Selector, ...] = ()  # The user's restriction.
+    where: tuple[Selector, ...] = ()  # Rows among these on which the event counts.
 
     @property
     def base(self) -> tuple[Selector, ...]:
@@ -170,17 +156,9 @@ class Term:
 
 @dataclass(frozen=True, repr=False)
 class LinearCombination:
-    """A linear combination of weighted means over rows.
+    """A linear combination of weighted means over rows."""
 
-    Parameters
-    ----------
-    terms : tuple of (coefficient, Term)
-        Weighted means and their coefficients.
-    constant : float, default=0
-        Number that is added to them.
-    """
-
-    terms: tuple[tuple[float, Term], ...]
+    terms: tuple[tuple[float, Term], ...]  # Pairs of a coefficient and a mean.
     constant: float = 0.0
 
     @property

@@ -44,26 +44,12 @@ overall = Overall()
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Grouped(Expression):
-    """Base of comparisons of a rate between groups of rows.
-
-    Parameters
-    ----------
-    rate : Rate
-        The rate of each group.
-    by : tuple of column names, or None
-        Columns whose values together make the groups; all sensitive features when None.
-    missing : {"group", "raise"}
-        Whether rows without a value are a group of their own, or an error.
-    min_group_size : int
-        Groups in which the rate is taken over fewer rows are small.
-    small_groups : {"keep", "merge", "drop"}
-        Small groups are kept (and warned about), merged into one group, or left out.
-    """
+    """Base of comparisons of a rate between groups of rows; :func:`gap` describes the options."""
 
     compares_groups: ClassVar[bool] = True
 
     rate: Rate
-    by: Columns | None
+    by: Columns | None  # None stands for all sensitive features.
     missing: Missing = "group"
     min_group_size: int = 30
     small_groups: SmallGroups = "keep"

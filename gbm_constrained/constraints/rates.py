@@ -73,23 +73,13 @@ __all__ = [
 
 @document_rate
 def error_rate(*, on: Any = None) -> Rate:
-    """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``.
-
-    Parameters
-    ----------
-    {on}
-    """
+    """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``."""
     return make_rate("error_rate", Misclassified(), on)
 
 
 @document_rate
 def accuracy(*, on: Any = None) -> Rate:
-    """Make the accuracy, ``P(prediction = y)``.
-
-    Parameters
-    ----------
-    {on}
-    """
+    """Make the accuracy, ``P(prediction = y)``."""
     return make_rate("accuracy", Correct(), on)
 
 
@@ -98,75 +88,40 @@ def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
     """Make the selection rate (coverage), ``P(prediction = 1)``.
 
     Rows need no label: the rate can be taken over an unlabelled data set.
-
-    Parameters
-    ----------
-    {label}
-    {on}
     """
     return make_rate(name_with_label("selection_rate", label), Predicted(classes_of(label)[1]), on)
 
 
 @document_rate
 def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the true positive rate, ``P(prediction = 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
     return make_rate(name_with_label("tpr", label), Predicted(positive), on, (positive,))
 
 
 @document_rate
 def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
     return make_rate(name_with_label("recall", label), Predicted(positive), on, (positive,))
 
 
 @document_rate
 def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
     return make_rate(name_with_label("fnr", label), Misclassified(), on, (classes_of(label)[1],))
 
 
 @document_rate
 def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the false positive rate, ``P(prediction = 1 | y != 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
     negative, positive = classes_of(label)
     return make_rate(name_with_label("fpr", label), Predicted(positive), on, (negative,))
 
 
 @document_rate
 def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
     negative, _ = classes_of(label)
     return make_rate(name_with_label("tnr", label), Predicted(negative), on, (negative,))
 
@@ -181,7 +136,6 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
     ----------
     k : hashable
         The class label, as it stands in ``y``.
-    {on}
     """
     return make_rate(
         name_with_label("class_error", k), Misclassified(), on, (Label(to_python_scalar(k)),)
@@ -201,7 +155,6 @@ def confusion(
     normalize : {"true", "pred", "all"}, default="true"
         ``P(prediction = j | y = i)``, ``P(y = i | prediction = j)`` (a quotient), or
         ``P(y = i, prediction = j)``.
-    {on}
     """
     i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
@@ -218,13 +171,7 @@ def confusion(
 
 @document_rate
 def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
-    """Make the precision, ``P(y = 1 | prediction = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the precision, ``P(y = 1 | prediction = 1)``."""
     true_positives, false_positives, _ = joint_rates(label, on)
     name = name_with_rows(name_with_label("precision", label), on)
     return Quotient(name, true_positives, true_positives + false_positives)
@@ -232,13 +179,7 @@ def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
 
 @document_rate
 def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
-    """Make the F1 score, ``2 TP / (2 TP + FP + FN)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the F1 score, ``2 TP / (2 TP + FP + FN)``."""
     true_positives, false_positives, false_negatives = joint_rates(label, on)
     doubled = 2.0 * true_positives
     name = name_with_rows(name_with_label("f1", label), on)
@@ -253,10 +194,6 @@ def log_loss(*, on: Any = None) -> Rate:
     ``gap(log_loss(), by=...) <= alpha`` the fairness constraint of eq. (4.1), with means in the
     place of sums.
 
-    Parameters
-    ----------
-    {on}
-
     References
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
@@ -269,11 +206,6 @@ def churn(*, to: Any, on: Any = None) -> Rate:
     """Make the churn, the fraction of decisions that differ from those of a deployed model.
 
     Rows need no label.
-
-    Parameters
-    ----------
-    to : {deployed}
-    {on}
     """
     return make_rate("churn", Differs(ReferenceModel.of("to", to)), on)
 
@@ -284,11 +216,6 @@ def wins(*, over: Any, on: Any = None) -> Rate:
 
     ``wins(over=m) / losses(to=m) >= 2`` bounds the win/loss ratio, and
     ``wins(over=m) / (wins(over=m) + losses(to=m))`` is the win/change ratio of two classes.
-
-    Parameters
-    ----------
-    over : {deployed}
-    {on}
     """
     return make_rate(
         "wins",
@@ -300,13 +227,7 @@ def wins(*, over: Any, on: Any = None) -> Rate:
 
 @document_rate
 def losses(*, to: Any, on: Any = None) -> Rate:
-    """Make the losses, the fraction of wrong decisions that another model gets right.
-
-    Parameters
-    ----------
-    to : {deployed}
-    {on}
-    """
+    """Make the losses, the fraction of wrong decisions that another model gets right."""
     return make_rate(
         "losses",
         Misclassified(),
@@ -323,7 +244,6 @@ def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -
     ----------
     rate : Rate
         The rate of each group.
-    {groups}
     """
     return Each(rate=rate, by=read_columns(by), **options)
 
@@ -349,7 +269,6 @@ def gap(
         Compare every other group with this one only (a tuple names an intersection, NaN the rows
         without a value), or every group with the rate of all rows, as fairlearn does; the gap is
         then the largest absolute difference.
-    {groups}
     """
     return Gap(rate=rate, by=read_columns(by), reference=read_reference(reference), **options)
 
@@ -376,7 +295,6 @@ def ratio(
         As in :func:`gap`.
     slack : float, default=0
         Added to the right-hand side.
-    {groups}
     """
     reference = read_reference(reference)
     return Ratio(rate=rate, by=read_columns(by), reference=reference, slack=slack, **options)

@@ -22,27 +22,14 @@ class ReferenceModel:
     Two reference models are equal if their contents are. Classifiers are compared by their
     pickles, so that a constraint equals its copy in another process. Copies share the classifier,
     which only predicts. A classifier that is fitted anew needs a constraint of its own.
-
-    Parameters
-    ----------
-    model : classifier, default=None
-        Fitted classifier that predicts when the rows are known.
-    column : hashable, default=None
-        Name of a column of the sensitive features, or of X, that holds decisions.
-    decisions : tuple, default=None
-        A decision for each training row.
-    forgotten : str, default=None
-        Name of the class of a classifier that the file of this constraint does not hold. The
-        constraint still prints, and cannot be fitted.
-    index : Index, default=None
-        Row labels of the Series that the decisions were given as.
     """
 
-    model: Any = None
-    column: Hashable = None
-    decisions: tuple[Hashable, ...] | None = None
+    model: Any = None  # Fitted classifier that predicts when the rows are known.
+    column: Hashable = None  # Name of a column of decisions.
+    decisions: tuple[Hashable, ...] | None = None  # A decision for each training row.
+    # Class of a classifier that a model file does not hold: the constraint prints, without a fit.
     forgotten: str | None = None
-    index: Any = None
+    index: Any = None  # Row labels of the Series that the decisions were given as.
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> ReferenceModel:

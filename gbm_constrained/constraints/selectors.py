@@ -59,21 +59,11 @@ def check_hashable(value: Any, message: str) -> None:
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of the attributes of rows in each cell of a partition.
+    """Levels of the attributes of rows in each cell of a partition."""
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Class labels, sorted.
-    of_cells : mapping from key to ndarray of shape (n_cells,), intp
-        Position of each cell's level in an attribute.
-    known : callable
-        Returns all levels of an attribute, given its key.
-    """
-
-    classes: NDArray[np.generic]
-    of_cells: Mapping[Key, Codes]
-    known: Callable[[Key], tuple[Any, ...]]
+    classes: NDArray[np.generic]  # Sorted class labels, of shape (n_classes,).
+    of_cells: Mapping[Key, Codes]  # Positions of the cells' levels in an attribute: (n_cells,).
+    known: Callable[[Key], tuple[Any, ...]]  # Function from the key of an attribute to its levels.
 
 
 class Selector(ABC):
@@ -229,21 +219,11 @@ class DataSet(Selector):
 
 @dataclass(frozen=True)
 class Mask(Selector):
-    """Fixed subset of the training rows, packed into bits so that it can be hashed.
+    """Fixed subset of the training rows, packed into bits so that it can be hashed."""
 
-    Parameters
-    ----------
-    packed : bytes
-        One bit for each row.
-    n_samples : int
-        Number of rows.
-    index : Index, default=None
-        Row labels of the Series that the mask was given as.
-    """
-
-    packed: bytes
+    packed: bytes  # One bit for each row.
     n_samples: int
-    index: Any = field(default=None, compare=False, repr=False)
+    index: Any = field(default=None, compare=False, repr=False)  # Row labels of a given Series.
 
     def __post_init__(self) -> None:
         if self.n_samples < 0 or len(self.packed) != -(-self.n_samples // 8):

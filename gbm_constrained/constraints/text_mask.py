@@ -93,13 +93,7 @@ def _mask(text: str) -> str:
 
 
 class MaskedText:
-    """A text of constraints, and the places of the nodes of their trees.
-
-    Parameters
-    ----------
-    text : str
-        The constraints.
-    """
+    """A text of constraints, and the places of the nodes of their trees."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):

@@ -84,13 +84,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Reader(MaskedText):
-    """Walk over the syntax trees of the constraints of a text.
-
-    Parameters
-    ----------
-    text, labels, positive
-        As in :func:`~gbm_constrained.constraints.text.parse_constraint`.
-    """
+    """Walk over the syntax trees of a text; the arguments are those of `parse_constraint`."""
 
     def __init__(
         self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None

@@ -17,7 +17,7 @@ from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.problem.groups import Group, quote_lookalikes
-from gbm_constrained.reporting.plotting.style import get_axes, literal, matplotlib
+from gbm_constrained.reporting.plotting.style import document_plot, get_axes, literal, matplotlib
 
 Normalize = Literal["true", "pred", "all"] | None
 UNITS = {
@@ -90,6 +90,7 @@ class GroupConfusionDisplay:
             )
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -111,25 +112,9 @@ class GroupConfusionDisplay:
         estimator : fitted classifier
             Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
             ``random_state=0``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that the classifier was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
         by : str or list of str, default=None
             Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
             make intersections. All sensitive features by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        labels : array-like, default=None
-            The classes and their order; by default those that occur, sorted.
-        display_labels : array-like, default=None
-            Names of the classes; their labels by default.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
-        **options
-            Options of :meth:`plot`.
 
         Raises
         ------
@@ -147,6 +132,7 @@ class GroupConfusionDisplay:
         return display.plot(ax, **options)
 
     @classmethod
+    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -164,23 +150,9 @@ class GroupConfusionDisplay:
 
         Parameters
         ----------
-        y_true, y_pred : array-like of shape (n_samples,)
-            Labels, and decisions.
         by : str or list of str, default=None
             Columns of `sensitive_features` that make the groups; several make intersections. All
             of them by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        labels : array-like, default=None
-            The classes and their order; by default those that occur, sorted.
-        display_labels : array-like, default=None
-            Names of the classes; their labels by default.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
-        **options
-            Options of :meth:`plot`.
 
         Raises
         ------
@@ -228,6 +200,7 @@ class GroupConfusionDisplay:
         shown = map(literal, classes) if display_labels is None else display_labels
         return cls(counts, names, display_labels=list(shown))
 
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -242,8 +215,6 @@ class GroupConfusionDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
         normalize : {"true", "pred", "all"}, default="true"
             Numbers as fractions of the rows of a group: of the true class, of the predicted
             class, or of all; None for the numbers themselves.

@@ -22,6 +22,7 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
+    document_plot,
     find_unit,
     finish_axes,
     get_axes,
@@ -99,6 +100,7 @@ class GroupRatesDisplay:
             )
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -119,27 +121,12 @@ class GroupRatesDisplay:
         ----------
         estimator : fitted classifier
             Anything with ``predict``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that the classifier was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
         constraint : Constraint or comparison of groups, default=None
             Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
             whose bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``. By default the estimator's own constraint between groups.
-        positive : label, default=None
-            The positive class of a rate that names none, as in
-            :func:`gbm_constrained.reporting.audit.audit`.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that make groups, next to those of `X` when it is a DataFrame.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        level : float, default=0.95
-            Level of each interval.
         name : str, default=None
             Name of the model in the legend; its class by default.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
 
         Raises
         ------
@@ -155,6 +142,7 @@ class GroupRatesDisplay:
         return display.plot(ax)
 
     @classmethod
+    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -172,24 +160,12 @@ class GroupRatesDisplay:
 
         Parameters
         ----------
-        y_true, y_pred : array-like of shape (n_samples,)
-            Labels, and decisions.
         constraint : Constraint or comparison of groups
             Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
             whose bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``.
-        positive : label, default=None
-            The positive class of a rate that names none; the last of two sorted labels by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        level : float, default=0.95
-            Level of each interval.
         name : str, default="predictions"
             Name of the decisions in the legend.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
 
         Raises
         ------

@@ -13,6 +13,7 @@ from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
     colour_and_marker,
+    document_plot,
     find_unit,
     finish_axes,
     get_axes,
@@ -48,6 +49,7 @@ class _HistoryDisplay:
             raise ValueError("The history holds no constraint: it has no column value[...].")
 
     @classmethod
+    @document_plot
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
         """Draw the history of a fitted estimator.
 
@@ -55,10 +57,6 @@ class _HistoryDisplay:
         ----------
         estimator : fitted constrained classifier
             The estimator.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
-        **options
-            Options of :meth:`plot`.
 
         Raises
         ------
@@ -142,6 +140,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     MultipliersDisplay : The multipliers over the same rounds.
     """
 
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -155,15 +154,11 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
         violation : bool, default=False
             Draw :math:`\max(\text{value} - \text{bound}, 0)` instead of value and bound: with
             several constraints that is easier to read.
         train_name, held_out_name : str
             What the legend calls the rows.
-        names : mapping from str to str, default=None
-            What the legend calls a constraint, by the constraint as it prints.
 
         Returns
         -------
@@ -282,6 +277,7 @@ class MultipliersDisplay(_HistoryDisplay):
 
     lines_: list[Any]
 
+    @document_plot
     def plot(
         self, ax: Any = None, *, names: Mapping[str, str] | None = None, legend: bool = True
     ) -> Self:
@@ -289,10 +285,6 @@ class MultipliersDisplay(_HistoryDisplay):
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
-        names : mapping from str to str, default=None
-            What the legend calls a constraint, by the constraint as it prints.
         legend : bool, default=True
             Whether there is one: below a :class:`ConstraintHistoryDisplay` its legend will do.
 

@@ -11,6 +11,7 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     check_columns,
+    document_plot,
     get_axes,
     literal,
     matplotlib,
@@ -64,6 +65,7 @@ class ConstraintIntervalsDisplay:
         self.frame = frame
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -82,18 +84,8 @@ class ConstraintIntervalsDisplay:
         ----------
         estimator : fitted classifier
             Anything with ``predict``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that the classifier was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
         constraints : Constraint or sequence of them
             The constraints.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that constraints look at, next to those of `X` when it is a DataFrame.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
         **options
             ``positive`` and ``level``, as in :func:`gbm_constrained.audit`.
 

@@ -6,11 +6,44 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
+from gbm_constrained._docstrings import Function, document_parameters
+
 # Okabe and Ito's palette differs for any colour vision. Tol's wine is in the place of its black,
 # which dark styles hide, and its yellow is left out, which light styles hide.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
+_SHARED_PARAMETERS = {
+    "X": """X : array-like of shape (n_samples, n_features)
+    Features of rows that the classifier was not trained on.""",
+    "y": """y : array-like of shape (n_samples,)
+    Labels.""",
+    "y_true": """y_true, y_pred : array-like of shape (n_samples,)
+    Labels, and decisions.""",
+    "positive": """positive : label, default=None
+    The positive class of a rate that names none, as in :func:`gbm_constrained.audit`.""",
+    "sensitive_features": """sensitive_features : Series, DataFrame, dict of arrays or array-like
+    Columns that make groups, next to those of a DataFrame `X`.""",
+    "sample_weight": """sample_weight : array-like of shape (n_samples,), default=None
+    Weights of the rows.""",
+    "level": """level : float, default=0.95
+    Level of each interval.""",
+    "labels": """labels : array-like, default=None
+    The classes and their order; by default those that occur, sorted.""",
+    "display_labels": """display_labels : array-like, default=None
+    Names of the classes; their labels by default.""",
+    "names": """names : mapping from str to str, default=None
+    Names of constraints in the legend, by the constraints as they print.""",
+    "ax": """ax : matplotlib Axes, default=None
+    Axes to draw into; a new figure by default.""",
+    "options": """**options
+    Options of :meth:`plot`.""",
+}
+
+
+def document_plot(function: Function) -> Function:
+    """Describe the parameters that the functions which draw share."""
+    return document_parameters(function, _SHARED_PARAMETERS)
 
 
 def colour_and_marker(i: int) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from gbm_constrained.reporting.plotting.style import (
     GREY,
     check_columns,
     colour_and_marker,
+    document_plot,
     find_unit,
     finish_axes,
     get_axes,
@@ -51,6 +52,7 @@ class TradeoffDisplay:
         self.curve = curve
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -72,8 +74,6 @@ class TradeoffDisplay:
             Training rows.
         bounds : sequence of float
             Bounds, in any order.
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
         plot_options : mapping, default=None
             Options of :meth:`plot`.
         **options
@@ -91,6 +91,7 @@ class TradeoffDisplay:
         curve = tradeoff_curve(estimator, X, y, bounds, **options)
         return cls(curve).plot(ax, **(plot_options or {}))
 
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -107,8 +108,6 @@ class TradeoffDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw into; a new figure by default.
         x, y : str
             Columns for the axes. Where a column has its interval in two others, such as
             ``value_low`` and ``value_high``, that is drawn as a bar.
