@@ -74,7 +74,7 @@ def as_array(values: Any) -> NDArray[Any]:
     """Return values as an array in which None stands for what is missing or masked."""
     if str(getattr(values, "type", "")).startswith("dictionary"):  # of pyarrow
         values = values.to_pandas()
-    found = np.asarray(unmasked(values))
+    found = np.asarray(fill_masked(values))
     # Only numpy knows what is missing in its own variable-width texts.
     return found.astype(object) if found.dtype.kind == "T" else found
 
@@ -84,7 +84,7 @@ def is_masked(values: Any) -> bool:
     return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
 
 
-def unmasked(values: Any) -> Any:
+def fill_masked(values: Any) -> Any:
     """Replace what is masked in an array of numpy by None."""
     if not is_masked(values):
         return values

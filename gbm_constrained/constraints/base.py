@@ -152,21 +152,21 @@ class Expression(ABC):
             f"constraints [rate <= bound, rate >= -bound]."
         )
 
-    def _refused(self, other: Any) -> NoReturn:
+    def _refuse(self, other: Any) -> NoReturn:
         raise TypeError(
             f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
             f"linear in the predictions, and only plain rates have sums and multiples. Bound "
             f"each by itself."
         )
 
-    __add__: Any = _refused
-    __radd__: Any = _refused
-    __sub__: Any = _refused
-    __rsub__: Any = _refused
-    __mul__: Any = _refused
-    __rmul__: Any = _refused
-    __truediv__: Any = _refused
-    __rtruediv__: Any = _refused
+    __add__: Any = _refuse
+    __radd__: Any = _refuse
+    __sub__: Any = _refuse
+    __rsub__: Any = _refuse
+    __mul__: Any = _refuse
+    __rmul__: Any = _refuse
+    __truediv__: Any = _refuse
+    __rtruediv__: Any = _refuse
 
     def __repr__(self) -> str:
         return str(self)

@@ -183,7 +183,7 @@ class LinearCombination:
             self.constant + sum(max(end) for end in ends),
         )
 
-    def restricted(self, *selectors: Any) -> Self:
+    def restrict(self, *selectors: Any) -> Self:
         """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
         more = [selector for part in selectors for selector in as_selectors(part)]
         return replace(

@@ -103,11 +103,11 @@ def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
 def _term_with_label(term: Term, label: Hashable) -> Term:
     """Name the positive class in a term, and in the name of the term."""
 
-    def named(part: Any) -> Any:
+    def name_class(part: Any) -> Any:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
 
-    event = term.event.with_target(named(term.event.target))
-    rows, on, where = (tuple(map(named, part)) for part in (term.rows, term.on, term.where))
+    event = term.event.with_target(name_class(term.event.target))
+    rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name
     return Term(name, event, rows, on, where)

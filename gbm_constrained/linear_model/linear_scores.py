@@ -75,7 +75,7 @@ class LinearScores:
         pulled = self.scores.T @ rows.reshape(-1, *self.shape[1:])
         return np.asarray(pulled / self.lagrangian.total_weight)
 
-    def root_weighted(self, row_weight: Float) -> Any:
+    def weight_by_root(self, row_weight: Float) -> Any:
         """Multiply row i of the score matrix by the root of its weight."""
         root = np.sqrt(np.repeat(row_weight, self.scores.shape[0] // row_weight.size))
         multiply = self.scores.multiply if self._sparse else self.scores.__mul__
@@ -83,7 +83,7 @@ class LinearScores:
 
     def largest_eigenvalue(self, row_weight: Float) -> float:
         """Compute the largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
-        rooted = self.root_weighted(row_weight)
+        rooted = self.weight_by_root(row_weight)
         if rooted.shape[1] > MAX_DENSE:
             start = np.ones(min(rooted.shape))
             return float(svds(rooted, k=1, v0=start, return_singular_vectors=False)[0] ** 2)
@@ -106,7 +106,7 @@ class LinearScores:
         whatever the units and correlations of the weak learners. Directions that change no score
         and no penalty are left out; large dictionaries are only scaled.
         """
-        rooted = self.root_weighted(self.row_weight / self.row_weight.sum())
+        rooted = self.weight_by_root(self.row_weight / self.row_weight.sum())
         extra = self.ridge.ravel() + (self.smoothness if self.metric == "weights" else 0.0)
         N = rooted.shape[1]
         diagonal = np.asarray((rooted**2).sum(axis=0)) + extra

@@ -265,7 +265,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit.data.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
-            unconstrained = self._unconstrained(X, y, sample_weight)
+            unconstrained = self._fit_unconstrained(X, y, sample_weight)
             start = unconstrained if given is None else given
             fit, learner, start = self._choose_start(fit, start, make_fit, options)
             iterates, solution = self._follow(fit, learner, start, options)
@@ -303,7 +303,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             is_lazy=False,  # Data that a line separates have no unconstrained optimum.
         )
 
-    def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
+    def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
         """Fit the parent, and stack its coefficients with the intercept last."""
         with warnings.catch_warnings():  # The start of ABPP need not be exact.
             warnings.simplefilter("ignore", ConvergenceWarning)

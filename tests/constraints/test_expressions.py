@@ -26,10 +26,10 @@ F, M = {"sex": "F"}, {"sex": "M"}
 
 def test_a_rate_is_restricted_as_on_reads_it():
     rows = ({"sex": "F", "region": None}, gc.label(1), gc.dataset("m"))
-    assert gc.fpr().restricted(*rows) == gc.fpr(on=rows)
+    assert gc.fpr().restrict(*rows) == gc.fpr(on=rows)
     both = gc.fpr() - gc.fpr(on={"sex": "F"})
-    assert both.restricted(MASK) == gc.fpr(on=MASK) - gc.fpr(on=({"sex": "F"}, MASK))
-    assert both.restricted() == both
+    assert both.restrict(MASK) == gc.fpr(on=MASK) - gc.fpr(on=({"sex": "F"}, MASK))
+    assert both.restrict() == both
 
 
 def test_equal_terms_merge():

@@ -95,7 +95,7 @@ class GroupRatesDisplay:
         self.level, self.name = level, name
         self.allowed = None
         if constraint is not None:
-            self.allowed = _allowed(
+            self.allowed = _find_allowed(
                 constraint.expression, constraint, rates["rate"].to_numpy(), reference
             )
 
@@ -307,18 +307,18 @@ def _with_vacuous_bound(expression: Expression) -> Constraint:
 
 
 @singledispatch
-def _allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+def _find_allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     """Find the ends between which a constraint allows the rates of groups to be."""
     raise TypeError(f"A {type(e).__name__} compares no groups.")
 
 
-@_allowed.register
+@_find_allowed.register
 def _(e: Each, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b = constraint.bound
     return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
 
 
-@_allowed.register
+@_find_allowed.register
 def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b = constraint.bound
     if reference is not None:
@@ -327,7 +327,7 @@ def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> 
     return middle - b / 2, middle + b / 2
 
 
-@_allowed.register
+@_find_allowed.register
 def _(e: Ratio, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b, high = constraint.bound, float(rates.max())
     if reference is None:

@@ -170,12 +170,12 @@ class TradeoffDisplay:
         """List the names of the lines, and their points."""
         if series is not None:
             return list(self.curve.groupby(series, sort=False))
-        bounded = self._bounded()
+        bounded = self._bounded_expressions()
         if bounded is None or bounded.nunique() == 1:
             return [("", self.curve)]
         return list(self.curve.groupby(bounded, sort=False))
 
-    def _bounded(self) -> pd.Series[str] | None:
+    def _bounded_expressions(self) -> pd.Series[str] | None:
         """Read the bounded expression of each point, where the curve names constraints."""
         if "constraint" not in self.curve:
             return None
@@ -190,7 +190,7 @@ class TradeoffDisplay:
         if len(rows) == 1:
             known = {"test": ", test rows", "holdout": ", holdout rows"}
             where = known.get(rows[0], f", {rows[0]}")
-        bounded = self._bounded()
+        bounded = self._bounded_expressions()
         if column == "accuracy" or bounded is None:
             return f"{column}{where} (fraction)"
         name = literal(bounded.iloc[0]) if bounded.nunique() == 1 else "value"
