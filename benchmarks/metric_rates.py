@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from metric_data import LIGHTGBM, N_FOLDS, XGBOOST, load_groups, make
 from lightgbm import LGBMClassifier
+from metric_data import LIGHTGBM, N_FOLDS, XGBOOST, load_groups, make
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 from xgboost import XGBClassifier
 
