@@ -15,6 +15,7 @@ import pandas as pd
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.evaluation.metric_value import measure_metric
+from gbm_constrained.metrics import f1_micro
 from gbm_constrained.metrics.reading import read_objective
 
 FOLDER = Path(os.environ.get("GBM_CONSTRAINED_DATA", "../shared/data"))
@@ -124,7 +125,12 @@ def forget_fits() -> None:
     _KeptFits.kept.clear()
 
 
-def measure_loss(metric: str, y: Any, shares: Any) -> float:
+def find_metric(name: str, y: Any) -> Any:
+    """Find a metric by name; the default class of micro F1 is the most frequent of all rows."""
+    return f1_micro(int(np.bincount(y).argmax())) if name == "f1_micro" else name
+
+
+def measure_loss(metric: Any, y: Any, shares: Any) -> float:
     """Compute one minus a metric of decisions, given as classes or as their probabilities."""
     shares = np.asarray(shares)
     if shares.ndim == 1:

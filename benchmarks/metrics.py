@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from arguments import at_least
-from metric_data import forget_fits, load_classes, load_groups, make, measure_loss
+from metric_data import find_metric, forget_fits, load_classes, load_groups, make, measure_loss
 from metric_rates import RECALL_FIGURES, RECALL_SETS, measure_recall, print_recall
 from result_file import Measurements, column
 from sklearn.model_selection import train_test_split
@@ -99,17 +99,18 @@ def split_rows(name: str, split: int) -> Any:
 def measure_metric_fit(name: str, metric: str, split: int) -> dict[str, float]:
     """Fit with a metric, and measure it and the two rules without a search."""
     X, X_test, y, y_test = split_rows(name, split)
+    objective = find_metric(metric, np.append(y, y_test))
     start = time.process_time()
-    fitted = make(maximize=metric).fit(X, y)
+    fitted = make(maximize=objective).fit(X, y)
     seconds = time.process_time() - start
     probabilities = make().fit(X, y).predict_proba(X_test)
     report = fitted.metric_report_
     returned = report[report["is_returned"]].iloc[0]
     weighted = probabilities / np.bincount(y)
     return {
-        "argmax": measure_loss(metric, y_test, probabilities.argmax(axis=1)),
-        "prior": measure_loss(metric, y_test, weighted.argmax(axis=1)),
-        "fitted": measure_loss(metric, y_test, fitted.decision_probabilities(X_test)),
+        "argmax": measure_loss(objective, y_test, probabilities.argmax(axis=1)),
+        "prior": measure_loss(objective, y_test, weighted.argmax(axis=1)),
+        "fitted": measure_loss(objective, y_test, fitted.decision_probabilities(X_test)),
         "promised": 1.0 - returned["held_out"],
         "decisions": float(report["is_returned"].to_numpy().argmax()),
         "rules": float(returned["n_rules"]),

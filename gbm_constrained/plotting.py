@@ -1,19 +1,25 @@
 """Draw fitted models, groups and trade-offs with matplotlib."""
 
+from gbm_constrained.reporting.plotting.achievable import AchievableRatesDisplay
 from gbm_constrained.reporting.plotting.confusion import GroupConfusionDisplay
 from gbm_constrained.reporting.plotting.groups import GroupRatesDisplay
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
 from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
+from gbm_constrained.reporting.plotting.metric_history import MetricHistoryDisplay
+from gbm_constrained.reporting.plotting.recalls import ClassRecallsDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS
 from gbm_constrained.reporting.plotting.thresholds import plot_np_roc, plot_threshold_curve
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tradeoff
 
 __all__ = [
     "COLOURS",
+    "AchievableRatesDisplay",
+    "ClassRecallsDisplay",
     "ConstraintHistoryDisplay",
     "ConstraintIntervalsDisplay",
     "GroupConfusionDisplay",
     "GroupRatesDisplay",
+    "MetricHistoryDisplay",
     "MultipliersDisplay",
     "TradeoffDisplay",
     "plot_np_roc",

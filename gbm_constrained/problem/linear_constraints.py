@@ -14,6 +14,7 @@ from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.functionals import MeanLoss, WeightedFraction
 from gbm_constrained.problem.groups import Group, SmallGroup
@@ -114,6 +115,18 @@ class LinearConstraints:
     def names(self) -> list[str]:
         """Names of the constraints, no two alike."""
         return unique_names(self.constraints)
+
+    @cached_property
+    def functional_names(self) -> list[str]:
+        """Names of the functionals, which are rates of all rows or of groups; no two alike."""
+        names: list[str] = []
+        for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
+            found = [str(rate) for rate in c.rates]
+            if isinstance(c.expression, Grouped):
+                rate = c.expression.rate
+                found = [str(rate.restrict(*g.selectors)) for g in groups] + [str(rate)]
+            names += found[: span.stop - span.start]  # The last rate is that of all rows.
+        return unique_names(names)
 
     @cached_property
     def A(self) -> Any:  # noqa: N802 - mathematics

@@ -29,8 +29,7 @@ import pandas as pd
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
 
@@ -117,8 +116,8 @@ class ConstraintState:
     @cached_property
     def rates(self) -> pd.Series[float]:
         """Every rate that the constraints speak of, of each group, by how it prints."""
-        names = [name for j in range(len(self.constraints)) for name in self._rates_of(j)]
-        return pd.Series(self.record.functionals, index=unique_names(names), name="rate")
+        names = self.compiled.functional_names
+        return pd.Series(self.record.functionals, index=names, name="rate")
 
     @cached_property
     def multipliers(self) -> pd.Series[float]:
@@ -131,16 +130,6 @@ class ConstraintState:
 
     def _by_constraint(self, values: Any, name: str) -> pd.Series[float]:
         return pd.Series(values, index=self.compiled.names, name=name)
-
-    def _rates_of(self, j: int) -> list[str]:
-        """Names of the functionals of a constraint."""
-        constraint, span = self.constraints[j], self.compiled.spans[j]
-        expression = constraint.expression
-        if not isinstance(expression, Grouped):
-            return [str(rate) for rate in constraint.rates]
-        rate = expression.rate
-        names = [str(rate.restrict(*group.selectors)) for group in self.compiled.groups[j]]
-        return [*names, str(rate)][: span.stop - span.start]  # the last one is that of all rows
 
 
 ConstraintCallback: TypeAlias = Callable[[ConstraintState], object]

@@ -43,3 +43,4 @@ class ConstrainedFitAttributes:
     prefixes_: Any = FittedAttribute()
     metric_report_: Any = FittedAttribute()
     mixture_: Any = FittedAttribute()
+    achieved_rates_: Any = FittedAttribute()

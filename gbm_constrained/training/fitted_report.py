@@ -31,7 +31,7 @@ from gbm_constrained.training.fit import ConstrainedFit
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
     "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
-    "metric_report_", "mixture_", "_rules", "_threshold",
+    "metric_report_", "mixture_", "achieved_rates_", "_rules", "_threshold",
 )  # fmt: skip
 
 

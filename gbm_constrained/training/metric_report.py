@@ -51,6 +51,7 @@ def report_metric(
     estimator.metric_report_ = _tabulate_metric(fit, result, on_training)
     estimator.mixture_ = _tabulate_rules(fit, result)
     estimator.history_ = _tabulate_history(fit, result)
+    estimator.achieved_rates_ = _tabulate_rates(fit, result)
     feasibility = _report_constraints(estimator, fit, result, on_training)
     estimator.feasibility_ = feasibility
     estimator.stopping_message_ = None
@@ -121,6 +122,21 @@ def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
         records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
                                                        of_classes.items()}})  # fmt: skip
     return pd.DataFrame(records)
+
+
+def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate rates on held-out rows: of the rules found, of candidates, and of decisions."""
+    problem, held = fit.problem, result.held
+    decided = {candidate.name: candidate.shares for candidate in result.candidates}
+    decided["returned"] = result.chosen.shares
+    cells = problem.joint.codes[held.rows]
+    counts = [
+        count_shares(cells, shares, held.weight, len(problem.joint)) for shares in decided.values()
+    ]
+    found = np.vstack([result.solution.pool, held.functionals(np.array(counts))])
+    table = pd.DataFrame(found, columns=held.compiled.functional_names)
+    table.insert(0, "decisions", ["pool"] * len(result.solution.pool) + [*decided])
+    return table
 
 
 def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
