@@ -73,6 +73,8 @@ class MetricResult:
         Booster of the joint labels; None where the label's own booster decides.
     factors : ndarray of shape (n_joint_cells,)
         Factor of each joint cell in the objective of the booster that decides.
+    exact : Solution, default=None
+        What the reduction found for the distribution that the probabilities describe.
     """
 
     held: HeldOutProblem
@@ -84,6 +86,7 @@ class MetricResult:
     bound: float
     cell_model: NativeModel | None
     factors: Float
+    exact: Solution | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -181,7 +184,7 @@ class MetricFit:
             cell_model = fit_part(everyone, target, True)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
-            problem.loss.of_metric(exact.bound), cell_model, factors,
+            problem.loss.of_metric(exact.bound), cell_model, factors, exact,
         )  # fmt: skip
 
     def _score_held_out(

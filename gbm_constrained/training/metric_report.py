@@ -140,15 +140,21 @@ def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
 
 
 def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
-    """Tabulate the calls of the oracle."""
-    loss, steps = fit.problem.loss, result.solution.history
+    """Tabulate the calls of the oracle; it is inexact by labels, where no bound holds."""
+    loss = fit.problem.loss
+    of_model = () if result.exact is None else result.exact.history
+    counted = [*(("probabilities", step) for step in of_model),
+               *(("labels", step) for step in result.solution.history)]  # fmt: skip
+    is_bound = [name == "probabilities" for name, _ in counted]
+    bounds = np.array([loss.of_metric(step.bound) for _, step in counted])
     return pd.DataFrame(
         {
-            "call": np.arange(1, len(steps) + 1),
-            "value": [loss.of_metric(step.value) for step in steps],
-            "bound": [loss.of_metric(step.bound) for step in steps],
-            "violation": [step.violation for step in steps],
-            "seconds": [step.seconds for step in steps],
+            "call": np.arange(1, len(counted) + 1),
+            "counted_by": [name for name, _ in counted],
+            "value": [loss.of_metric(step.value) for _, step in counted],
+            "bound": np.where(is_bound, bounds, np.nan),
+            "violation": [step.violation for _, step in counted],
+            "seconds": [step.seconds for _, step in counted],
         }
     )
 

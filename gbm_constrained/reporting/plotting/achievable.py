@@ -29,6 +29,8 @@ LOOKS = {
     "prior": ("probability / class share", COLOURS[3], "^"),
     "returned": ("returned", COLOURS[1], "D"),
 }
+# Rows that are rules counted on all held-out rows, so that mixtures of them are achievable.
+RULES = ("pool", "argmax", "prior", "model")
 N_GRID = 101  # Points of each side of the grid on which the level line of a metric is found.
 
 
@@ -137,8 +139,10 @@ class AchievableRatesDisplay:
         x, y = x or self.names[0], y or self.names[min(1, len(self.names) - 1)]
         check_columns(self.rates, x=x, y=y)
         ax = get_axes(ax, (5.5, 5.5))
-        points = self.rates.loc[self.rates[DECISIONS] == "pool", [x, y]].to_numpy(np.float64)
-        self.hull_ = _find_hull(points)
+        of = self.rates[DECISIONS]
+        points = self.rates.loc[of == "pool", [x, y]].to_numpy(np.float64)
+        rules = self.rates.loc[of.isin(RULES), [x, y]].to_numpy(np.float64)
+        self.hull_ = _find_hull(rules)
         ax.fill(
             *self.hull_.T, color=COLOURS[0], alpha=0.12, linewidth=0, label="hull of the rules"
         )

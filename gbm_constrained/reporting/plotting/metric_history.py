@@ -18,6 +18,8 @@ from gbm_constrained.reporting.plotting.style import (
     matplotlib,
 )
 
+ROOM = 0.15  # Around the last bound, as a share of the range of the values.
+
 
 def read_metric_report(estimator: Any) -> pd.DataFrame:
     """Read the report of a fit with a metric."""
@@ -33,14 +35,16 @@ def read_metric_report(estimator: Any) -> pd.DataFrame:
 class MetricHistoryDisplay:
     """Value and bound of a metric over the calls of the oracle.
 
+    The search begins in the distribution that the model's probabilities describe, where value and
+    bound meet. From the rules found there a second search starts, which counts by labels.
+
     Parameters
     ----------
     history : DataFrame
-        The ``history_`` of a classifier with a metric: ``call``, ``value`` and ``bound``.
+        The ``history_`` of a classifier with a metric: ``call``, ``counted_by``, ``value`` and
+        ``bound``.
     name : str, default="metric"
         Name of the metric.
-    bound : float, default=None
-        Bound of the metric in the distribution that the model's probabilities describe.
 
     Attributes
     ----------
@@ -53,11 +57,9 @@ class MetricHistoryDisplay:
     ax_: Any
     figure_: Any
 
-    def __init__(
-        self, history: pd.DataFrame, name: str = "metric", bound: float | None = None
-    ) -> None:
-        check_columns(history, history="call", value="value", bound="bound")
-        self.history, self.name, self.bound = history, name, bound
+    def __init__(self, history: pd.DataFrame, name: str = "metric") -> None:
+        check_columns(history, history="counted_by", value="value", bound="bound")
+        self.history, self.name = history, name
 
     @classmethod
     @document_plot
@@ -75,8 +77,7 @@ class MetricHistoryDisplay:
             If the estimator was fitted without a metric.
         """
         report = read_metric_report(estimator)
-        bound = float(report.loc[report["is_returned"], "bound"].iloc[0])
-        return cls(estimator.history_, str(report["metric"].iloc[0]), bound).plot(ax)
+        return cls(estimator.history_, str(report["metric"].iloc[0])).plot(ax)
 
     @document_plot
     def plot(self, ax: Any = None) -> MetricHistoryDisplay:
@@ -88,15 +89,20 @@ class MetricHistoryDisplay:
             The display itself.
         """
         ax = get_axes(ax)
-        calls = self.history["call"].to_numpy()
-        for column, style, label in (("value", "-", "value"), ("bound", ":", "bound, by counts")):
-            values = self.history[column].replace([np.inf, -np.inf], np.nan).to_numpy(np.float64)
-            look = {"color": COLOURS[0], "linestyle": style, "linewidth": 1.8}
-            ax.plot(calls, values, marker=".", label=label, **look)
-        if self.bound is not None and np.isfinite(self.bound):
-            ax.axhline(self.bound, color=GREY, linestyle="--", label="bound of the model")
+        for name, part in self.history.groupby("counted_by", sort=False):
+            colour = COLOURS[0] if name == "labels" else COLOURS[1]
+            values = part["value"].to_numpy(np.float64)
+            ax.plot(part["call"], values, ".-", color=colour, label=f"value by {name}")
+        bounds = self.history.loc[np.isfinite(self.history["bound"]), ["call", "bound"]]
+        if len(bounds):
+            low, high = ax.get_ylim()
+            last = float(bounds["bound"].iloc[-1])
+            ax.plot(bounds["call"], bounds["bound"], ":", color=GREY, label="bound", zorder=3)
+            room = ROOM * (high - low)
+            # The first bounds are far beyond the range of a metric.
+            ax.set_ylim(min(low, last - room), max(high, last + room))
         ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(framealpha=0.9)
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=3)
         finish_axes(ax, "calls of the oracle", literal(self.name))
         self.ax_, self.figure_ = ax, ax.figure
         return self
