@@ -47,8 +47,18 @@ def load_classes(name: str) -> Table:
     return Table(_encode(frame.iloc[:, :-1]), pd.factorize(y, sort=True)[0])
 
 
-def load_groups(name: str) -> Table:
-    """Read a set of two classes and two groups, whose column is no feature."""
+def load_groups(name: str, *, is_feature: bool = False) -> Table:
+    """Read a set of two classes and two groups; their column is a feature if asked for."""
+    table = _load_without_group(name)
+    assert table.groups is not None
+    if not is_feature:
+        return table
+    is_last = table.groups["group"] == table.groups["group"].max()
+    return table._replace(X=table.X.assign(group=is_last.astype(np.float64)))
+
+
+def _load_without_group(name: str) -> Table:
+    """Read a set of two classes and two groups."""
     frame = pd.read_parquet(FOLDER / f"{name.removesuffix('_age')}.parquet")
     if name == "compas":
         usual = (

@@ -20,6 +20,7 @@ standard error of a mean, and that of a difference is paired. Rows of the CSV ar
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -200,9 +201,9 @@ def print_coverage(path: Path, sets: Sequence[str], n: int) -> None:
               f"{COVERAGE[name][0]:.3f} / {COVERAGE[name][1]:.3f}", flush=True)  # fmt: skip
 
 
-def measure_gap(name: str, rate: str, library: str, split: int) -> dict[str, float]:
-    """Fit with the G-mean under a gap between groups, without the group as a feature."""
-    table = load_groups(name)
+def measure_gap(name: str, rate: str, library: str, group: str, split: int) -> dict[str, float]:
+    """Fit with the G-mean under a gap between groups, whose column is hidden or a feature."""
+    table = load_groups(name, is_feature=group == "feature")
     assert table.groups is not None
     parts = train_test_split(*table, test_size=0.3, random_state=split)
     X, X_test, y, y_test, groups, groups_test = parts
@@ -212,33 +213,33 @@ def measure_gap(name: str, rate: str, library: str, split: int) -> dict[str, flo
     fitted.fit(X, y, sensitive_features=groups)
     shares = fitted.decision_probabilities(X_test)
     counted = y_test == 1 if rate == "tpr" else np.full(len(y_test), True)
-    group, p = groups_test["group"].to_numpy()[counted], shares[counted, 1]
-    names = np.unique(group)
-    gaps = np.array([abs(p[group == g].mean() - p.mean()) for g in names])
-    sizes = np.array([(group == g).sum() for g in names])
+    of_row, p = groups_test["group"].to_numpy()[counted], shares[counted, 1]
+    names = np.unique(of_row)
+    gaps = np.array([abs(p[of_row == g].mean() - p.mean()) for g in names])
+    sizes = np.array([(of_row == g).sum() for g in names])
     worst = int(gaps.argmax())
     forget_fits()
     return {
         "test": measure_loss("g_mean", y_test, shares),
         "gap": float(gaps[worst]),
-        "error": float(p[group == names[worst]].std() / np.sqrt(sizes[worst])),
+        "error": float(p[of_row == names[worst]].std() / np.sqrt(sizes[worst])),
         "rules": float(len(fitted.mixture_)),
     }
 
 
 def print_gaps(path: Path, n: int) -> None:
     """Print losses @ gaps."""
-    names = ("set", "rate", "library", "split")
+    names = ("set", "rate", "library", "group", "split")
     results = Measurements(path, names, ("test", "gap", "error", "rules"))
-    print("set          rate             library    test            gap     ± error of a rate"
+    print("set          rate             library   group    test            gap, error of a rate"
           "   earlier: with the group, without, oxonfair with")  # fmt: skip
-    for (name, rate), earlier in GAPS.items():
-        for library in ("lightgbm", "xgboost"):
-            rows = collect(results, measure_gap, (name, rate, library), n)
-            test, found, error = (column(rows, c) for c in ("test", "gap", "error"))
-            others = ", ".join("-" if e is None else f"{e[0]:.3f} @ {e[1]:.3f}" for e in earlier)
-            print(f"{name:12} {rate:16} {library:10} {mean_of(test)}   {found.mean():.3f} ± "
-                  f"{error.mean():.3f}   {others}", flush=True)  # fmt: skip
+    cases = itertools.product(GAPS.items(), ("lightgbm", "xgboost"), ("hidden", "feature"))
+    for ((name, rate), earlier), library, group in cases:
+        rows = collect(results, measure_gap, (name, rate, library, group), n)
+        test, found, error = (column(rows, c) for c in ("test", "gap", "error"))
+        others = ", ".join("-" if e is None else f"{e[0]:.3f} @ {e[1]:.3f}" for e in earlier)
+        print(f"{name:12} {rate:16} {library:9} {group:8} {mean_of(test)}   {found.mean():.3f} ± "
+              f"{error.mean():.3f}   {others}", flush=True)  # fmt: skip
 
 
 def print_recalls(path: Path, n: int) -> None:

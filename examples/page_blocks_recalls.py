@@ -24,7 +24,7 @@ from gbm_constrained.plotting import ClassRecallsDisplay, MetricHistoryDisplay
 # %%
 # Data
 # ----
-# Page Blocks of the UCI repository, or without a network a table with the same shares of classes.
+# Page Blocks of UCI, or without a network a table with the same shares of classes.
 names = ["text", "horizontal line", "graphic", "vertical line", "picture"]
 try:
     with warnings.catch_warnings():
@@ -37,9 +37,7 @@ except OSError:
         5473, 10, n_informative=6, n_classes=5, weights=shares, class_sep=1.3, random_state=0
     )
 y = np.array(names)[y]
-X_train, X_test, y_train, y_test = train_test_split(
-    X, y, test_size=0.3, random_state=0, stratify=y
-)
+X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y)
 
 # %%
 # Train

@@ -273,7 +273,7 @@ def test_every_page_is_in_the_table_of_contents():
 # --- reference ----------------------------------------------------------------------------------
 
 # Machinery of other modules, whose `__all__` is for these.
-FACES = ("presets", "plotting", "datasets", "solvers", "linear_model")
+FACES = ("presets", "plotting", "datasets", "solvers", "linear_model", "metrics")
 
 
 def documented():
