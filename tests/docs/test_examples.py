@@ -141,3 +141,29 @@ def test_parameter_search(run):
     assert best["is_met"]
     assert best["accuracy"] == table.loc[table["is_met"], "accuracy"].max()
     assert space["best"].get_params()["num_leaves"] == best["num_leaves"]
+
+
+def test_page_blocks_recalls(run):
+    space = run("page_blocks_recalls")[0]
+    table, fitted = space["table"], space["fitted"]
+    assert table["rows"].sum() == len(space["y_test"])
+    recalls = recall_score(space["y_test"], fitted.predict(space["X_test"]), average=None)
+    score = fitted.score(space["X_test"], space["y_test"])
+    assert score == pytest.approx(len(recalls) / np.sum(1.0 / recalls))
+    with np.errstate(divide="ignore"):
+        before = len(table) / np.sum(1.0 / table["before"])
+    assert score > before
+    assert table["after"].min() > table["before"].min()
+
+
+def test_adult_g_mean(run):
+    space = run("adult_g_mean")[0]
+    table, test, X, y = (space[name] for name in ("table", "test", "X", "y"))
+    plain, balanced, fair = (table.loc[name] for name in table.index)
+    for name, model in space["models"].items():
+        recalls = recall_score(y[test], model.predict(X[test]), average=None)
+        assert table.loc[name, "G-mean"] == pytest.approx(np.sqrt(recalls.prod()))
+    assert balanced["G-mean"] > plain["G-mean"]
+    assert fair["G-mean"] > plain["G-mean"]
+    assert fair["value"] < balanced["value"]
+    assert fair["low"] <= 0.05  # the constraint is not missed beyond doubt
