@@ -162,7 +162,7 @@ def f1_micro(default: Hashable | None = None, *, on: Any = None) -> MicroF1:
     ----------
     default : hashable, default=None
         The class d that is not counted as found; the most frequent one by default.
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`f_beta`.
 
     Returns
@@ -180,7 +180,7 @@ def f1_macro(*, on: Any = None) -> MacroF1:
 
     Parameters
     ----------
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`f_beta`.
 
     Returns

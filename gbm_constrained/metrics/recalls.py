@@ -145,7 +145,7 @@ def h_mean(*, on: Any = None) -> MeanOfRecalls:
 
     Parameters
     ----------
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`g_mean`.
 
     Returns
@@ -160,7 +160,7 @@ def q_mean(*, on: Any = None) -> MeanOfRecalls:
 
     Parameters
     ----------
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`g_mean`.
 
     Returns
@@ -175,7 +175,7 @@ def min_recall(*, on: Any = None) -> MeanOfRecalls:
 
     Parameters
     ----------
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`g_mean`.
 
     Returns
@@ -190,7 +190,7 @@ def balanced_accuracy(*, on: Any = None) -> BalancedAccuracy:
 
     Parameters
     ----------
-    on
+    on : label(...), dataset(...), dict, bool array, ..., default=None
         As in :func:`g_mean`.
 
     Returns
