@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
@@ -155,9 +156,7 @@ def format_constraint(constraint: Constraint) -> str:
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
     try:
-        text = (
-            f"{_write(constraint.expression)} {constraint.sense} {_write_number(constraint.bound)}"
-        )
+        text = _write_bound(constraint.expression, constraint.sense, constraint.bound)
         if parse_constraint(text) != constraint:
             raise _NotTextError(
                 "it was not made by the functions of gbm_constrained.constraints.rates alone"
@@ -202,6 +201,21 @@ def _escape(character: str) -> str:
 def _write_call(name: str, *positional: str, **named: str | None) -> str:
     given = [*positional, *(f"{name}={value}" for name, value in named.items() if value)]
     return f"{name}({', '.join(given)})" if given else name
+
+
+@singledispatch
+def _write_bound(expression: Expression, sense: Sense, bound: float) -> str:
+    """Write a bound of an expression; those that presets alone make are written as these."""
+    return f"{_write(expression)} {sense} {_write_number(bound)}"
+
+
+@_write_bound.register
+def _(shares: OfShares, sense: Sense, bound: float) -> str:
+    named = [target for target in shares.to or () if isinstance(target, tuple)]
+    pairs = ", ".join(f"{_write_value(k)}: {_write_number(share)}" for k, share in named)
+    numbers = ", ".join(_write_number(t) for t in shares.to or () if isinstance(t, float))
+    to = f"{{{pairs}}}" if named else f"[{numbers}]" if numbers else None
+    return _write_call(shares.preset, within=_write_number(bound), to=to)
 
 
 @singledispatch

@@ -31,7 +31,8 @@ NOTHING = ("none", "None")
 CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.fromkeys(NOTHING)}
 LABELS = ("label", "k", "i", "j")
 NUMBERS = (
-    "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound"
+    "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
+    "within",
 )  # fmt: skip
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
 OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -226,8 +227,10 @@ class Reader(MaskedText):
             return self.read_label(node)
         if parameter == "on":
             return self.read_selectors(node)
-        if parameter == "levels" and isinstance(node, ast.Dict):
+        if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)
+        if parameter == "to" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_number)
         if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_value)
         if parameter == "reference" and isinstance(node, ast.Tuple):

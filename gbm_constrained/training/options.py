@@ -88,6 +88,7 @@ class SolverOptions:
             check_choice(name, solver, REDUCTIONS)
             options = cls(constraints, solver=solver, **own)
             return options._check_of_metric(metric)
+        _check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -147,7 +148,7 @@ class SolverOptions:
         return self
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
-        """Name the positive class of the constraints, now that the classes are known.
+        """Name the classes that constraints leave open, now that these are known.
 
         Parameters
         ----------
@@ -157,7 +158,7 @@ class SolverOptions:
         Raises
         ------
         TypeError, ValueError
-            If `positive` is not one of them.
+            If `positive` is not one of them, or the targets of a constraint are not theirs.
         """
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
@@ -362,6 +363,18 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
         is_binary = positive is None and any(rule.is_binary for rule in checked)
         tags.classifier_tags.multi_class &= not is_binary
     return tags
+
+
+def _check_linear(constraints: Iterable[Constraint]) -> None:
+    """Refuse constraints that multipliers of linear rows cannot serve."""
+    for constraint in constraints:
+        if not constraint.expression.has_linear_rows:
+            raise ValueError(
+                f"constraints: {constraint} bounds a divergence, which is not linear in the "
+                f"decisions and needs an objective of the confusion matrix: give maximize= or "
+                f"minimize=, such as maximize='balanced_accuracy', or bound the shares by "
+                f"Coverage(within=...)."
+            )
 
 
 def _check_threshold(name: str, options: SolverOptions) -> None:
