@@ -25,6 +25,7 @@ from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
 
 # By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
 LP_TOLERANCES: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+NUMERICAL_TROUBLE = 4  # As scipy calls the status of a programme that is left undecided.
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
 # Steps from u towards the centre at which a cut is tried: u itself, then doubling ones.
@@ -180,16 +181,18 @@ class Master:
         t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
         if not len(t):  # No constraint is violated where there is none.
             t, slope, offset = np.array([-1.0]), np.zeros((1, d)), np.zeros(1)
-        found = linprog(
-            np.append(np.zeros(n), 1.0),
-            A_ub=np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
-            b_ub=np.append(-offset, right + (slack or 0.0)),
-            A_eq=np.append(np.ones(n), 0.0)[None],
-            b_eq=[1.0],
-            bounds=[(0, None)] * n + [(0 if phase_one else None, None)],
-            method="highs-ds",
-            options=LP_TOLERANCES,
-        )
+        given: dict[str, Any] = {
+            "c": np.append(np.zeros(n), 1.0),
+            "A_ub": np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
+            "b_ub": np.append(-offset, right + (slack or 0.0)),
+            "A_eq": np.append(np.ones(n), 0.0)[None],
+            "b_eq": [1.0],
+            "bounds": [(0, None)] * n + [(0 if phase_one else None, None)],
+            "options": LP_TOLERANCES,
+        }
+        found = linprog(**given, method="highs-ds")
+        if found.status == NUMERICAL_TROUBLE:  # The simplex method stops at some steep cuts.
+            found = linprog(**given, method="highs-ipm")
         if found.x is None:
             return None
         weight = np.maximum(found.x[:n], 0.0)
