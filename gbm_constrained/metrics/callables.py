@@ -29,7 +29,7 @@ def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
 
 
 @dataclass(frozen=True, repr=False)
-class Cost(Metric):
+class MeanCost(Metric):
     """The mean cost of decisions.
 
     Parameters
@@ -153,7 +153,7 @@ class FunctionMetric(Metric):
         return name_with_rows(f"metric({name}{by})", self.on or None)
 
 
-def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
+def cost(matrix: ArrayLike, *, on: Any = None) -> MeanCost:
     r"""Mean cost of decisions, :math:`\sum_{ij} M_{ij} C_{ij}`, which is minimised.
 
     Parameters
@@ -165,7 +165,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
 
     Returns
     -------
-    Cost
+    MeanCost
 
     Raises
     ------
@@ -179,7 +179,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
         raise ValueError(
             f"cost(matrix) must have finite entries that are not all zero, got {table.tolist()}."
         )
-    return Cost(tuple(map(tuple, table.tolist())), as_selectors(on))
+    return MeanCost(tuple(map(tuple, table.tolist())), as_selectors(on))
 
 
 def metric(

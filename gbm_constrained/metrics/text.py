@@ -28,7 +28,7 @@ from gbm_constrained.constraints.text import (
 from gbm_constrained.constraints.text_mask import make_error
 from gbm_constrained.constraints.text_reader import RATES, Function, Reader
 from gbm_constrained.metrics.base import Metric
-from gbm_constrained.metrics.callables import Cost, cost
+from gbm_constrained.metrics.callables import MeanCost, cost
 from gbm_constrained.metrics.f_measures import (
     FBeta,
     MacroF1,
@@ -202,6 +202,6 @@ def _(metric: FBeta) -> str:
 
 
 @_write.register
-def _(metric: Cost) -> str:
+def _(metric: MeanCost) -> str:
     rows = (f"[{', '.join(map(write_number, row))}]" for row in metric.matrix)
     return write_call("cost", f"[{', '.join(rows)}]", on=write_selectors(metric.on))

@@ -51,6 +51,10 @@ from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.metrics.callables import MeanCost
+from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
+from gbm_constrained.metrics.reading import RateMetric
+from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR
@@ -67,6 +71,7 @@ CLASSES: tuple[type, ...] = (
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
     ABPP, AutoSolver, CBPR,
+    BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind
