@@ -117,7 +117,14 @@ class FunctionMetric(Metric):
             return dict(zip(keys, u.reshape(n, n, -1).transpose(2, 0, 1), strict=True))
 
         def function(u: Float) -> float:
-            return float(self.function(matrices(u)))
+            value = self.function(matrices(u))
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"function of {self} must return a number, got {value!r}: return one for the "
+                    f"whole confusion matrix."
+                ) from None
 
         def derivative(u: Float) -> Float:
             found = (

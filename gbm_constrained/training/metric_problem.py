@@ -81,12 +81,18 @@ class MetricProblem:
         bound = bound.with_positive_class(data.classes, options.positive)
         constraints = [*options.constraints, *bound.constraints]
         n_own = len(options.constraints)
-        cells, compiled = compile_constraints(
-            constraints,
-            data.rows,
-            idle=range(n_own, len(constraints)),
-            warning=SmallGroupWarning("", "small_groups_"),
-        )
+        try:
+            cells, compiled = compile_constraints(
+                constraints,
+                data.rows,
+                idle=range(n_own, len(constraints)),
+                warning=SmallGroupWarning("", "small_groups_"),
+            )
+        except ValueError as error:
+            if not any(str(own) in str(error) for own in bound.constraints):
+                raise
+            name = "minimize" if options.maximize is None else "maximize"
+            raise type(error)(f"{name}={metric}: {error}") from None
         for constraint in options.constraints:
             if constraint.has_loss:
                 raise ValueError(
