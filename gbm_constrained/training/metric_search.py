@@ -29,8 +29,8 @@ N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
 MAX_CROSS_FITTED_ROWS = 100_000
 """Held-out rows beyond which optimised decisions are assessed by the rows that chose them: with
 fewer than 50 parameters their optimism is below a tenth of a standard error."""
-SEGMENT_POINTS = 9  # Rules between two rules of a mixture that deterministic=True looks at.
-MAX_LOSS_IN_ERRORS = 0.1
+MAX_SEGMENT_RULES = 100  # Rules between two rules of a mixture that may stand for the mixture.
+MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
 
@@ -259,10 +259,9 @@ class MetricSearch:
         """
         pool = [*chosen.costs]
         n = len(chosen.costs)
-        steps = np.arange(1, SEGMENT_POINTS + 1) / (SEGMENT_POINTS + 1)
         for i in range(n):
             for j in range(i + 1, n):
-                pool += [(1 - t) * chosen.costs[i] + t * chosen.costs[j] for t in steps]
+                pool += self._between(chosen.costs[i], chosen.costs[j])
         loss, held = self.held.problem.loss, self.held
         u = np.array([self.oracle.functionals(costs) for costs in pool])
         losses = np.array([loss.value(one) for one in u])
@@ -279,3 +278,23 @@ class MetricSearch:
         if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
             return None
         return self._of_rule(chosen.name, pool[best])
+
+    def _between(self, first: Float, second: Float) -> list[Float]:
+        """List rules on the segment between two rules, each with other decisions on some rows."""
+        at = np.arange(len(self.held.rows))
+        decided = self.oracle.decide(first), self.oracle.decide(second)
+        disputed = at[decided[0] != decided[1]]
+        P = self.oracle.probabilities[disputed]
+        rows = np.arange(disputed.size)
+        # Cost of the second decision beyond the first one, under both rules.
+        low, high = (
+            (P @ costs)[rows, decided[1][disputed]] - (P @ costs)[rows, decided[0][disputed]]
+            for costs in (first, second)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turn = np.unique(low / (low - high))
+        turn = turn[(turn > 0.0) & (turn < 1.0)]
+        middle = (turn[1:] + turn[:-1]) / 2
+        if middle.size > MAX_SEGMENT_RULES:
+            middle = middle[np.linspace(0, middle.size - 1, MAX_SEGMENT_RULES).astype(int)]
+        return [(1 - t) * first + t * second for t in middle]
