@@ -7,7 +7,6 @@ from typing import Any
 from scipy.optimize import linprog
 
 # By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
-UNDECIDED = 4  # Status of a programme whose numerical difficulties ended the method.
 OPTIONS: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 # The dual simplex may end so at these tolerances; the interior-point method does not.
 NUMERICAL_DIFFICULTIES = 4
