@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
 from gbm_constrained.metrics.callables import FunctionMetric
@@ -70,7 +72,7 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
         )
     name = "maximize" if minimize is None else "minimize"
     given = maximize if minimize is None else minimize
-    found = _read(name, given)
+    found = read_metric(name, given)
     if found.greater_is_better != (name == "maximize"):
         other = "minimize" if name == "maximize" else "maximize"
         raise ValueError(
@@ -80,8 +82,14 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
     return found
 
 
-def _read(name: str, given: Any) -> Metric:
-    """Read one objective; `name` is that of the parameter."""
+def read_metric(name: str, given: Any) -> Metric:
+    """Read a metric, a rate, a quotient or a text; `name` is that of the parameter.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else.
+    """
     if isinstance(given, str):
         try:
             given = parse_metric(given)
@@ -103,3 +111,12 @@ def _read(name: str, given: Any) -> Metric:
         f"{name} must be a metric such as g_mean(), a rate, a quotient or a name, got "
         f"{given!r}.{remedy}"
     )
+
+
+def read_metrics(metrics: Any) -> tuple[Metric, ...]:
+    """Read ``metrics=`` of an audit: None, one metric, or a sequence of them."""
+    if metrics is None:
+        return ()
+    if isinstance(metrics, (str, Metric, Expression)) or not isinstance(metrics, Iterable):
+        metrics = (metrics,)
+    return tuple(read_metric("metrics", given) for given in metrics)

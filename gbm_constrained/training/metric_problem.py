@@ -233,11 +233,7 @@ class HeldOutProblem:
 
         The denominators are those of the weights, which may be resampled.
         """
-        joint, n = self.problem.joint, len(self.cells)
-        tables = np.zeros((*counts.shape[:-2], n, joint.n_classes))
-        for cells in joint.of_views.T:
-            for cell, of_cell in zip(cells, np.moveaxis(counts, -2, 0), strict=True):
-                tables[..., cell, :] += of_cell
+        tables = self.problem.joint.spread(counts, len(self.cells))
         flat = tables.reshape(*tables.shape[:-2], -1)
         return Fractions(self.compiled, tables.shape[-2:]).of(flat)
 
