@@ -47,8 +47,9 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         super()._fit_constrained(adapter, replace(given, rows=rows))
 
     def predict(self, X: Any, **given: Any) -> Any:
-        """Predict labels."""
-        return self.classes_[super().predict(X, **given)]
+        """Predict labels, or scores where these are asked for."""
+        found = super().predict(X, **given)
+        return found if given.get("output_margin") else self.classes_[found]
 
 
 CLASSIFIERS: dict[str, Any] = {
@@ -59,6 +60,8 @@ CLASSIFIERS: dict[str, Any] = {
 OPTION_OF = {
     "constraints": "--constraint",
     "positive": "--positive",
+    "maximize": "--maximize",
+    "minimize": "--minimize",
     "measure_on": "--measure-on",
     "guarantee": "--guarantee",
     "delta": "--delta",
