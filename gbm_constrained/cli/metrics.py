@@ -30,9 +30,7 @@ def read_objectives(
     return found
 
 
-def read_metrics(
-    options: argparse.Namespace, labels: Sequence[Label] | None = None
-) -> list[Any]:
+def read_metrics(options: argparse.Namespace, labels: Sequence[Label] | None = None) -> list[Any]:
     """Parse the metrics that an audit measures; given labels, other labels are refused."""
     return [_read("--metric", text, labels) for text in options.metric]
 

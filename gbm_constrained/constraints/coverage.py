@@ -128,7 +128,9 @@ class CoverageDifference(OfShares):
         labels = self.classes or ()
         if self.targets is None:
             return tuple(map(_difference, labels))
-        pairs = zip(labels, self.targets.tolist(), strict=False)  # No labels before they are known.
+        pairs = zip(
+            labels, self.targets.tolist(), strict=False
+        )  # No labels before they are known.
         return tuple(selection_rate(label) - target for label, target in pairs)
 
     @property

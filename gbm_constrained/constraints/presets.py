@@ -382,12 +382,7 @@ def Quantification(*, within: float, to: Any = None) -> Constraint:  # noqa: N80
     within : float
         Largest allowed divergence, in nats.
     to : dict from label to float, or array-like of shape (n_classes,), default=None
-        As in :func:`Coverage`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As of :func:`Coverage`, with any finite ``within`` from 0 on.
+        As in :func:`Coverage`, with its errors.
     """
     return Constraint(CoverageDivergence(read_targets("Quantification", to)), "<=", within)
 

@@ -297,9 +297,7 @@ def write_selectors(selectors: Sequence[Selector]) -> str | None:
                 parts.pop()
             else:
                 columns = {}
-            columns[selector.name] = (
-                f"{write_value(selector.name)}: {write_value(selector.value)}"
-            )
+            columns[selector.name] = f"{write_value(selector.name)}: {write_value(selector.value)}"
             parts.append(f"{{{', '.join(columns.values())}}}")
             continue
         columns = {}

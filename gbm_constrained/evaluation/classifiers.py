@@ -113,8 +113,9 @@ def cross_entropies(
 def repeatable_decisions(model: Any, X: Any) -> Any:
     """Let a fitted classifier decide, the same way each time.
 
-    One that draws its decisions (``iterate="randomized"``, or a mixture of rules) gets ``random_state=0``, also inside a
-    search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it on.
+    One that draws its decisions (``iterate="randomized"``, or a mixture of rules) gets
+    ``random_state=0``, also inside a search, whose own ``predict`` does not take it, or a
+    Pipeline, which may not pass it on.
 
     Parameters
     ----------

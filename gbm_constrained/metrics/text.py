@@ -196,9 +196,7 @@ def _(metric: MicroF1) -> str:
 @_write.register
 def _(metric: FBeta) -> str:
     label = [] if metric.label is None else [write_value(metric.label)]
-    return write_call(
-        "f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on)
-    )
+    return write_call("f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on))
 
 
 @_write.register

@@ -14,7 +14,9 @@ from gbm_constrained.training.metric_problem import MetricProblem
 N_PROBES = 32
 """Random decisions that a user's function is tried on: a function that is not convex on a tenth of
 the pairs of points passes with a probability of 0.001, for check_convexity draws 64 pairs."""
-CONCENTRATION = 0.3  # Of the Dirichlet distribution of decisions: most rows of a cell in one class.
+CONCENTRATION = (
+    0.3  # Of the Dirichlet distribution of decisions: most rows of a cell in one class.
+)
 
 
 def check_function(problem: MetricProblem) -> None:

@@ -123,7 +123,9 @@ class MetricProblem:
         """The constraints whose bounds no linear rows state."""
         return tuple(
             ConvexBound(constraint.expression, constraint.bound, span)
-            for constraint, span in zip(self.options.constraints, self.compiled.spans, strict=False)
+            for constraint, span in zip(
+                self.options.constraints, self.compiled.spans, strict=False
+            )
             if isinstance(constraint.expression, CoverageDivergence)
         )
 

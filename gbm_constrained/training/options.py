@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.checking import check_constraints, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
@@ -88,7 +88,7 @@ class SolverOptions:
             check_choice(name, solver, REDUCTIONS)
             options = cls(constraints, solver=solver, **own)
             return options._check_of_metric(metric)
-        _check_linear(constraints)
+        check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -363,18 +363,6 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
         is_binary = positive is None and any(rule.is_binary for rule in checked)
         tags.classifier_tags.multi_class &= not is_binary
     return tags
-
-
-def _check_linear(constraints: Iterable[Constraint]) -> None:
-    """Refuse constraints that multipliers of linear rows cannot serve."""
-    for constraint in constraints:
-        if not constraint.expression.has_linear_rows:
-            raise ValueError(
-                f"constraints: {constraint} bounds a divergence, which is not linear in the "
-                f"decisions and needs an objective of the confusion matrix: give maximize= or "
-                f"minimize=, such as maximize='balanced_accuracy', or bound the shares by "
-                f"Coverage(within=...)."
-            )
 
 
 def _check_threshold(name: str, options: SolverOptions) -> None:

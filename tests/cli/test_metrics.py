@@ -12,7 +12,6 @@ from command_line import LABELS, MODEL
 from helpers import BOTH, CLASSIFIERS
 from sklearn.metrics import recall_score
 
-import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model
 from gbm_constrained.metrics import parse_metric
 

@@ -131,7 +131,9 @@ def test_one_class_is_refused(library, without_training):
 @BOTH
 def test_a_class_without_weight_is_refused(library, without_training):
     X, y = draw()
-    with pytest.raises(ValueError, match="maximize=g_mean: .*total weight is zero.*sample_weight"):
+    with pytest.raises(
+        ValueError, match=r"maximize=g_mean: .*total weight is zero.*sample_weight"
+    ):
         make(library, maximize="g_mean").fit(X, y, sample_weight=(y != 2).astype(float))
 
 
@@ -174,7 +176,7 @@ def test_probabilities_of_a_mixture_stay_those_of_the_booster(library):
 def test_evaluations_of_a_metric_refuse_labels_that_the_model_does_not_know():
     X, y = draw()
     model = make("lightgbm", maximize="g_mean").fit(X, y)
-    with pytest.raises(ValueError, match="y holds 7, which is not among"):
+    with pytest.raises(ValueError, match=r"y holds 7, which is not among"):
         model.score(X, np.where(y == 0, 7, y))
     with pytest.raises(ValueError, match="no rows at all"):
         model.score(X[y < 2], y[y < 2])
