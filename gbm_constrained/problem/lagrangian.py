@@ -28,9 +28,10 @@ from gbm_constrained._typing import Array
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.lipschitz import ProblemConstants
-from gbm_constrained.problem.point import Decisions, Point, bregman
+from gbm_constrained.problem.point import Point, bregman
 from gbm_constrained.problem.problem_rows import ProblemRows
 from gbm_constrained.problem.row_coefficients import RowCoefficients
+from gbm_constrained.problem.statistics_of_cells import make_statistics
 
 
 class Lagrangian:
@@ -58,8 +59,8 @@ class Lagrangian:
         Constants that step sizes are computed from.
     coefficients : RowCoefficients
         Tables of coefficients that the kernels look up.
-    decisions : Decisions
-        Weight that is predicted as each class, where there are several views.
+    statistics : tuple of CellStatistic
+        Statistics that constraints and objective depend on.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Lagrangian:
         self.cell_weight, self.total_weight = rows.cell_weight, rows.total_weight
         self.constants = ProblemConstants(rows)
         self.coefficients = RowCoefficients(rows)
-        self.decisions = Decisions(rows)
+        self.statistics = make_statistics(rows)
 
     def narrow(self) -> None:
         """Compute in the precision of the returned gradients from now on, two classes only."""
@@ -85,8 +86,7 @@ class Lagrangian:
         packed = self.coefficients.views.packed if self.rows.has_several_views else []
         return {
             "dtype": self.rows.dtype.str,
-            "decided": self.decisions.decided,
-            "decisions": self.decisions.sums,
+            "statistics": {one.name: one.state() for one in self.statistics},
             "packed": np.array(packed, np.intp),
         }
 
@@ -94,7 +94,8 @@ class Lagrangian:
         """Take over the state of a Lagrangian that was made with the same arguments."""
         if state["dtype"] != self.rows.dtype.str:
             self.narrow()
-        self.decisions.decided, self.decisions.sums = state["decided"], state["decisions"]
+        for one in self.statistics:
+            one.restore(state["statistics"][one.name])
         if self.rows.has_several_views:
             self.coefficients.views.pack(state["packed"].tolist())
 
@@ -126,7 +127,7 @@ class Lagrangian:
         with np.errstate(over="ignore"):
             for part in rows.blocks():
                 rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
-        return Point(rows, self.coefficients, self.decisions, margin)
+        return Point(rows, self.coefficients, self.statistics, margin)
 
     def objective(self, statistics: CellStatistics) -> float:
         """``f``: weighted mean cross-entropy of all rows."""

@@ -125,6 +125,12 @@ class LinearConstraints:
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
 
+    @property
+    def statistics(self) -> frozenset[str]:
+        """Names of the cell statistics that rows of constraints depend on."""
+        matrices = {"predicted": self.A, "loss": self.B}
+        return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
+
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
         """Pairs of rows of R that are each other's negatives, no row in two of them.

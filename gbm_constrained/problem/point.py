@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.problem.kernels.base import Block, over_classes
+from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.problem_rows import ProblemRows
 from gbm_constrained.problem.row_coefficients import RowCoefficients
-
-
-class Decisions:
-    """Weight that is predicted as each class but the first in each cell of several views.
-
-    Few decisions change from one outer iteration to the next: only those are moved.
-
-    Parameters
-    ----------
-    rows : ProblemRows
-        Rows of the problem.
-
-    Attributes
-    ----------
-    decided : ndarray of shape (n_samples,)
-        Predicted class of each row at the last scores.
-    sums : ndarray of shape (n_classes - 1, n_cells)
-        Weights of the decisions by cell.
-    """
-
-    def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
-        self.decided: Array | None = None
-        self.sums = np.zeros((rows.n_classes - 1, len(rows.cells)))
-
-    def update(self, margin: Array) -> Float:
-        """Move the decisions that other scores change; return the sums."""
-        problem = self.rows
-        decided = problem.kernel.predicted(margin).astype(np.min_scalar_type(problem.n_classes))
-        before = np.zeros_like(decided) if self.decided is None else self.decided
-        moved = np.flatnonzero(decided != before)
-        came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
-        rows = np.concatenate([came, left])
-        classes = np.concatenate([decided[came], before[left]]).astype(np.intp) - 1
-        weight = np.repeat([1.0, -1.0], [came.size, left.size])
-        if problem.decision_weight is not None:
-            weight *= problem.decision_weight[rows]
-        for view in problem.cells.views:
-            codes = view.small_codes[rows].astype(np.intp)
-            codes += classes * len(view)
-            sums = self.sums[:, view.cells]
-            sums += np.bincount(codes, weight, sums.size).reshape(sums.shape)
-        self.decided = decided
-        return self.sums
+from gbm_constrained.problem.statistics_of_cells import CellStatistic, compute_statistics
 
 
 def bregman(rows: ProblemRows, margin: Array, other: Array) -> float:
@@ -77,8 +35,8 @@ class Point:
         Rows of the problem, with the probabilities at the scores.
     coefficients : RowCoefficients
         Tables that the kernels look up.
-    decisions : Decisions
-        Decisions at the last scores.
+    statistics : sequence of CellStatistic
+        Statistics that the problem depends on.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores.
     """
@@ -87,30 +45,17 @@ class Point:
         self,
         problem: ProblemRows,
         coefficients: RowCoefficients,
-        decisions: Decisions,
+        statistics: Sequence[CellStatistic],
         margin: Array,
     ) -> None:
         self.problem = problem
         self.coefficients = coefficients
-        self.decisions = decisions
+        self._statistics = statistics
         self.margin = margin
 
     def statistics(self) -> CellStatistics:
-        """Cell statistics: exact 0-1 fractions and mean losses."""
-        problem = self.problem
-        n_cells, n_classes = len(problem.cells), problem.n_classes
-        by_class, by_loss = self._sums()
-        sums = problem.reduce_sum(np.concatenate([by_class.ravel(), by_loss.ravel()]))
-        by_class = sums[: by_class.size].reshape(by_class.shape)
-        by_loss = sums[by_class.size :].reshape(by_loss.shape)
-        predicted = np.empty((n_cells, n_classes))
-        np.divide(by_class.T, problem.divisor[:, None], out=predicted[:, 1:])
-        predicted[:, 0] = 1.0 - over_classes(np.add, predicted[:, 1:])
-        if problem.has_loss_by_cell:
-            by_loss = by_loss / problem.divisor
-        else:
-            by_loss = np.broadcast_to(by_loss / problem.total_weight, (1, n_cells))
-        return CellStatistics(predicted, by_loss[0], by_loss[-1])
+        """Compute cell statistics: exact 0-1 fractions and mean losses."""
+        return compute_statistics(self.problem, self._statistics, self.margin)
 
     def losses(self) -> Float:
         """Cross-entropy of each row."""
@@ -120,40 +65,6 @@ class Point:
             for rows in problem.blocks()
         ]
         return np.concatenate(parts, dtype=np.float64)
-
-    def _sums(self) -> tuple[Float, Float]:
-        """Weight predicted as each class but the first in each cell, and sums of losses.
-
-        Of losses by cell, and clipped ones if there is a cap, or of all rows at once where no
-        constraint is about them.
-        """
-        problem = self.problem
-        n_cells, n_classes = len(problem.cells), problem.n_classes
-        clips = problem.has_loss_by_cell and bool(np.isfinite(problem.cap))
-        by_class = np.zeros((n_classes - 1, n_cells))
-        by_loss = np.zeros((1 + clips, n_cells if problem.has_loss_by_cell else 1))
-        for rows in problem.blocks():
-            margin = self.margin[rows]
-            loss = problem.kernel.loss(problem.probability[rows], margin, problem.labels[rows])
-            if clips:
-                clipped = problem.weighted(np.minimum(loss, problem.cap), rows)
-                by_loss[1] += problem.cells.sum_by_cell(clipped, rows)
-            loss = problem.weighted(loss, rows)
-            if problem.has_loss_by_cell:
-                by_loss[0] += problem.cells.sum_by_cell(loss, rows)
-            else:
-                inside = problem.row_in_objective
-                by_loss[0] += (loss if inside is None else loss * inside[rows]).sum()
-            if problem.has_several_views:
-                continue
-            predicted = problem.kernel.predicted(margin)
-            for k in range(1, n_classes):
-                chosen = predicted if predicted.dtype == np.bool_ else predicted == k
-                if problem.decision_weight is not None:  # in single precision sums are off by 1e-7
-                    chosen = np.multiply(chosen, problem.decision_weight[rows], dtype=np.float64)
-                by_class[k - 1] += problem.cells.sum_by_cell(chosen, rows)
-        by_class = self.decisions.update(self.margin) if problem.has_several_views else by_class
-        return by_class, by_loss
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0

@@ -112,7 +112,7 @@ class ProblemRows:
         self.cap = clip_cap(options.outlier_clip)
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1
-        self.has_loss_by_cell = bool(constraints.B.nnz)
+        self.has_loss_by_cell = "loss" in constraints.statistics
         self.label_of_row = np.maximum(y, 0)
         self.labels = self.kernel.encode(self.label_of_row, self.dtype)
         self._weigh(weight)
