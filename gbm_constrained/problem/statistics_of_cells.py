@@ -38,11 +38,12 @@ class CellStatistic(Protocol):
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
 
     def state(self) -> dict[str, Any]:
-        """Give what the scores seen so far have changed, for :meth:`restore`: by default nothing."""
+        """Give what the scores seen so far have changed, for :meth:`restore`."""
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - a default
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an equal statistic."""
+        return
 
 
 class PredictedFractions(CellStatistic):

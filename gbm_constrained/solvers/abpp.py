@@ -58,6 +58,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.outer_loop import ROUNDING, OuterLoop
@@ -101,16 +102,16 @@ class ABPP(SolverMethod):
         Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
     """
 
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
-        """Make the solver of a problem.
+    runs_beyond_theory: ClassVar[bool] = True
 
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        **running
-            Parameters of :class:`ABPPSolver` that are no options of the method.
-        """
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why the theory of ABPP does not cover a problem; None where it does."""
+        if constraints.is_convex:
+            return None
+        return "ABPP is for convex constraints, and a difference of mean losses is not: use CBPR."
+
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
+        """Make the solver of a problem; `running` are parameters of :class:`ABPPSolver`."""
         return ABPPSolver(lagrangian, **self.step_sizes(), **running)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,7 +14,9 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
+from gbm_constrained.problem.statistics_of_cells import STATISTICS
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,13 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
     """Options of a method, which makes the solver of a problem from them.
 
     See :class:`~gbm_constrained.solvers.ABPP` for the parameters.
+
+    Attributes
+    ----------
+    needs : frozenset of str
+        Names of the cell statistics that the method reads, checked before training.
+    runs_beyond_theory : bool
+        Whether the method also runs, as a heuristic, on problems that its theory does not cover.
     """
 
     tau: float | None = None
@@ -113,9 +122,36 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
     outlier_clip: float | None = None
     initial_multipliers: Any = None
 
+    needs: ClassVar[frozenset[str]] = frozenset(STATISTICS)
+    runs_beyond_theory: ClassVar[bool] = False
+
     @abstractmethod
     def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
         """Make the solver of a problem."""
+
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why the theory of the method does not cover a problem; None where it does."""
+        return None
+
+    def choose(self, constraints: LinearConstraints, iterate: str = "last") -> SolverMethod:
+        """Choose the method that solves a problem: this one, unless it stands for several."""
+        return self
+
+    def check_problem(self, constraints: LinearConstraints, iterate: str = "last") -> None:
+        """Refuse a problem that the method cannot solve.
+
+        A method that `runs_beyond_theory` is not refused where the user asks for it by name.
+        """
+        method = self.choose(constraints, iterate)
+        missing = sorted(method.needs.difference(STATISTICS))
+        if missing:
+            raise ValueError(
+                f"{type(method).__name__} needs the cell statistics {missing}, and there are "
+                f"{list(STATISTICS)}: add them to gbm_constrained.problem.statistics_of_cells."
+            )
+        reason = method.supports(constraints, iterate)
+        if reason is not None and not method.runs_beyond_theory:
+            raise ValueError(reason)
 
     def check(self) -> None:
         """Refuse options of a wrong type or value.

@@ -77,6 +77,7 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
 from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
@@ -119,16 +120,17 @@ class CBPR(SolverMethod):
         if self.inner_iterations is not None:
             check_integer("inner_iterations", self.inner_iterations, 1)
 
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
-        """Make the solver of a problem.
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why CBPR has no such iterate; None where it has."""
+        if iterate != "ergodic":
+            return None
+        return (
+            "iterate='ergodic' is an average that means nothing for constraints that are not "
+            "convex, which CBPR is for: use iterate='last'."
+        )
 
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        **running
-            Parameters of :class:`CBPRSolver` that are no options of the method.
-        """
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
+        """Make the solver of a problem; `running` are parameters of :class:`CBPRSolver`."""
         own = {name: getattr(self, name) for name in ("strength", "inner_iterations", "inner_tol")}
         return CBPRSolver(lagrangian, **self.step_sizes(), **own, **running)
 
