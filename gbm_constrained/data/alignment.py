@@ -30,19 +30,7 @@ class RowAlignment:
         self._different: dict[str, str] = {}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that have equal row labels in different orders.
-
-        Parameters
-        ----------
-        arguments : mapping from str to object
-            Arguments with one value for each row, by the names that messages use. The first one
-            with a pandas index is what all others are compared with.
-
-        Raises
-        ------
-        ValueError
-            If an argument has the same row labels in another order.
-        """
+        """Refuse arguments that have equal row labels in different orders."""
         first: tuple[str, pd.Index[Any]] | None = None
         for name, index in _indexes(arguments):
             if first is None:
@@ -85,36 +73,14 @@ class RowAlignment:
 
 
 def check_alignment(arguments: Mapping[str, Any]) -> None:
-    """Refuse equal row labels in different orders, and warn of different ones.
-
-    Parameters
-    ----------
-    arguments : mapping from str to object
-        As in :meth:`RowAlignment.check`.
-
-    Raises
-    ------
-    ValueError
-        As in :meth:`RowAlignment.check`.
-    """
+    """Refuse equal row labels in different orders, and warn of different ones."""
     alignment = RowAlignment()
     alignment.check(arguments)
     alignment.warn()
 
 
 def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
-    """Find the row labels of the masks and decisions that constraints hold.
-
-    Parameters
-    ----------
-    constraints : iterable of Constraint
-        The constraints.
-
-    Returns
-    -------
-    dict from str to DataFrame
-        Tables without columns, by what messages call them.
-    """
+    """Find the row labels of the masks and decisions that constraints hold."""
     found: dict[str, pd.DataFrame] = {}
     for constraint in constraints:
         masks = [mask for term in constraint.terms for mask in term.masks]

@@ -24,12 +24,11 @@ class Attribute:
 
     Parameters
     ----------
-    levels : tuple
-        Classes (and None for rows without a label), names of data sets (None of the training
+    levels : Classes (and None for rows without a label), names of data sets (None of the training
         rows), values of columns (one tuple for each group), ``(False, True)`` of a mask, or the
         decisions of another model.
-    codes : ndarray of shape (n_samples,), integer
-        Position of each row's level; ``len(levels)`` for a value that is not among them.
+    codes : (n_samples,). Position of each row's level; ``len(levels)`` for a value that is not
+        among them.
     """
 
     levels: tuple[Any, ...]
@@ -47,11 +46,9 @@ class Membership:
 
     Parameters
     ----------
-    mask : Mask
-        Mask of the training rows.
-    n_samples : int
-        Number of all rows. Rows of further data sets, which follow the training rows, are in no
-        mask.
+    mask : Mask of the training rows.
+    n_samples : Number of all rows. Rows of further data sets, which follow the training rows, are
+        in no mask.
     """
 
     mask: Mask
@@ -68,15 +65,7 @@ class Membership:
 
 
 def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
-    """Find the sorted distinct values, the missing one last, and the position of each row's value.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples,)
-        The values.
-    what : str
-        Name of the values in messages.
-    """
+    """Find the sorted distinct values, the missing one last, and the position of each row's value."""
     try:
         codes, found = pd.factorize(values, sort=False)
     except TypeError:
@@ -100,23 +89,7 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
 def codes_among(
     classes: NDArray[np.generic], values: NDArray[Any], what: str
 ) -> tuple[Codes, list[Any]]:
-    """Find the class of each value, ``len(classes)`` for values that are no class.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Class labels.
-    values : ndarray of shape (n_samples,)
-        The values.
-    what : str
-        Name of the values in messages.
-
-    Returns
-    -------
-    codes : ndarray of shape (n_samples,), intp
-    others : list
-        The values that are no class.
-    """
+    """Find the class of each value, ``len(classes)`` for values that are no class."""
     known = {to_python_scalar(value): i for i, value in enumerate(classes)}
     levels, codes = factorize(values, what)
     position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)

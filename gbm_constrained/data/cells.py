@@ -44,13 +44,11 @@ class CellStatistics:
 
     Parameters
     ----------
-    predicted : ndarray of shape (n_cells, n_classes)
-        Weighted fraction of each cell's rows predicted as each class; rows sum to one.
-    loss : ndarray of shape (n_cells,)
-        Weighted mean cross-entropy of each cell, in nats. Where no constraint bounds losses, every
-        cell has the mean of all rows.
-    clipped_loss : ndarray of shape (n_cells,)
-        Mean of the losses clipped at a cap; `loss` itself without a cap.
+    predicted : (n_cells, n_classes). Weighted fraction of each cell's rows predicted as each
+        class; rows sum to one.
+    loss : (n_cells,). Weighted mean cross-entropy of each cell, in nats. Where no constraint
+        bounds losses, every cell has the mean of all rows.
+    clipped_loss : (n_cells,). Mean of the losses clipped at a cap; `loss` itself without a cap.
     """
 
     predicted: Float
@@ -64,12 +62,10 @@ class View:
 
     Parameters
     ----------
-    small_codes : ndarray of shape (n_samples,), unsigned integer
-        The cell of each row, counted within the view, in the smallest type.
-    cells : slice
-        The cells of this view.
-    levels : dict from key to ndarray of shape (n_cells of the view,), intp
-        Position of each cell's level in each attribute of the view.
+    small_codes : (n_samples,). The cell of each row, counted within the view, in the smallest
+        type.
+    cells : The cells of this view.
+    levels : (n_cells of the view,). Position of each cell's level in each attribute of the view.
     """
 
     small_codes: NDArray[Any]
@@ -111,48 +107,31 @@ class Cells:
 
     Parameters
     ----------
-    rows : Rows
-        The rows.
-    needs : sequence of collections of attribute keys, default=()
-        Attributes that each constraint looks at.
-    reduce_sum : callable, default=identity
-        Function that sums a table over machines.
-    idle : collection of int, default=()
-        Elements of `needs` whose constraints are only reported. They add views of their own, so
+    rows : The rows.
+    needs : Attributes that each constraint looks at.
+    reduce_sum : Function that sums a table over machines.
+    idle : Elements of `needs` whose constraints are only reported. They add views of their own, so
         that all others have the partitions that they would have without them.
 
     Attributes
     ----------
-    views : tuple of View
-        The partitions, at least one.
-    n_binding : int
-        Number of views, the first ones, that constraints which are not idle live in; at least one.
-    needs : sequence of collections of attribute keys
-        Attributes that each constraint looks at.
-    base : list of attribute keys
-        Attributes of every view.
-    view_of : tuple of int
-        The view of each element of `needs`.
-    labels : ndarray of shape (n_cells,), intp
-        Class index of the rows of each cell; -1 for rows without a label.
-    weight : ndarray of shape (n_cells,)
-        Total weight of each cell.
-    whole_weight : ndarray of shape (n_cells,)
-        Total weight of the rows that these were taken from. Constraints are compiled against it.
-    count : ndarray of shape (n_cells,)
-        Number of rows of each cell.
-    weighted_count : ndarray of shape (n_cells,)
-        Number of rows with a positive weight: a weight of zero leaves a row out.
-    in_objective : ndarray of shape (n_cells,), bool
-        Whether a cell holds training rows, rather than those of a further data set.
-    class_weight : ndarray of shape (n_classes,)
-        Weight of an error on each class where decisions are chosen; ones, unless set to those of
-        the objective. Rates do not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If one constraint looks at so many attributes that they cut the rows to pieces.
+    views : The partitions, at least one.
+    n_binding : Number of views, the first ones, that constraints which are not idle live in; at
+        least one.
+    needs : Attributes that each constraint looks at.
+    base : Attributes of every view.
+    view_of : The view of each element of `needs`.
+    labels : (n_cells,). Class index of the rows of each cell; -1 for rows without a label.
+    weight : (n_cells,). Total weight of each cell.
+    whole_weight : (n_cells,). Total weight of the rows that these were taken from. Constraints are
+        compiled against it.
+    count : (n_cells,). Number of rows of each cell.
+    weighted_count : (n_cells,). Number of rows with a positive weight: a weight of zero leaves a
+        row out.
+    in_objective : (n_cells,). Whether a cell holds training rows, rather than those of a further
+        data set.
+    class_weight : (n_classes,). Weight of an error on each class where decisions are chosen; ones,
+        unless set to those of the objective. Rates do not depend on it.
     """
 
     def __init__(
@@ -232,17 +211,7 @@ class Cells:
             start = view.cells.stop
 
     def divided(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
-        """Divide the rows by attributes.
-
-        Parameters
-        ----------
-        keys : sequence of attribute keys
-            The attributes.
-        by_first : View, default=None
-            A partition by the first of these, to go on from.
-        start : int, default=0
-            Number of the first cell.
-        """
+        """Divide the rows by attributes."""
         shape = self.shape_of(keys)
         codes, done = np.zeros(len(self.rows), np.uint8), 0
         if by_first is not None:
@@ -303,13 +272,7 @@ class Cells:
         return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
-        """Find the cells of a view that all selectors hold.
-
-        Raises
-        ------
-        ValueError
-            If a selector names a class, a value or a data set that is not there.
-        """
+        """Find the cells of a view that all selectors hold."""
         inside = np.ones(len(view), dtype=bool)
         levels = self.levels_of(view)
         for selector in selectors:

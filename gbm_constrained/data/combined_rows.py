@@ -39,13 +39,7 @@ PREPARED = (
 
 
 def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
-    """Class index of each label, for labels of other rows than the training rows.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, or a label is missing or not among the classes.
-    """
+    """Class index of each label, for labels of other rows than the training rows."""
     codes, unknown = codes_among(classes, as_labels(y, name), f"The labels of {name}")
     if unknown:
         raise ValueError(
@@ -83,14 +77,10 @@ class CombinedRows:
     X, y, sample_weight
         What the library is given. Rows without a label have some label, and rows of further data
         sets have weight zero.
-    codes : ndarray of shape (n_rows,), intp
-        Class index of each row, -1 without a label.
-    features : list
-        Features of the training rows, and of each further data set.
-    names : tuple of str
-        Names of the further data sets.
-    sizes : list of int
-        Rows of each part.
+    codes : (n_rows,). Class index of each row, -1 without a label.
+    features : Features of the training rows, and of each further data set.
+    names : Names of the further data sets.
+    sizes : Rows of each part.
     """
 
     X: Any
@@ -111,25 +101,7 @@ class CombinedRows:
         classes: NDArray[np.generic],
         datasets: Any,
     ) -> CombinedRows:
-        """Put the rows of `datasets` below the training rows.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The training rows, as the user gave them.
-        codes : ndarray of shape (n_samples,), intp
-            Their class indices.
-        classes : ndarray of shape (n_classes,)
-            Sorted labels.
-        datasets : dict from name to X or (X, y), or None
-            The further data sets.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a data set is empty, has other columns or another kind of table than X, or labels
-            that are not in y.
-        """
+        """Put the rows of `datasets` below the training rows."""
         if datasets is not None and not isinstance(datasets, Mapping):
             raise TypeError(
                 f"datasets must be a dict from name to X or (X, y), got {type(datasets).__name__}."

@@ -38,18 +38,12 @@ class FitArguments:
 
     Parameters
     ----------
-    X : array-like of shape (n_samples, n_features)
-        Features.
-    y : array-like of shape (n_samples,)
-        Labels.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
-    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-        Columns that constraints may group by.
-    datasets : dict from name to X or (X, y), default=None
-        Further rows that constraints may be taken over.
-    groups : array-like of shape (n_samples,), default=None
-        Groups of rows that stay together where rows are split.
+    X : (n_samples, n_features). Features.
+    y : (n_samples,). Labels.
+    sample_weight : (n_samples,). Weights of the rows.
+    sensitive_features : Columns that constraints may group by.
+    datasets : Further rows that constraints may be taken over.
+    groups : (n_samples,). Groups of rows that stay together where rows are split.
     """
 
     X: Any
@@ -71,9 +65,8 @@ class ClassFactors:
 
     Parameters
     ----------
-    library, objective : ndarray of shape (n_classes,)
-        Factors that the library multiplies into the weights of its data set, and those that it
-        applies in its own objective.
+    library, objective : (n_classes,). Factors that the library multiplies into the weights of its
+        data set, and those that it applies in its own objective.
     """
 
     library: Float
@@ -87,13 +80,7 @@ class ClassFactors:
         library: ClassFactor | None = None,
         objective: ClassFactor | None = None,
     ) -> ClassFactors:
-        """Evaluate the factors for the given classes and labels.
-
-        Raises
-        ------
-        ValueError
-            If a factor is not positive and finite.
-        """
+        """Evaluate the factors for the given classes and labels."""
         return cls(_factors(library, classes, y), _factors(objective, classes, y))
 
     @property
@@ -108,14 +95,11 @@ class Weights:
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples,) or None
-        Sample weights of the training rows.
-    library : ndarray of shape (n_samples,) or None
-        Sample weights times the library's class factors, rounded to single precision as the
-        library holds them.
-    objective : ndarray of shape (n_rows,) or None
-        Weights of all rows in the objective and in the distance between scores. Rows of further
-        data sets weigh as much as the average training row.
+    samples : (n_samples,). Sample weights of the training rows.
+    library : (n_samples,). Sample weights times the library's class factors, rounded to single
+        precision as the library holds them.
+    objective : (n_rows,). Weights of all rows in the objective and in the distance between scores.
+        Rows of further data sets weigh as much as the average training row.
     """
 
     samples: Float | None
@@ -133,15 +117,7 @@ class Weights:
         return cls(data.sample_weight, library, data.combined.with_mean(objective))
 
     def with_log_odds(self, y: Codes, log_odds: float) -> Float | None:
-        """Weights in an objective whose second class gains the given log-odds.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows,), intp
-            Class indices of all rows.
-        log_odds : float
-            Added to the log-odds of the second of two classes.
-        """
+        """Weights in an objective whose second class gains the given log-odds."""
         if not log_odds:
             return self.objective
         weight = np.ones(y.size) if self.objective is None else self.objective
@@ -155,26 +131,17 @@ class FitData:
 
     Parameters
     ----------
-    arguments : FitArguments
-        What the user gave.
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    combined : CombinedRows
-        Training rows and those of further data sets, as the library is given them.
-    whole : CombinedRows
-        The same with the rows that are set aside for certificates.
-    rows, whole_rows : Rows
-        Attributes of the rows of `combined`, and of `whole`.
-    sample_weight : ndarray of shape (n_samples,) or None
-        Sample weights of the training rows of `combined`.
-    groups : ndarray of shape (n_rows,) or None
-        Groups of rows that stay together where rows are split.
-    random_state : RandomState
-        Source of randomness of the splits.
-    alignment : RowAlignment
-        Comparison of the row labels of everything that was given.
-    training, certification : ndarray of int or None
-        Positions in `whole` of the rows that are trained on, and of those set aside.
+    arguments : What the user gave.
+    classes : (n_classes,). Sorted labels.
+    combined : Training rows and those of further data sets, as the library is given them.
+    whole : The same with the rows that are set aside for certificates.
+    rows, whole_rows : Attributes of the rows of `combined`, and of `whole`.
+    sample_weight : (n_samples,). Sample weights of the training rows of `combined`.
+    groups : (n_rows,). Groups of rows that stay together where rows are split.
+    random_state : Source of randomness of the splits.
+    alignment : Comparison of the row labels of everything that was given.
+    training, certification : Positions in `whole` of the rows that are trained on, and of those
+        set aside.
     """
 
     arguments: FitArguments
@@ -194,22 +161,7 @@ class FitData:
     def of(
         cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
     ) -> FitData:
-        """Check and encode the rows.
-
-        Parameters
-        ----------
-        arguments : FitArguments
-            What the user gave.
-        constraints : sequence of Constraint
-            The constraints, which may hold values for each row.
-        random_state : int, RandomState or None, default=None
-            Source of randomness of the splits; None is the same as 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If features, labels, weights or groups do not fit together.
-        """
+        """Check and encode the rows."""
         X, y = arguments.X, arguments.y
         check_features(X)
         check_consistent_length(X, y)
@@ -248,15 +200,7 @@ class FitData:
         return 1 if self.classes.size == 2 else self.classes.size
 
     def without_certification_rows(self, cells: Cells, share: float) -> FitData:
-        """Set rows aside that nothing but a certificate may look at.
-
-        Parameters
-        ----------
-        cells : Cells
-            Partition of all rows, of which each cell gives its share.
-        share : float
-            Share of the rows to set aside.
-        """
+        """Set rows aside that nothing but a certificate may look at."""
         certification, training = self.split(np.arange(len(self.rows)), cells, share)
         combined = self.combined.take(training)
         n = combined.sizes[0]
@@ -279,19 +223,7 @@ class FitData:
     def split(
         self, rows: Codes, cells: Cells, share: float, n_parts: int | None = None
     ) -> list[Codes]:
-        """Split rows by cell, keeping groups together.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            The rows to split.
-        cells : Cells
-            The partition of all rows.
-        share : float
-            Share of the first part; the rest is the second one.
-        n_parts : int, default=None
-            Number of parts, each with this share.
-        """
+        """Split rows by cell, keeping groups together."""
         if self.groups is None:
             shares = [share] * n_parts if n_parts else [share, 1.0 - share]
             return parts_by_cell(rows, cells, shares, self.random_state)
@@ -314,13 +246,7 @@ class FitData:
     def evaluation_rows(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> Rows:
-        """Encode rows that are not trained on.
-
-        Raises
-        ------
-        ValueError
-            If labels, weights or sensitive features do not fit.
-        """
+        """Encode rows that are not trained on."""
         codes = encode(y, self.classes, name)
         return Rows(
             codes,

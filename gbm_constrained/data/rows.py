@@ -43,23 +43,15 @@ class Rows:
 
     Parameters
     ----------
-    y : ndarray of shape (n_samples,), intp
-        Class index of each row; -1 for rows without a label.
-    classes : ndarray of shape (n_classes,)
-        The class labels, sorted.
-    weight : ndarray of shape (n_samples,), default=None
-        Weight of each row in rates; ones by default.
-    columns : dict from name to ndarray of shape (n_samples,), default=empty
-        Sensitive features.
-    features : sequence of feature tables, default=()
-        The features of the training rows, then of each further data set. Other models predict on
-        them, and DataFrames are searched for columns.
-    sources : sequence of str, default=()
-        Names of the further data sets, whose rows follow the training rows.
-    sizes : sequence of int, default=None
-        Number of training rows, and of rows of each further data set.
-    like : Rows, default=None
-        Training rows, whose groups come first in the numbering; values that do not occur there
+    y : (n_samples,). Class index of each row; -1 for rows without a label.
+    classes : (n_classes,). The class labels, sorted.
+    weight : (n_samples,). Weight of each row in rates; ones by default.
+    columns : (n_samples,). Sensitive features.
+    features : The features of the training rows, then of each further data set. Other models
+        predict on them, and DataFrames are searched for columns.
+    sources : Names of the further data sets, whose rows follow the training rows.
+    sizes : Number of training rows, and of rows of each further data set.
+    like : Training rows, whose groups come first in the numbering; values that do not occur there
         follow them.
     """
 
@@ -98,13 +90,7 @@ class Rows:
         return part
 
     def attribute(self, key: Key) -> Attribute | Membership:
-        """Look up an attribute of the rows.
-
-        Raises
-        ------
-        UnavailableError
-            If these rows do not have it.
-        """
+        """Look up an attribute of the rows."""
         if key not in self._attributes:
             if self._whole is None:
                 self._attributes[key] = make_attribute(key, self)
@@ -115,13 +101,7 @@ class Rows:
         return self._attributes[key]
 
     def column(self, name: Hashable) -> NDArray[Any]:
-        """Collect the values of a column, None on rows of data sets that do not have it.
-
-        Raises
-        ------
-        UnavailableError
-            If no rows have it.
-        """
+        """Collect the values of a column, None on rows of data sets that do not have it."""
         parts = [self._column_of_source(i, name) for i in range(len(self.sizes_of_sources))]
         if all(part is None for part in parts):
             known = [*self.columns]
@@ -165,20 +145,7 @@ class Rows:
 
 @singledispatch
 def make_attribute(key: Any, rows: Rows) -> Attribute | Membership:
-    """Make an attribute of rows.
-
-    Parameters
-    ----------
-    key : Key
-        What the attribute is known by.
-    rows : Rows
-        The rows.
-
-    Raises
-    ------
-    UnavailableError
-        If the rows do not have the attribute.
-    """
+    """Make an attribute of rows."""
     raise TypeError(f"{key!r} is no key of an attribute.")
 
 

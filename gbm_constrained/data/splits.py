@@ -20,8 +20,7 @@ class Fold:
 
     Parameters
     ----------
-    training, held : ndarray of int
-        Positions among all rows of the fit.
+    training, held : Positions among all rows of the fit.
     """
 
     training: Codes
@@ -31,24 +30,7 @@ class Fold:
 def parts_by_cell(
     rows: Codes, cells: Cells, shares: Sequence[float], random_state: np.random.RandomState
 ) -> list[Codes]:
-    """Split rows at random into parts with given shares of every cell.
-
-    Parameters
-    ----------
-    rows : ndarray of int
-        The rows to split.
-    cells : Cells
-        The partition of all rows.
-    shares : sequence of float
-        Share of each part; they sum to one.
-    random_state : RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    list of ndarray of int
-        The rows of each part, ascending.
-    """
+    """Split rows at random into parts with given shares of every cell."""
     order = random_state.permutation(rows)
     order = order[np.argsort(cells.codes[order], kind="stable")]
     # Positions in the order of cells, taken by a part at even distances: each cell, being a run of

@@ -31,13 +31,7 @@ def is_finite_number(value: Any) -> bool:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number strictly between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Refuse what is no number strictly between 0 and 1."""
     if not (is_finite_number(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
@@ -55,14 +49,7 @@ def check_integer(name: str, value: object, least: int) -> None:
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
-    """Sorted classes of the labels, and each row's class index.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, is continuous, or has missing labels, labels of several
-        types or fewer than two classes.
-    """
+    """Sorted classes of the labels, and each row's class index."""
     labels = as_labels(y, name)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise ValueError(
@@ -86,13 +73,7 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
-    """Labels as an array, one for each row.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, or has missing labels.
-    """
+    """Labels as an array, one for each row."""
     if y is None:
         raise ValueError(
             f"A constrained classifier requires {name} to be passed, but the target {name} is "
@@ -178,14 +159,7 @@ def refuse_strange(
 def check_weight(
     weight: Any, n_samples: int, name: str = "sample_weight"
 ) -> NDArray[np.float64] | None:
-    """Sample weights as a float64 array, or None.
-
-    Raises
-    ------
-    ValueError
-        If weights are not one per row, finite, non-negative and somewhere positive, or leave
-        single precision.
-    """
+    """Sample weights as a float64 array, or None."""
     if weight is None:
         return None
     try:
@@ -225,25 +199,7 @@ def check_weight(
 def check_scores(
     scores: Any, n_samples: int, columns: int, name: str, order: Literal["C", "F"]
 ) -> Any:
-    """Scores to start from: one of each row, or one column for each class; None stays None.
-
-    Parameters
-    ----------
-    scores : array-like or None
-        As they were given; a table of the right shape is handed back as it is.
-    n_samples, columns : int
-        How many rows there are, and how many scores each has.
-    name : str
-        The argument.
-    order : {"C", "F"}
-        How the library reads scores of several classes in one dimension: row by row, or class by
-        class.
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer.
-    """
+    """Scores to start from: one of each row, or one column for each class; None stays None."""
     if scores is None:
         return None
     expected = (n_samples,) if columns == 1 else (n_samples, columns)

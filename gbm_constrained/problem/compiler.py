@@ -38,15 +38,7 @@ from gbm_constrained.problem.row_properties import find_row_properties
 
 
 def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
-    """List the attributes that a constraint looks at.
-
-    Raises
-    ------
-    UnavailableError
-        If the rows do not have one of them.
-    ValueError
-        If the constraint compares too many groups, or groups that no rows can be in.
-    """
+    """List the attributes that a constraint depends on, and refuse those that no row has."""
     expression = constraint.expression
     by = columns_by(expression, rows) if isinstance(expression, Grouped) else ()
     keys: list[Key] = [key for term in constraint.terms for key in term.keys]
@@ -88,27 +80,11 @@ def compile_constraints(
 
     Parameters
     ----------
-    constraints : sequence of Constraint
-        The constraints.
-    rows : Rows
-        The rows.
-    reduce_sum : callable, default=identity
-        Function that sums a table over machines.
-    like : LinearConstraints, default=None
-        The same constraints on training rows. Their groups are kept, and groups that these rows
-        have besides follow them. What these rows do not have (a mask, a data set, a column, a
-        group) then has the value NaN; without `like`, it is an error.
-    idle : collection of int, default=()
-        Positions of constraints that are only reported, as every decision satisfies them: they
-        have no rows, and the others are compiled as without them.
-    warning : SmallGroupWarning
-        Warning of groups of few rows.
-
-    Raises
-    ------
-    ValueError
-        If a constraint names an unknown class, value or data set, is binary on multiclass data,
-        or is taken over no row or over rows of zero total weight.
+    like : The same constraints on training rows. Their groups are kept, and further groups follow
+        them. What these rows do not have (a mask, a data set, a column, a group) has the value
+        NaN; without `like`, it is an error.
+    idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
+        and leave the others as they would be without them.
     """
     needs: list[list[Key] | None] = []
     for constraint in constraints:
@@ -204,7 +180,7 @@ class _Programme:
         self.owner.append(len(self.spans) - 1)
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
-        """Put functionals and rows together as matrices."""
+        """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
         starts = [one.view.cells.start for one in functionals]

@@ -15,31 +15,8 @@ from gbm_constrained.problem.row_coefficients import RowCoefficients
 from gbm_constrained.problem.statistics_of_cells import CellStatistic, compute_statistics
 
 
-def bregman(rows: ProblemRows, margin: Array, other: Array) -> float:
-    """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
-    total = 0.0
-    for part in rows.blocks():
-        difference = margin[part] - other[part]
-        difference *= difference
-        square = difference if difference.ndim == 1 else difference.sum(axis=1)
-        total += float(rows.weighted(square, part).sum())
-    return float(rows.reduce_sum(np.array([total]))[0]) / (2.0 * rows.total_weight)
-
-
 class Point:
-    """A Lagrangian at fixed scores; made by :meth:`Lagrangian.at`.
-
-    Parameters
-    ----------
-    problem : ProblemRows
-        Rows of the problem, with the probabilities at the scores.
-    coefficients : RowCoefficients
-        Tables that the kernels look up.
-    statistics : sequence of CellStatistic
-        Statistics that the problem depends on.
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Scores.
-    """
+    """A Lagrangian at fixed scores, whose probabilities `problem` holds."""
 
     def __init__(
         self,
@@ -58,7 +35,7 @@ class Point:
         return compute_statistics(self.problem, self._statistics, self.margin)
 
     def losses(self) -> Float:
-        """Cross-entropy of each row."""
+        """Compute the cross-entropy of each row."""
         problem = self.problem
         parts = [
             problem.kernel.loss(problem.probability[rows], self.margin[rows], problem.labels[rows])
@@ -69,9 +46,9 @@ class Point:
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
     ) -> float:
-        """Value of the Lagrangian with 0-1 rates replaced by their proxies, up to a constant.
+        """Compute the Lagrangian with proxies for 0-1 rates, up to a constant.
 
-        It is the function that :meth:`gradient` (divided by W) is the gradient of.
+        The gradient of this function is :meth:`gradient`, divided by W.
         """
         problem = self.problem
         t = self.coefficients.tables(multipliers)
@@ -81,7 +58,7 @@ class Point:
             total += float(problem.weighted(row_value, rows).sum())
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
         if anchor is not None and inverse_tau > 0:
-            total += inverse_tau * bregman(problem, self.margin, anchor)
+            total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
 
     def gradient(
@@ -92,25 +69,10 @@ class Point:
         *,
         learning_rate: float = 0.0,
     ) -> tuple[Array, Array]:
-        """Gradient and Hessian majoriser of each row, multiplied by W.
+        """Compute gradient and Hessian majoriser of each row, multiplied by W.
 
-        Parameters
-        ----------
-        multipliers : ndarray of shape (m,)
-            Multipliers y.
-        anchor : ndarray like the margin, default=None
-            Centre of the proximal term; the margin itself by default.
-        inverse_tau : float or ndarray of shape (n_cells,), default=0
-            1 / tau, of all rows or of the rows of each cell.
-        learning_rate : float, default=0
-            Share of a Newton step that is taken: the Hessian of a convex kernel of a binary margin
-            is then large enough for that not to overshoot, see
-            :mod:`gbm_constrained.problem.kernels`.
-
-        Returns
-        -------
-        grad, hess : ndarray like the margin
-            Buffers that the call after the next one overwrites.
+        The centre `anchor` is by default the scores; ``1 / tau`` is one number or one for each cell. A positive `learning_rate` bounds the Hessian from below for steps of that share
+        (:mod:`gbm_constrained.problem.kernels.base`). The next call but one overwrites the arrays.
         """
         problem = self.problem
         gradient, hessian = problem.take_buffers()
@@ -140,7 +102,7 @@ class Point:
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
-        """Make the table of the proximal term that rows look up; None without a term."""
+        """Make the table of proximal weights that rows look up; None without a term."""
         problem = self.problem
         table = np.empty(len(problem.cells), dtype=problem.dtype)
         table[...] = inverse_tau
@@ -151,7 +113,7 @@ class Point:
         return np.asarray(table[problem.cells.views[0].cells])
 
     def _block(self, rows: slice, tables: Any) -> Block:
-        """Give a block of rows as kernels take it."""
+        """Collect the arguments of the kernels for a block of rows."""
         problem = self.problem
         return Block(
             problem.probability[rows],
@@ -163,7 +125,7 @@ class Point:
         )
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
-        """Exact Hessian of the Lagrangian (proxies for 0-1 rates) times `u`, multiplied by W."""
+        """Compute the exact Hessian, with proxies for 0-1 rates, times `u` and W."""
         problem = self.problem
         t = self.coefficients.tables(multipliers)
         product = np.empty_like(u)

@@ -19,12 +19,11 @@ class RowProperties:
 
     Parameters
     ----------
-    may_reward_errors, must_reward_errors, splits_targets : bool
-        As in :class:`gbm_constrained.problem.linear_constraints.LinearConstraints`.
-    cost_range : ndarray of shape (n_touched,)
-        Largest difference of the row's coefficients between two predicted classes, positive.
-    touched : ndarray of shape (n_touched,), intp
-        Cells with such a difference, counted over all views.
+    may_reward_errors, must_reward_errors, splits_targets : As in
+        :class:`gbm_constrained.problem.linear_constraints.LinearConstraints`.
+    cost_range : (n_touched,). Largest difference of the row's coefficients between two predicted
+        classes, positive.
+    touched : (n_touched,). Cells with such a difference, counted over all views.
     """
 
     may_reward_errors: bool
@@ -37,17 +36,7 @@ class RowProperties:
 def find_row_properties(
     cells: Cells, functionals: Sequence[Functional], rows: Sequence[Mapping[int, float]]
 ) -> list[RowProperties]:
-    """Find the properties of linear rows.
-
-    Parameters
-    ----------
-    cells : Cells
-        The partitions of the rows of data.
-    functionals : sequence of Functional
-        The functionals.
-    rows : sequence of mapping from int to float
-        Coefficients of the functionals in each linear row.
-    """
+    """Find the properties of linear rows, given the coefficients of their functionals."""
     reached = [_cells_reached(one.view, one.predicted, one.imitation) for one in functionals]
     return [_properties_of_row(cells, functionals, reached, row) for row in rows]
 
@@ -60,7 +49,7 @@ def _properties_of_row(
 ) -> RowProperties:
     """Find the properties of one linear row, all functionals of which are of one view."""
     view = functionals[next(iter(row), 0)].view
-    # A row compares few of many groups; all labels of a group come together.
+    # A row compares few of many groups, and all labels of a group are taken together.
     parts = [reached[k] for k in row] or [np.zeros(0, dtype=np.intp)]
     at = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
     combined = np.zeros((at.size, cells.classes.size))

@@ -83,10 +83,8 @@ class TrackedFractions(PredictedFractions):
 
     Attributes
     ----------
-    decided : ndarray of shape (n_samples,)
-        Predicted class of each row at the last scores.
-    sums : ndarray of shape (n_classes - 1, n_cells)
-        Weights of the decisions by cell.
+    decided : (n_samples,). Predicted class of each row at the last scores.
+    sums : (n_classes - 1, n_cells). Weights of the decisions by cell.
     """
 
     def __init__(self, rows: ProblemRows) -> None:

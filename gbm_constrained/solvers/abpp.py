@@ -121,15 +121,13 @@ class DualAscent:
 
     Parameters
     ----------
-    slopes : PathSlopes
-        Slopes at the scores of the path, which boosters take Lipschitz constants from.
+    slopes : Slopes at the scores of the path, which boosters take Lipschitz constants from.
     tau, sigma, lipschitz, mu, progress, lazy, has_rates
         As in :class:`ABPPSolver`.
 
     Attributes
     ----------
-    tau_k, sigma_k, gamma_k : float
-        Step sizes of the current iteration.
+    tau_k, sigma_k, gamma_k : Step sizes of the current iteration.
     """
 
     slopes: PathSlopes
@@ -172,21 +170,7 @@ class DualAscent:
         self._theta = sigma_before / self.sigma_k if self.sigma_k > 0 else 1.0
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
-        """Move the multipliers along the extrapolated constraints: lines 2 and 3.
-
-        Parameters
-        ----------
-        multipliers : ndarray of shape (m,)
-            Multipliers of the iteration before.
-        g : ndarray of shape (m,)
-            Values of the constraints less their bounds.
-        change : ndarray of shape (m,)
-            Change of the values since the iteration before.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Move the multipliers along the extrapolated constraints: lines 2 and 3."""
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
@@ -230,8 +214,7 @@ class ABPPSolver(OuterLoop):
 
     Parameters
     ----------
-    lagrangian : Lagrangian
-        The problem on the training rows.
+    lagrangian : The problem on the training rows.
     """
 
     dual: DualAscent = field(init=False)
@@ -245,13 +228,7 @@ class ABPPSolver(OuterLoop):
         return make_dual_ascent(self)
 
     def begin_iteration(self, point: Point) -> None:
-        """Start iteration k at x_k = `point`: line 5 of iteration k-1, then lines 1 to 3.
-
-        Parameters
-        ----------
-        point : Point
-            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
-        """
+        """Start iteration k at x_k = `point`: line 5 of iteration k-1, then lines 1 to 3."""
         if self.has_rates:
             self.take_dual_step(point, point.statistics())
         else:

@@ -25,12 +25,10 @@ class Subproblem:
 
     Parameters
     ----------
-    multipliers : ndarray of shape (m,)
-        Multipliers y.
-    centre : ndarray like the scores, default=None
-        Centre of the proximal term; the scores themselves by default.
-    proximal_weight : float or ndarray of shape (n_cells,), default=0
-        Weight of the proximal term, of all rows or of the rows of each cell.
+    multipliers : (m,). Multipliers y.
+    centre : Centre of the proximal term; the scores themselves by default.
+    proximal_weight : (n_cells,). Weight of the proximal term, of all rows or of the rows of each
+        cell.
     """
 
     multipliers: Float
@@ -108,10 +106,9 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    needs : frozenset of str
-        Names of the cell statistics that the method reads, checked before training.
-    runs_beyond_theory : bool
-        Whether the method also runs, as a heuristic, on problems that its theory does not cover.
+    needs : Names of the cell statistics that the method reads, checked before training.
+    runs_beyond_theory : Whether the method also runs, as a heuristic, on problems that its theory
+        does not cover.
     """
 
     tau: float | None = None
@@ -154,13 +151,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
             raise ValueError(reason)
 
     def check(self) -> None:
-        """Refuse options of a wrong type or value.
-
-        Raises
-        ------
-        ValueError
-            If there is one; the message names it and what it may be.
-        """
+        """Refuse options of a wrong type or value."""
         check_choice("proxy", self.proxy, ["auto", *PROXIES])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
@@ -203,28 +194,17 @@ class Record:
 
     Parameters
     ----------
-    iteration : int
-        k, from 0.
-    rounds : int
-        Calls answered before this iteration: boosting rounds, for a booster.
-    objective : float
-        f(x_k), weighted mean cross-entropy in nats.
-    error : float
-        0-1 error of the training rows at x_k.
-    rates : ndarray of shape (m,)
-        Left-hand side of each row of constraints at x_k, exact.
-    functionals : ndarray of shape (n_functionals,)
-        Value of each rate (of each group) at x_k.
-    bounds : ndarray of shape (m,)
-        The right-hand sides in force.
-    multipliers : ndarray of shape (m,)
-        y_{k+1}, the multipliers of the subproblem that follows.
-    bregman : float
-        D(x_k, x_{k-1}).
-    seconds : float
-        Since the solver was made.
-    fritz_john : float
-        Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
+    iteration : k, from 0.
+    rounds : Calls answered before this iteration: boosting rounds, for a booster.
+    objective : f(x_k), weighted mean cross-entropy in nats.
+    error : 0-1 error of the training rows at x_k.
+    rates : (m,). Left-hand side of each row of constraints at x_k, exact.
+    functionals : (n_functionals,). Value of each rate (of each group) at x_k.
+    bounds : (m,). The right-hand sides in force.
+    multipliers : (m,). y_{k+1}, the multipliers of the subproblem that follows.
+    bregman : D(x_k, x_{k-1}).
+    seconds : Since the solver was made.
+    fritz_john : Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
     """
 
     iteration: int

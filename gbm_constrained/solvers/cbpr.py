@@ -141,15 +141,13 @@ class NewtonAscent:
 
     Parameters
     ----------
-    holds_rates : bool
-        Whether a constraint is on a 0-1 rate, which jumps where S is the curvature of its proxy.
+    holds_rates : Whether a constraint is on a 0-1 rate, which jumps where S is the curvature of
+        its proxy.
 
     Attributes
     ----------
-    curvature : ndarray of shape (m, m)
-        S, the curvature of the dual function of the subproblem.
-    ergodic_weight : float
-        One: averages of iterates have no meaning here.
+    curvature : (m, m). S, the curvature of the dual function of the subproblem.
+    ergodic_weight : One: averages of iterates have no meaning here.
     """
 
     holds_rates: bool
@@ -210,28 +208,18 @@ class CBPRSolver(OuterLoop):
 
     Parameters
     ----------
-    strength : float, default=None
-        L, the weight of the distance to the last outer iterate. By default twice the concavity
-        rho of the constraints, or the curvature of the loss at a constant model where they have
-        none.
-    inner_iterations : int, default=None
-        Most iterations in an outer one: for boosters 10, for exact learners 100, which mean
-        losses do not need.
-    inner_tol : float, default=0.1
-        Accuracy kappa of a subproblem of an exact learner, relative to what it moved.
-    project : callable, default=None
-        Takes derivatives in the scores (multiplied by W) to coordinates of a learner that are
-        orthonormal in the distance; by default those of all scores, an upper bound.
+    strength : L, the weight of the distance to the last outer iterate. By default twice the
+        concavity rho of the constraints, or the curvature of the loss at a constant model where
+        they have none.
+    inner_iterations : Most iterations in an outer one: for boosters 10, for exact learners 100,
+        which mean losses do not need.
+    inner_tol : Accuracy kappa of a subproblem of an exact learner, relative to what it moved.
+    project : Takes derivatives in the scores (multiplied by W) to coordinates of a learner that
+        are orthonormal in the distance; by default those of all scores, an upper bound.
 
     Attributes
     ----------
-    residuals : list of float
-        Fritz John residual after each outer iteration; see the module.
-
-    Raises
-    ------
-    ValueError
-        If an exact learner's start violates a constraint.
+    residuals : Fritz John residual after each outer iteration; see the module.
     """
 
     strength: float | None = None

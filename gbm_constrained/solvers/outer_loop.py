@@ -37,65 +37,45 @@ class OuterLoop(ABC):
 
     Parameters
     ----------
-    lagrangian : Lagrangian
-        The problem on the training rows.
-    tau : float, default=None
-        Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
+    lagrangian : The problem on the training rows.
+    tau : Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
         score, 4 for a binary margin and 2 for softmax scores: the proximal term is then as curved
         as the loss itself at most is.
-    sigma : float, default=None
-        Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default the
-        largest that the theory allows, ``1 / (tau L^2)``.
-    lipschitz : ndarray of shape (m,), default=None
-        Lipschitz constant L_j of each constraint, for a learner that has its own; by default those
-        of the cells. When it is given, the default of `sigma` takes ``L^2 = m``: always safe.
-    mu : float, default=0
-        Strong convexity of the objective relative to the Bregman distance; above zero the method
+    sigma : Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default
+        the largest that the theory allows, ``1 / (tau L^2)``.
+    lipschitz : (m,). Lipschitz constant L_j of each constraint, for a learner that has its own; by
+        default those of the cells. When it is given, the default of `sigma` takes ``L^2 = m``:
+        always safe.
+    mu : Strong convexity of the objective relative to the Bregman distance; above zero the method
         accelerates.
-    rounds_per_iteration : int, default=1
-        Number R of calls answered in each outer iteration.
-    progress : float, default=1
-        Fraction p of the way to the solution of a subproblem that one outer iteration goes.
-    lazy : bool, default=False
-        Whether the learner is a booster, whose own fit a constraint that never binds must leave
+    rounds_per_iteration : Number R of calls answered in each outer iteration.
+    progress : Fraction p of the way to the solution of a subproblem that one outer iteration goes.
+    lazy : Whether the learner is a booster, whose own fit a constraint that never binds must leave
         untouched. A multiplier at zero then stays there until its constraint is violated, and
         there is no proximal term while every multiplier is zero.
-    initial_multipliers : ndarray of shape (m,), default=None
-        Warm start y_0; zeros by default.
-    fixed : ndarray of shape (m,), bool, default=None
-        Multipliers that stay as they were started; none by default.
-    schedule : sequence of ndarray of shape (m,), default=None
-        Multipliers of each outer iteration, taken instead of dual steps: those of another solver,
-        which measures the constraints elsewhere. The sequence may grow as that solver goes on; the
-        last ones hold beyond its end.
-    optimism : callable, default=None
-        Given the number of an outer iteration, how much higher each row of constraints is taken
-        to be where it is measured than at the scores given, and the bounds to aim at there, both
-        (m,). Beside a `schedule`, and from the middle of it, rows in `corrected` then take dual
-        steps of their own. They leave the schedule by :data:`MAX_DEPARTURE` times their
+    initial_multipliers : (m,). Warm start y_0; zeros by default.
+    fixed : (m,). Multipliers that stay as they were started; none by default.
+    schedule : (m,). Multipliers of each outer iteration, taken instead of dual steps: those of
+        another solver, which measures the constraints elsewhere. The sequence may grow as that
+        solver goes on; the last ones hold beyond its end.
+    optimism : Given the number of an outer iteration, how much higher each row of constraints is
+        taken to be where it is measured than at the scores given, and the bounds to aim at there,
+        both (m,). Beside a `schedule`, and from the middle of it, rows in `corrected` then take
+        dual steps of their own. They leave the schedule by :data:`MAX_DEPARTURE` times their
         constraint's largest multiplier there at most.
-    corrected : ndarray of shape (m,), bool, default=False
-        Rows that take dual steps of their own.
-    callback : callable, default=None
-        Called with the :class:`Record` of each outer iteration.
-    has_rates : bool, default=True
-        Whether the history has the rates at the scores given. Without them, which takes a
+    corrected : (m,). Rows that take dual steps of their own.
+    callback : Called with the :class:`Record` of each outer iteration.
+    has_rates : Whether the history has the rates at the scores given. Without them, which takes a
         `schedule`, records hold NaN in their place.
 
     Attributes
     ----------
-    start : ndarray of shape (m,)
-        Multipliers that the solver was started with.
-    multipliers : ndarray of shape (m,)
-        y, those of the current subproblem.
-    bounds : ndarray of shape (m,)
-        Bounds in force.
-    history : list of Record
-        One entry per outer iteration.
-    ergodic_weights : list of float
-        t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
-    dual : DualMethod
-        The method that moves the multipliers.
+    start : (m,). Multipliers that the solver was started with.
+    multipliers : (m,). y, those of the current subproblem.
+    bounds : (m,). Bounds in force.
+    history : One entry per outer iteration.
+    ergodic_weights : t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
+    dual : The method that moves the multipliers.
     """
 
     lagrangian: Lagrangian
@@ -171,29 +151,13 @@ class OuterLoop(ABC):
         return self.gradient(point)
 
     def look(self, margin: Callable[[], Array]) -> None:
-        """Pass a boosting round that needs no answer: that of the library's own objective.
-
-        Parameters
-        ----------
-        margin : callable
-            Gives the scores before the round, where an outer iteration begins with it.
-        """
+        """Pass a boosting round that needs no answer: that of the library's own objective."""
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(self.lagrangian.at(margin()))
         self._rounds += 1
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
-        """Gradient and Hessian of the current subproblem at `point`, multiplied by W.
-
-        Parameters
-        ----------
-        point : Point
-            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
-
-        Returns
-        -------
-        gradient, hessian : ndarray like the scores
-        """
+        """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
         subproblem = self.subproblem
         if subproblem.centre is self._centre and self._is_first_round:
             subproblem = replace(subproblem, centre=None)  # the point itself
@@ -355,13 +319,7 @@ class OuterLoop(ABC):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a solver that was made with the same arguments.
 
-        The callback receives the records of its history once more.
-
-        Parameters
-        ----------
-        state : mapping
-            What :meth:`state` gave.
-        """
+        The callback receives the records of its history once more."""
         for name in self.CHANGING:
             setattr(self, name, state[name])
         self._subproblem = None

@@ -66,10 +66,8 @@ class PathSlopes:
 
     Attributes
     ----------
-    by_cell : ndarray of shape (n_cells,)
-        Root mean square slope in each cell, where they were observed last.
-    loss_curvature : float
-        The same over all rows, which is near to the mean curvature of the loss.
+    by_cell : (n_cells,). Root mean square slope in each cell, where they were observed last.
+    loss_curvature : The same over all rows, which is near to the mean curvature of the loss.
     """
 
     def __init__(self, lagrangian: Lagrangian) -> None:
@@ -109,15 +107,12 @@ class Strides:
 
     Parameters
     ----------
-    n_rows : int
-        Number m of rows of constraints.
-    progress : float
-        Fraction of the way to the solution of a subproblem that one iteration goes.
+    n_rows : Number m of rows of constraints.
+    progress : Fraction of the way to the solution of a subproblem that one iteration goes.
 
     Attributes
     ----------
-    factors : ndarray of shape (m,)
-        Factors on the dual steps, from one on.
+    factors : (m,). Factors on the dual steps, from one on.
     """
 
     def __init__(self, n_rows: int, progress: float) -> None:
@@ -146,10 +141,8 @@ class ProximalWeights:
 
     Parameters
     ----------
-    slopes : PathSlopes
-        Slopes at the scores of the path.
-    progress : float
-        Fraction of the way to the solution of a subproblem that one iteration goes.
+    slopes : Slopes at the scores of the path.
+    progress : Fraction of the way to the solution of a subproblem that one iteration goes.
     """
 
     def __init__(self, slopes: PathSlopes, progress: float) -> None:
@@ -160,23 +153,7 @@ class ProximalWeights:
     def compute(
         self, multipliers: Float, inverse_tau: float, n_iterations: int, *, is_held_out: bool
     ) -> Float:
-        """Compute the weights of a subproblem.
-
-        Parameters
-        ----------
-        multipliers : ndarray of shape (m,)
-            Multipliers, one of them above zero.
-        inverse_tau : float
-            1 / tau.
-        n_iterations : int
-            Number of iterations so far.
-        is_held_out : bool
-            Whether constraints are measured on rows that trees are not grown on.
-
-        Returns
-        -------
-        ndarray of shape (n_cells,)
-        """
+        """Compute the weights of a subproblem."""
         lagrangian = self.slopes.lagrangian
         at_work = multipliers > 0
         if self._cells_at_work is None or not np.array_equal(at_work, self._cells_at_work[0]):
@@ -194,15 +171,7 @@ class ProximalWeights:
 
 
 def cancel_opposites(multipliers: Float, opposites: tuple[Array, Array]) -> None:
-    """Take from opposite rows what their multipliers have in common, in place.
-
-    Parameters
-    ----------
-    multipliers : ndarray of shape (m,)
-        Multipliers.
-    opposites : tuple of two ndarray of int
-        Positions of the rows ``g``, and of their opposites ``-g``.
-    """
+    """Take from opposite rows what their multipliers have in common, in place."""
     first, second = opposites
     common = np.minimum(multipliers[first], multipliers[second])
     multipliers[first] -= common
