@@ -1,4 +1,4 @@
-"""Everything that is given to ``fit`` about rows, checked and encoded once."""
+"""All arguments of ``fit`` about rows, checked and encoded once."""
 
 from __future__ import annotations
 
@@ -29,21 +29,15 @@ from gbm_constrained.data.validation import (
 )
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
-MAX_GROUPED_PARTS = 20  # Parts of whole groups that a share of the rows is put together of.
+MAX_GROUPED_PARTS = 20  # Largest number of parts of whole groups that a share is composed of.
 
 
 @dataclass(frozen=True)
 class FitArguments:
     """Arguments of ``fit`` that describe rows.
 
-    Parameters
-    ----------
-    X : (n_samples, n_features). Features.
-    y : (n_samples,). Labels.
-    sample_weight : (n_samples,). Weights of the rows.
-    sensitive_features : Columns that constraints may group by.
-    datasets : Further rows that constraints may be taken over.
-    groups : (n_samples,). Groups of rows that stay together where rows are split.
+    Constraints may group by `sensitive_features`, and be about the rows of `datasets`. Rows of one
+    of the `groups` stay together where rows are split.
     """
 
     X: Any
@@ -54,7 +48,7 @@ class FitArguments:
     groups: Any = None
 
     def aligned(self) -> dict[str, Any]:
-        """Arguments with one value for each training row, by name."""
+        """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
         return {name: getattr(self, name) for name in names}
 
@@ -65,8 +59,8 @@ class ClassFactors:
 
     Parameters
     ----------
-    library, objective : (n_classes,). Factors that the library multiplies into the weights of its
-        data set, and those that it applies in its own objective.
+    library : (n_classes,). Factors that the library multiplies into the weights of its data set.
+    objective : (n_classes,). Factors that the library applies in its own objective.
     """
 
     library: Float
@@ -81,7 +75,7 @@ class ClassFactors:
         objective: ClassFactor | None = None,
     ) -> ClassFactors:
         """Evaluate the factors for the given classes and labels."""
-        return cls(_factors(library, classes, y), _factors(objective, classes, y))
+        return cls(_evaluate_factor(library, classes, y), _evaluate_factor(objective, classes, y))
 
     @property
     def both(self) -> Float:
@@ -98,8 +92,8 @@ class Weights:
     samples : (n_samples,). Sample weights of the training rows.
     library : (n_samples,). Sample weights times the library's class factors, rounded to single
         precision as the library holds them.
-    objective : (n_rows,). Weights of all rows in the objective and in the distance between scores.
-        Rows of further data sets weigh as much as the average training row.
+    objective : (n_rows,). Weights of all rows in the objective and in the distance between scores;
+        a row of a further data set has the mean weight of the training rows.
     """
 
     samples: Float | None
@@ -110,14 +104,14 @@ class Weights:
     def of(cls, data: FitData, factors: ClassFactors) -> Weights:
         """Combine sample weights and class factors."""
         y = data.y
-        library = _product(data.sample_weight, _of_rows(factors.library, y))
+        library = _multiply(data.sample_weight, factors.library, y)
         if library is not None:
             library = library.astype(np.float32).astype(float)
-        objective = _product(library, _of_rows(factors.objective, y))
+        objective = _multiply(library, factors.objective, y)
         return cls(data.sample_weight, library, data.combined.with_mean(objective))
 
     def with_log_odds(self, y: Codes, log_odds: float) -> Float | None:
-        """Weights in an objective whose second class gains the given log-odds."""
+        """Compute objective weights that add to the log-odds of the second of two classes."""
         if not log_odds:
             return self.objective
         weight = np.ones(y.size) if self.objective is None else self.objective
@@ -131,15 +125,15 @@ class FitData:
 
     Parameters
     ----------
-    arguments : What the user gave.
+    arguments : Arguments of the user.
     classes : (n_classes,). Sorted labels.
-    combined : Training rows and those of further data sets, as the library is given them.
+    combined : Training rows and rows of further data sets, as arguments for the library.
     whole : The same with the rows that are set aside for certificates.
     rows, whole_rows : Attributes of the rows of `combined`, and of `whole`.
     sample_weight : (n_samples,). Sample weights of the training rows of `combined`.
     groups : (n_rows,). Groups of rows that stay together where rows are split.
     random_state : Source of randomness of the splits.
-    alignment : Comparison of the row labels of everything that was given.
+    alignment : Comparison of the row labels of all arguments.
     training, certification : Positions in `whole` of the rows that are trained on, and of those
         set aside.
     """
@@ -161,7 +155,7 @@ class FitData:
     def of(
         cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
     ) -> FitData:
-        """Check and encode the rows."""
+        """Check and encode the rows; no random state is the same as 0."""
         X, y = arguments.X, arguments.y
         check_features(X)
         check_consistent_length(X, y)
@@ -196,11 +190,11 @@ class FitData:
 
     @property
     def columns(self) -> int:
-        """Scores of a row: one for two classes, one for each class otherwise."""
+        """Number of scores of a row: one for two classes, one for each class otherwise."""
         return 1 if self.classes.size == 2 else self.classes.size
 
     def without_certification_rows(self, cells: Cells, share: float) -> FitData:
-        """Set rows aside that nothing but a certificate may look at."""
+        """Set a share of the rows of each cell aside for certificates alone."""
         certification, training = self.split(np.arange(len(self.rows)), cells, share)
         combined = self.combined.take(training)
         n = combined.sizes[0]
@@ -215,7 +209,7 @@ class FitData:
         )
 
     def take(self, values: Any) -> Any:
-        """Take the rows that are trained on from values of all rows."""
+        """Select the training rows from values of all rows."""
         if values is None or self.training is None:
             return values
         return take_rows(values, self.training)
@@ -223,7 +217,10 @@ class FitData:
     def split(
         self, rows: Codes, cells: Cells, share: float, n_parts: int | None = None
     ) -> list[Codes]:
-        """Split rows by cell, keeping groups together."""
+        """Split rows by cell, keeping groups together.
+
+        There are `n_parts` parts of this share, or one part of this share and the rest.
+        """
         if self.groups is None:
             shares = [share] * n_parts if n_parts else [share, 1.0 - share]
             return parts_by_cell(rows, cells, shares, self.random_state)
@@ -246,7 +243,7 @@ class FitData:
     def evaluation_rows(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> Rows:
-        """Encode rows that are not trained on."""
+        """Encode the rows of an evaluation set."""
         codes = encode(y, self.classes, name)
         return Rows(
             codes,
@@ -270,18 +267,14 @@ def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None
             alignment.check(dict(zip(parts, given, strict=True)))
 
 
-def _product(a: Float | None, b: Float | None) -> Float | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a * b
+def _multiply(weight: Float | None, factors: Float, y: Codes) -> Float | None:
+    """Multiply weights of rows, None for ones, by the factors of their classes."""
+    if (factors == 1.0).all():
+        return weight
+    return factors[y] if weight is None else weight * factors[y]
 
 
-def _of_rows(factors: Float, y: Codes) -> Float | None:
-    """Factor of each row, or None if all are one."""
-    return None if (factors == 1.0).all() else factors[y]
-
-
-def _factors(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
+def _evaluate_factor(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
     """Evaluate the factor of each class, of shape (n_classes,)."""
     if factor is None:
         return np.ones(classes.size)
@@ -296,7 +289,7 @@ def _factors(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
 
 
 def _count_parts(share: float, n_groups: int) -> int:
-    """Count the parts of whole groups of which some have nearly a share of the rows."""
+    """Count the parts to split groups into, so that some parts have nearly a share of the rows."""
     most, smaller = min(MAX_GROUPED_PARTS, n_groups), min(share, 1.0 - share)
     if smaller * most < 1.0:
         return max(round(1.0 / smaller), 2)

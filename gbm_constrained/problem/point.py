@@ -71,7 +71,8 @@ class Point:
     ) -> tuple[Array, Array]:
         """Compute gradient and Hessian majoriser of each row, multiplied by W.
 
-        The centre `anchor` is by default the scores; ``1 / tau`` is one number or one for each cell. A positive `learning_rate` bounds the Hessian from below for steps of that share
+        The centre `anchor` is by default the scores; ``1 / tau`` is one number or one by cell.
+        A positive `learning_rate` bounds the Hessian from below for steps of that share
         (:mod:`gbm_constrained.problem.kernels.base`). The next call but one overwrites the arrays.
         """
         problem = self.problem

@@ -174,7 +174,7 @@ class ViewCache:
             place.matrices = [sums @ matrix for matrix in self._matrices]
 
     def _combination(self, view: View, v: int) -> Codes:
-        """Find the number of the combination of a view's active attributes for each cell of a partition."""
+        """Find the combination of a view's active attributes of each cell of a partition."""
         keys = self._active_keys[v]
         levels = tuple(view.levels[key] for key in keys)
         return np.ravel_multi_index(levels, self.cells.shape_of(keys))

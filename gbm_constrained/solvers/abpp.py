@@ -18,16 +18,16 @@ Learning" (2023), for ``min f(x) s.t. g(x) <= 0`` with f, g convex in the scores
    \le \theta_k \left( \frac{D(x_k, x_{k-1})}{\tau_{k-1}}
        + \frac{\tau_{k-1} L_g^2}{2} \|y_{k+1} - y_k\|^2 \right)
 
-The first part is paid by the proximal term left over from iteration k-1 (its weight is
-:math:`t_k \theta_k = t_{k-1}`), the second by :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)`, which
-needs :math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
+The proximal term of iteration k-1, with the weight :math:`t_k \theta_k = t_{k-1}`, bounds the
+first part. :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)` bounds the second part if
+:math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
 
 .. math:: \tau_0 \sigma_0 L_g^2 \le 1,
 
 and step 5 keeps :math:`\tau_k^2 \gamma_k = \tau_k \sigma_k` constant. Corollary 1 of the paper
 prints :math:`\tau_0 \sigma_0 \le \delta / L_g`. The units decide: tau is distance over objective,
 sigma is objective over squared constraint, L_g is constraint over square root of distance, so only
-the square is free of units. For L_g > 1 the printed rule permits steps that diverge (tested).
+the square is free of units. For L_g > 1 the printed condition permits steps that diverge.
 
 **One dual step per constraint.** Constraints of small cells react far more strongly than those of
 large ones. ABPP is run on ``g_j / L_j``, with L_j the constraint's own Lipschitz constant, which
@@ -37,15 +37,16 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 
 **Inexact subproblems.** R boosting rounds with learning rate eta go only the fraction ``p = 1 -
 (1 - eta)^R`` of the way to the solution of step 4. The observed change of g is then p times the
-change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
-a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
+change that the exact step would make, and step 2 divides it by p. Without this division the
+multipliers of a slow booster grow too large while its rates lag behind. With exact subproblems
+p = 1.
 
 **Boosters.** Their step sizes are adapted to the path in ways that are no part of Algorithm 1: see
 :mod:`gbm_constrained.solvers.step_sizes`.
 
-**Inside out.** The solver is called with the current scores and answers with gradients and
-Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
-call it in a plain loop.
+**Control flow.** The learner calls the solver with its current scores, and the solver computes
+gradients and Hessians. A booster calls the solver once in each boosting round of its own ``fit``;
+exact learners call it in a loop.
 """
 
 from __future__ import annotations
@@ -117,16 +118,11 @@ class ABPP(SolverMethod):
 
 @dataclass
 class DualAscent:
-    """The dual step of Algorithm 1, and its step sizes.
-
-    Parameters
-    ----------
-    slopes : Slopes at the scores of the path, which boosters take Lipschitz constants from.
-    tau, sigma, lipschitz, mu, progress, lazy, has_rates
-        As in :class:`ABPPSolver`.
+    """Dual step of Algorithm 1, with step sizes as in :class:`ABPPSolver`.
 
     Attributes
     ----------
+    slopes : Slopes at the scores of the path, which give boosters Lipschitz constants.
     tau_k, sigma_k, gamma_k : Step sizes of the current iteration.
     """
 
@@ -147,10 +143,10 @@ class DualAscent:
     def __post_init__(self) -> None:
         lagrangian = self.slopes.lagrangian
         m = len(lagrangian.constraints)
-        coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
+        coupling = float(np.sqrt(max(m, 1)))  # Parallel constraints have the largest norm.
         self._takes_slopes = self.lazy and self.lipschitz is None
-        if self.lipschitz is None and self.has_rates:  # without rates there are no dual steps
-            # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
+        if self.lipschitz is None and self.has_rates:  # Without rates there are no dual steps.
+            # On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
             slope = rate_lipschitz(lagrangian.n_classes) if self.lazy else None
             self.lipschitz, coupling = lagrangian.constants.lipschitz(slope)
         if self.tau is None:
@@ -162,7 +158,7 @@ class DualAscent:
         self.strides = Strides(m, self.progress)
 
     def change_step_sizes(self) -> None:
-        """Accelerate, where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
+        """Accelerate where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
         sigma_before, gamma_before = self.sigma_k, self.gamma_k
         self.gamma_k *= 1.0 + self.mu * self.tau_k
         self.tau_k *= float(np.sqrt(gamma_before / self.gamma_k))
@@ -170,7 +166,7 @@ class DualAscent:
         self._theta = sigma_before / self.sigma_k if self.sigma_k > 0 else 1.0
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
-        """Move the multipliers along the extrapolated constraints: lines 2 and 3."""
+        """Move the multipliers along the extrapolated constraints, by lines 2 and 3."""
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
@@ -178,7 +174,7 @@ class DualAscent:
         if self.lazy:
             self.strides.adapt(g, multipliers)
             z[(multipliers == 0) & (g <= ROUNDING)] = 0.0
-        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
+        # A constraint that no score moves, such as accuracy + error <= 1, has no multiplier.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
@@ -193,7 +189,7 @@ class DualAscent:
         return self.sigma_k / self.sigma
 
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs."""
+        """Collect all that :meth:`restore` needs."""
         return {
             **{name: getattr(self, name) for name in self.CHANGING},
             "strides": self.strides.factors,
@@ -210,12 +206,7 @@ class DualAscent:
 
 @dataclass
 class ABPPSolver(OuterLoop):
-    """The outer loop of ABPP; see :class:`~gbm_constrained.solvers.outer_loop.OuterLoop`.
-
-    Parameters
-    ----------
-    lagrangian : The problem on the training rows.
-    """
+    """Outer loop of ABPP; see :class:`~gbm_constrained.solvers.outer_loop.OuterLoop`."""
 
     dual: DualAscent = field(init=False)
 
@@ -228,7 +219,7 @@ class ABPPSolver(OuterLoop):
         return make_dual_ascent(self)
 
     def begin_iteration(self, point: Point) -> None:
-        """Start iteration k at x_k = `point`: line 5 of iteration k-1, then lines 1 to 3."""
+        """Start iteration k at x_k: line 5 of iteration k-1, then lines 1 to 3."""
         if self.has_rates:
             self.take_dual_step(point, point.statistics())
         else:
@@ -240,7 +231,7 @@ class ABPPSolver(OuterLoop):
 
     @property
     def proximal_weight(self) -> float | Float:
-        """Weight of the proximal term: a number, or one for each cell."""
+        """Weight of the proximal term: one number, or one for each cell."""
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
         return self._proximal_weights.compute(

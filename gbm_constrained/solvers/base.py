@@ -1,4 +1,4 @@
-"""What solvers share: their protocol, the options of their methods, and records of iterations."""
+"""Protocol of solvers, options of their methods, and records of iterations."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Subproblem:
     ----------
     multipliers : (m,). Multipliers y.
     centre : Centre of the proximal term; the scores themselves by default.
-    proximal_weight : (n_cells,). Weight of the proximal term, of all rows or of the rows of each
-        cell.
+    proximal_weight : Weight of the proximal term: one number, or one for each cell, (n_cells,).
     """
 
     multipliers: Float
@@ -37,27 +36,27 @@ class Subproblem:
 
 
 class DualMethod(Protocol):
-    """A method that moves the multipliers of a solver."""
+    """Method that moves the multipliers of a solver."""
 
     def change_step_sizes(self) -> None:
         """Change the step sizes from one iteration to the next."""
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
-        """Move the multipliers by the constraints g and their change since the last iteration."""
+        """Move the multipliers, given g and its change since the last iteration, (m,) each."""
 
     @property
     def ergodic_weight(self) -> float:
         """Weight of the iterate in the ergodic average."""
 
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs."""
+        """Collect all that :meth:`restore` needs."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over the state of an equal method."""
 
 
 class Solver(Protocol):
-    """An outer loop on one problem, which answers scores with gradients and Hessians."""
+    """Outer loop on one problem, which computes gradients and Hessians at given scores."""
 
     lagrangian: Lagrangian
     progress: float
@@ -71,16 +70,16 @@ class Solver(Protocol):
     callback: Callable[[Record], object] | None
 
     def __call__(self, margin: Array) -> tuple[Array, Array]:
-        """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
 
     def look(self, margin: Callable[[], Array]) -> None:
-        """Pass a boosting round that needs no answer: that of the library's own objective."""
+        """Count a boosting round whose gradient is that of the library's own objective."""
 
     def begin_iteration(self, point: Point) -> None:
         """Start an outer iteration at the current scores."""
 
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs to go on from here, to the last bit."""
+        """Collect all that :meth:`restore` needs to go on from here, to the last bit."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a solver that was made with the same arguments."""
@@ -91,16 +90,16 @@ class Solver(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Calls answered so far."""
+        """Boosting rounds so far."""
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the solver was made."""
+        """Seconds since the start of the solver."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SolverMethod(BaseEstimator):  # type: ignore[misc]
-    """Options of a method, which makes the solver of a problem from them.
+    """Options of a method, from which the solver of a problem is made.
 
     See :class:`~gbm_constrained.solvers.ABPP` for the parameters.
 
@@ -174,13 +173,13 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         return None if given is None else np.asarray(given, dtype=np.float64)
 
     def step_sizes(self) -> dict[str, Any]:
-        """Give the options that solvers take under the same names."""
+        """Collect the options that solvers have under the same names."""
         names = ("tau", "sigma", "mu", "rounds_per_iteration")
         return {name: getattr(self, name) for name in names}
 
 
 def check_positive(name: str, value: object, *, is_optional: bool = False) -> None:
-    """Refuse what is no positive number; None is one where the option `is_optional`."""
+    """Refuse a value that is no positive number, nor None for an optional one."""
     if value is None and is_optional:
         return
     if not (is_finite_number(value) and value > 0):  # type: ignore[operator]
@@ -190,20 +189,20 @@ def check_positive(name: str, value: object, *, is_optional: bool = False) -> No
 
 @dataclass(frozen=True)
 class Record:
-    """One outer iteration: the state x_k it started from, and its dual step.
+    """One outer iteration: the state x_k that it starts from, and its dual step.
 
     Parameters
     ----------
     iteration : k, from 0.
-    rounds : Calls answered before this iteration: boosting rounds, for a booster.
+    rounds : Boosting rounds before this iteration.
     objective : f(x_k), weighted mean cross-entropy in nats.
     error : 0-1 error of the training rows at x_k.
-    rates : (m,). Left-hand side of each row of constraints at x_k, exact.
-    functionals : (n_functionals,). Value of each rate (of each group) at x_k.
-    bounds : (m,). The right-hand sides in force.
+    rates : (m,). Exact left-hand side of each row of constraints at x_k.
+    functionals : (n_functionals,). Value of each rate, in each group, at x_k.
+    bounds : (m,). Right-hand sides in force.
     multipliers : (m,). y_{k+1}, the multipliers of the subproblem that follows.
     bregman : D(x_k, x_{k-1}).
-    seconds : Since the solver was made.
+    seconds : Time since the start of the solver.
     fritz_john : Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
     """
 
@@ -221,12 +220,12 @@ class Record:
 
 
 def columns_of_records(records: Sequence[Record]) -> dict[str, Array]:
-    """Make a table of records, one array for each field."""
+    """Convert records to a table with one array for each field."""
     names = [f.name for f in fields(Record)]
     return {name: np.array([getattr(r, name) for r in records]) for name in names}
 
 
 def records_of_columns(columns: Mapping[str, Array]) -> list[Record]:
-    """Make records of such a table."""
+    """Convert a table of :func:`columns_of_records` to records."""
     rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
     return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]

@@ -38,8 +38,8 @@ value, the rate and L D may together stay above the bound for any multiplier. A 
 is the curvature of its proxy, so that S, once doubled, stays so until the subproblem ends, and a
 step at most doubles :math:`1 + \sum_j y_j`, which flat proxies would send to infinity.
 
-**When a subproblem is solved.** Its tolerance is relative to what was moved: with a fraction
-:math:`\kappa` (`inner_tol`) it is solved when :math:`G_j \le \kappa L D` and
+**When a subproblem is solved.** The tolerance is relative to the distance moved. With a fraction
+:math:`\kappa` (`inner_tol`) a subproblem is solved when :math:`G_j \le \kappa L D` and
 :math:`\sum_j y_j |G_j| \le \kappa L D (1 + \sum_j y_j)`, where D is the distance to :math:`x^t`.
 Then :math:`g_j \le -(1 - \kappa) L D`: every outer iterate is strictly feasible (Lemma 6). The
 Lagrangian being strongly convex with a constant of :math:`\frac{L}{2} (1 + \sum_j y_j)` or more,
@@ -84,11 +84,11 @@ from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positiv
 from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.solvers.step_sizes import ProximalWeights
 
-FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.
-ROUNDING = 1e-13  # Violation that is no more than rounding.
-RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature of the dual.
-MIN_RIDGE = 1e-12  # Least that is added, where the curvature is zero.
-MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of its model, before S is doubled.
+FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
+ROUNDING = 1e-13  # Largest violation that is due to rounding.
+RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature S of the dual.
+MIN_RIDGE = 1e-12  # Smallest number that is added, where the curvature is zero.
+MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of the model, above which S doubles.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -139,18 +139,15 @@ class CBPR(SolverMethod):
 class NewtonAscent:
     """Dual steps of an exact learner: nearly Newton steps on the dual function.
 
-    Parameters
-    ----------
-    holds_rates : Whether a constraint is on a 0-1 rate, which jumps where S is the curvature of
-        its proxy.
-
     Attributes
     ----------
+    has_rates : Whether a constraint is on a 0-1 rate, which jumps while S is the curvature of a
+        proxy.
     curvature : (m, m). S, the curvature of the dual function of the subproblem.
-    ergodic_weight : One: averages of iterates have no meaning here.
+    ergodic_weight : Always one, because averages of the iterates of CBPR have no meaning.
     """
 
-    holds_rates: bool
+    has_rates: bool
     curvature: Float = field(default_factory=lambda: np.zeros((0, 0)), init=False)
     ergodic_weight: ClassVar[float] = 1.0
 
@@ -171,51 +168,51 @@ class NewtonAscent:
             return multipliers
         self._adapt_factor(g)
         y, S = multipliers, self._factor * self.curvature
-        root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 g||
+        # With S = L L', the model is largest where ||L' v - L' y - L^-1 g|| is least, v >= 0.
+        root = np.linalg.cholesky(S)
         target = root.T @ y + solve_triangular(root, g, lower=True)
         ahead: Float = nnls(root.T, target)[0]
         grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
-        if self.holds_rates and grown > most:
+        if self.has_rates and grown > most:
             ahead = y + (ahead - y) * most / grown
         self._step = ahead - y, g, S
         return ahead
 
     def _adapt_factor(self, g: Float) -> None:
-        """Double S where the last step was more curved than its model, and ease it otherwise."""
+        """Double S where the last step was more curved than the model, and halve it otherwise."""
         if self._step is None:
             return
         step, g_before, model_before = self._step
         curved = step @ (g_before - g)
         if curved > MAX_CURVATURE_RATIO * (step @ model_before @ step):
             self._factor *= 2.0
-        elif not self.holds_rates:
+        elif not self.has_rates:
             self._factor = max(self._factor / 2.0, 1.0)
 
     def state(self) -> dict[str, Any]:
-        """Give nothing: states are those of boosters."""
+        """Return nothing: only boosters save their state."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over nothing."""
+        """Do nothing: only boosters restore a state."""
 
 
 @dataclass
 class CBPRSolver(OuterLoop):
-    """The outer loop over convexified problems.
+    """Outer loop over convexified problems.
 
-    Called like :class:`ABPPSolver`, whose parameters keep their meaning for boosters (`lazy`).
-    Exact learners need no step sizes, and the ergodic average has no meaning.
+    The other parameters are those of :class:`ABPPSolver`. Exact learners need no step sizes.
 
     Parameters
     ----------
     strength : L, the weight of the distance to the last outer iterate. By default twice the
         concavity rho of the constraints, or the curvature of the loss at a constant model where
         they have none.
-    inner_iterations : Most iterations in an outer one: for boosters 10, for exact learners 100,
+    inner_iterations : Largest number of inner iterations: for boosters 10, for exact learners 100,
         which mean losses do not need.
-    inner_tol : Accuracy kappa of a subproblem of an exact learner, relative to what it moved.
-    project : Takes derivatives in the scores (multiplied by W) to coordinates of a learner that
-        are orthonormal in the distance; by default those of all scores, an upper bound.
+    inner_tol : Accuracy kappa of a subproblem of an exact learner, relative to the distance moved.
+    project : Function that maps derivatives in the scores, times W, to coordinates of a learner
+        that are orthonormal in the distance; by default those of all scores, an upper bound.
 
     Attributes
     ----------
@@ -266,7 +263,7 @@ class CBPRSolver(OuterLoop):
         self._inner += 1
         added: float | Float = 0.0
         if isinstance(self.dual, NewtonAscent):
-            added = self._added(self._distance(point))
+            added = self._offset(self._distance(point))
             self.dual.curvature = self._curvature(point)
         self.take_dual_step(point, statistics, added, residual)
 
@@ -287,17 +284,17 @@ class CBPRSolver(OuterLoop):
             self.dual.begin_subproblem()
 
     def _distance(self, point: Point) -> float:
-        """``L D(., x^t)``, which is added to the objective and to every constraint."""
+        """Compute ``L D(., x^t)``, which is added to the objective and to every constraint."""
         assert self._outer_centre is not None
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._outer_centre)
 
-    def _added(self, moved: float) -> Float:
-        """Distance that is added to each constraint where multipliers move; none to 0-1 rates."""
+    def _offset(self, moved: float) -> Float:
+        """Distance that is added to each constraint in dual steps; zero for 0-1 rates."""
         return np.where(self._is_rate, 0.0, moved)
 
     def _curvature(self, point: Point) -> Float:
-        """S: curvature of the subproblem's dual function."""
+        """Compute S, the curvature of the subproblem's dual function."""
         assert self.strength is not None
         y = self.multipliers
         if y.size == 0:
@@ -308,17 +305,15 @@ class CBPRSolver(OuterLoop):
         project = self.project or self._orthonormal
         J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
         S = J @ J.T / (self.strength * (1.0 + y.sum()))
-        # Rows that say the same leave S singular.
+        # Equal rows of constraints make S singular.
         return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
 
     def _orthonormal(self, rows: Array) -> Float:
-        """Take derivatives in all scores to coordinates that are orthonormal in the distance."""
+        """Scale derivatives in all scores to coordinates that are orthonormal in the distance."""
         lag = self.lagrangian
         weight = lag.rows.weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
-        flat = (
-            rows.reshape(lag.n_samples, -1) * np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
-        )
-        return np.asarray(flat.ravel())
+        scale = np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
+        return np.asarray((rows.reshape(lag.n_samples, -1) * scale).ravel())
 
     def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
         assert self.inner_iterations is not None
@@ -327,10 +322,10 @@ class CBPRSolver(OuterLoop):
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._added(moved)
+        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._offset(moved)
         left = self.inner_tol * moved + ROUNDING
-        beyond = G - np.where(self._is_rate, ROUNDING, left)
-        return bool((beyond <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
+        violation = G - np.where(self._is_rate, ROUNDING, left)
+        return bool((violation <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
         assert self._outer_centre is not None

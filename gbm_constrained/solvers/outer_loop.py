@@ -1,4 +1,4 @@
-"""The outer loop that all solvers share: dual steps on exact rates, and their history."""
+"""Outer loop of all solvers: dual steps on exact rates, and their history."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from gbm_constrained.solvers.base import (
 from gbm_constrained.solvers.step_sizes import PathSlopes
 
 MAX_DEPARTURE = 0.1  # Largest distance of multipliers from their schedule, as a share of it.
-# Share of the schedule after which multipliers may leave it: before, they swing on their way.
+# Share of the schedule after which multipliers may leave it; before, they still oscillate.
 SETTLED = 0.5
-# Violation up to which a constraint at rest stays there: mean losses are summed in single
-# precision, and a weighted rate that is 1 may come out above it.
+# Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
+# and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
 
 
@@ -37,7 +37,6 @@ class OuterLoop(ABC):
 
     Parameters
     ----------
-    lagrangian : The problem on the training rows.
     tau : Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
         score, 4 for a binary margin and 2 for softmax scores: the proximal term is then as curved
         as the loss itself at most is.
@@ -50,23 +49,24 @@ class OuterLoop(ABC):
         accelerates.
     rounds_per_iteration : Number R of calls answered in each outer iteration.
     progress : Fraction p of the way to the solution of a subproblem that one outer iteration goes.
-    lazy : Whether the learner is a booster, whose own fit a constraint that never binds must leave
-        untouched. A multiplier at zero then stays there until its constraint is violated, and
-        there is no proximal term while every multiplier is zero.
+    lazy : Whether the learner is a booster, whose own fit must not change under constraints that
+        never bind. A multiplier at zero then stays there until its constraint is violated, and
+        there is no proximal term while all multipliers are zero.
     initial_multipliers : (m,). Warm start y_0; zeros by default.
     fixed : (m,). Multipliers that stay as they were started; none by default.
-    schedule : (m,). Multipliers of each outer iteration, taken instead of dual steps: those of
-        another solver, which measures the constraints elsewhere. The sequence may grow as that
-        solver goes on; the last ones hold beyond its end.
-    optimism : Given the number of an outer iteration, how much higher each row of constraints is
-        taken to be where it is measured than at the scores given, and the bounds to aim at there,
-        both (m,). Beside a `schedule`, and from the middle of it, rows in `corrected` then take
-        dual steps of their own. They leave the schedule by :data:`MAX_DEPARTURE` times their
-        constraint's largest multiplier there at most.
-    corrected : (m,). Rows that take dual steps of their own.
+    schedule : Multipliers of each outer iteration, (m,), in place of dual steps: those of another
+        solver, which measures the constraints on other rows. The sequence may grow while that
+        solver runs, and the last multipliers hold beyond its end.
+    optimism : Function of the number of an outer iteration. It returns by how much each row of
+        constraints is higher on the rows where it is measured than at the given scores, and the
+        bounds there, (m,) each.
+    corrected : (m,). Rows that take dual steps of their own from the middle of a `schedule`, with
+        the values and bounds of `optimism`.
+    max_departure : Largest distance of such rows from the schedule, as a share of their
+        constraint's largest multiplier there.
     callback : Called with the :class:`Record` of each outer iteration.
-    has_rates : Whether the history has the rates at the scores given. Without them, which takes a
-        `schedule`, records hold NaN in their place.
+    has_rates : Whether records hold the rates at the given scores. Without rates, which needs a
+        `schedule`, records hold NaN.
 
     Attributes
     ----------
@@ -91,6 +91,7 @@ class OuterLoop(ABC):
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
+    max_departure: float = MAX_DEPARTURE
     callback: Callable[[Record], object] | None = None
     has_rates: bool = True
     start: Float = field(init=False)
@@ -100,7 +101,7 @@ class OuterLoop(ABC):
     ergodic_weights: list[float] = field(default_factory=list, init=False)
     dual: DualMethod = field(init=False)
 
-    # What changes from call to call, besides the history, the clock and the Lagrangian's state.
+    # Attributes that change in a round, besides the history, the clock and the Lagrangian's state.
     CHANGING: ClassVar[tuple[str, ...]] = (
         "multipliers", "bounds", "ergodic_weights", "_rounds", "_centre", "_previous_values",
     )  # fmt: skip
@@ -115,7 +116,7 @@ class OuterLoop(ABC):
         self._rounds = 0
         self._centre: Array | None = None
         self._previous_values: Float | None = None
-        self._subproblem: Subproblem | None = None  # of this iteration, once something asks
+        self._subproblem: Subproblem | None = None  # computed when it is first used
         self._started = time.perf_counter()
         self.dual = self.make_dual_method()
 
@@ -133,17 +134,15 @@ class OuterLoop(ABC):
 
     @property
     def subproblem(self) -> Subproblem:
-        """The current subproblem: computed when a learner asks for it first."""
+        """Current subproblem, which is computed when it is first used."""
         if self._subproblem is None:
             self._subproblem = Subproblem(self.multipliers, *self.find_proximal_term())
         return self._subproblem
 
-    # -- calls ------------------------------------------------------------------------------------
-
     def __call__(self, margin: Array) -> tuple[Array, Array]:
-        """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
         if self.lazy and self.multipliers.any():
-            self.lagrangian.narrow()  # no longer the library's own fit, bit by bit
+            self.lagrangian.narrow()  # The fit need no longer equal the library's own, bit by bit.
         point = self.lagrangian.at(margin)
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(point)
@@ -151,17 +150,17 @@ class OuterLoop(ABC):
         return self.gradient(point)
 
     def look(self, margin: Callable[[], Array]) -> None:
-        """Pass a boosting round that needs no answer: that of the library's own objective."""
+        """Count a boosting round whose gradient is that of the library's own objective."""
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(self.lagrangian.at(margin()))
         self._rounds += 1
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
-        """Gradient and Hessian of the current subproblem at `point`, multiplied by W."""
+        """Compute gradient and Hessian of the current subproblem at a point, multiplied by W."""
         subproblem = self.subproblem
         if subproblem.centre is self._centre and self._is_first_round:
-            subproblem = replace(subproblem, centre=None)  # the point itself
-        # With no multiplier at work a booster's fit is the library's own.
+            subproblem = replace(subproblem, centre=None)  # The centre is the point.
+        # While all multipliers are zero, a booster's fit is the library's own.
         own = not self.lazy or not self.multipliers.any()
         rate = 0.0 if own else 1.0 - (1.0 - self.progress) ** (1.0 / self.rounds_per_iteration)
         return point.gradient(
@@ -174,20 +173,18 @@ class OuterLoop(ABC):
 
     @property
     def rounds(self) -> int:
-        """Calls answered so far."""
+        """Boosting rounds so far."""
         return self._rounds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the solver was made."""
+        """Seconds since the start of the solver."""
         return time.perf_counter() - self._started
 
     @property
     def centre(self) -> Array | None:
         """Scores at which the current iteration began."""
         return self._centre
-
-    # -- steps ------------------------------------------------------------------------------------
 
     def take_dual_step(
         self,
@@ -234,8 +231,8 @@ class OuterLoop(ABC):
 
     def _move_multipliers(self, g: Float, change: Float) -> None:
         """Take the multipliers of the schedule, or a dual step."""
-        scheduled = self._scheduled()
-        # With no multiplier at work, nor one that is about to be, no slope matters.
+        scheduled = self._look_up_schedule()
+        # Slopes matter if a multiplier is above zero, or if one is about to be.
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
             self.slopes.observe()
@@ -248,8 +245,8 @@ class OuterLoop(ABC):
         self.multipliers = ahead if scheduled is None else self._correct(scheduled, ahead)
 
     def follow_schedule(self, point: Point) -> None:
-        """Take the multipliers of the schedule, and measure nothing."""
-        scheduled = self._scheduled()
+        """Take the multipliers of the schedule without computing rates."""
+        scheduled = self._look_up_schedule()
         assert scheduled is not None
         self._subproblem = None
         if self.history:
@@ -274,8 +271,8 @@ class OuterLoop(ABC):
             )
         )
 
-    def _scheduled(self) -> Float | None:
-        """Multipliers that the schedule has for the iteration that begins."""
+    def _look_up_schedule(self) -> Float | None:
+        """Look up the multipliers of the iteration that begins; None without a schedule."""
         if self.schedule is None:
             return None
         return self.schedule[min(len(self.history), len(self.schedule) - 1)]
@@ -285,27 +282,25 @@ class OuterLoop(ABC):
         return bool(np.any(self.corrected)) and len(self.history) >= settled
 
     def _correct(self, scheduled: Float, ahead: Float) -> Float:
-        """Keep scheduled multipliers, and of some rows take own ones near to them."""
+        """Move multipliers of corrected rows from the schedule towards their own dual steps."""
         owner = self.lagrangian.constraints.owner
         largest = np.zeros(owner.max(initial=-1) + 1)
         np.maximum.at(largest, owner, scheduled)
-        reach = MAX_DEPARTURE * largest[owner]
+        reach = self.max_departure * largest[owner]
         near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
         return np.where(self.corrected, near, scheduled)
 
     def _move_centre(self, margin: Array) -> None:
-        """Make x_k the proximal centre."""
+        """Copy the scores x_k as the proximal centre."""
         if self._centre is not None and self._centre.dtype == margin.dtype:
             self._centre[...] = margin
         else:
             self._centre = margin.copy()
 
-    # -- state ------------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs to go on from here, to the last bit.
+        """Collect all that :meth:`restore` needs to go on from here, to the last bit.
 
-        For boosters (`lazy`); an exact learner's subproblem has more.
+        The state is that of boosters (`lazy`); an exact learner's subproblem has more.
         """
         return {
             **{name: getattr(self, name) for name in self.CHANGING},
@@ -319,7 +314,8 @@ class OuterLoop(ABC):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a solver that was made with the same arguments.
 
-        The callback receives the records of its history once more."""
+        The callback receives the records of its history once more.
+        """
         for name in self.CHANGING:
             setattr(self, name, state[name])
         self._subproblem = None

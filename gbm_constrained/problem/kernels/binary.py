@@ -122,7 +122,7 @@ class BinaryKernel:
 
     @staticmethod
     def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
-        """Compute the curvature of the parabola above the cross-entropy, times the learning rate."""
+        """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
         distance += TINY
         curvature = np.subtract(0.5, a)

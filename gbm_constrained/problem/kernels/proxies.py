@@ -60,8 +60,8 @@ class SigmoidProxy:
     def concavity(self, n_classes: int) -> float:
         """Bound the negative curvature by the mean of the bounds of p and q.
 
-        The bound of p is 1 / (6 sqrt 3) in a binary margin, and in softmax scores the range 1 times
-        the largest variance 1/2. The bound of q is a quarter of the bound of p.
+        The bound of p is 1 / (6 sqrt 3) in a binary margin, and in softmax scores the range 1
+        times the largest variance 1/2. The bound of q is a quarter of the bound of p.
         """
         return 0.625 / (6.0 * 3.0**0.5) if n_classes == 2 else 0.3125
 
