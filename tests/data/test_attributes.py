@@ -280,10 +280,12 @@ def test_many_columns_of_many_values_are_told_apart():
         assert found[tuple(few[i])] == PREDICTED[i : i + 2].mean()
 
 
-def test_numbers_of_more_values_than_there_may_be_cells_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr("gbm_constrained.problem.compiler.MOST_CELLS", 4 * (N - 1))
-    with pytest.raises(ValueError, match="compares 60 groups by age, more than 59: cut numbers"):
-        groups_of({"age": RNG.normal(size=N)})
+def test_numbers_of_more_values_than_there_may_be_cells_are_refused_by_name():
+    n = 2**18 + 1
+    rows = Rows(np.arange(n) % 2, np.array([0, 1]), None, {"age": np.arange(n) / 7.0})
+    message = "compares 262145 groups by age, more than 262144: cut numbers"
+    with pytest.raises(ValueError, match=message):
+        compile_constraints([each(fpr(), by="age") <= 0.1], rows)
 
 
 def test_a_merged_group_has_the_rows_of_all_of_its_parts():
