@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from grouped_fits import fitted, problem
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, audit, fnr, fpr
-from gbm_constrained.constraints.rates import each, error_rate, gap, selection_rate, tpr
+import gbm_constrained as gc
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
@@ -41,7 +40,7 @@ PREDICTED = RNG.integers(0, 2, N)
 def groups_of(columns, by=None, features=(), n=N, **options):
     """Groups of a rate, by name, and its value in each."""
     rows = Rows(Y[:n], np.array([0, 1]), None, columns, features)
-    rule = each(selection_rate(), by=by, min_group_size=1, **options) <= 0.5
+    rule = gc.each(gc.selection_rate(), by=by, min_group_size=1, **options) <= 0.5
     cells, compiled = compile_constraints([rule], rows)
     margin = np.where(PREDICTED[:n], 1.0, -1.0)
     statistics = Lagrangian(Y[:n], cells, compiled).at(margin).statistics()
@@ -111,7 +110,7 @@ def test_a_time_is_a_value_however_it_is_written(unit):
     columns = {"c": np.array([NOON, NOON + HOUR] * 30, dtype=f"datetime64[{unit}]")}
     rows = Rows(Y, np.array([0, 1]), None, columns)
     for time in (NOON, np.datetime64(NOON), np.datetime64(NOON, "ns"), pd.Timestamp(NOON)):
-        compiled = compile_constraints([selection_rate(on={"c": time}) <= 0.5], rows)[1]
+        compiled = compile_constraints([gc.selection_rate(on={"c": time}) <= 0.5], rows)[1]
         assert compiled.rows == ("selection_rate[c=2020-01-01 12:00:00] <= 0.5",)
 
 
@@ -152,7 +151,9 @@ def test_groups_that_look_alike_are_told_of_and_quoted(kind):
     values, told, ordered = ALIKE[kind]
     column = np.array([*values, "x"] * 20, dtype=object)
     rows = Rows(Y, np.array([0, 1]), None, {"c": column})
-    rules = [each(rate, by="c", min_group_size=1) <= 0.9 for rate in (fpr(), error_rate())]
+    rules = [
+        gc.each(rate, by="c", min_group_size=1) <= 0.9 for rate in (gc.fpr(), gc.error_rate())
+    ]
     with told_of(told):
         _, compiled = compile_constraints(rules, rows)
     names = [f"c={v!r}" if isinstance(v, str) else f"c={v}" for v in ordered]
@@ -162,7 +163,7 @@ def test_groups_that_look_alike_are_told_of_and_quoted(kind):
 def test_two_forms_of_a_letter_are_shown_in_ascii():
     """In quotes they would look alike as well."""
     column = np.array([COMPOSED, DECOMPOSED, "bar"] * 20, dtype=object)
-    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    rule = gc.each(gc.selection_rate(), by="c", min_group_size=1) <= 0.9
     with told_of(r"'cafe\u0301' and 'caf\xe9'"):
         _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
     assert [str(group) for group in compiled.groups[0]] == [
@@ -173,25 +174,25 @@ def test_two_forms_of_a_letter_are_shown_in_ascii():
 def test_groups_that_differ_in_case_are_told_of():
     """They can be told apart where they are shown."""
     column = np.array(["M", "m", "F"] * 20)
-    rule = each(selection_rate(), by="c", min_group_size=1) <= 0.9
+    rule = gc.each(gc.selection_rate(), by="c", min_group_size=1) <= 0.9
     with told_of("'M' and 'm'"):
         _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
     assert [str(group) for group in compiled.groups[0]] == ["c=F", "c=M", "c=m"]
     # A rule of one of them is about some of the rows that were meant.
     with told_of("'M' and 'm'"):
         compile_constraints(
-            [fpr(on={"c": "M"}) <= 0.9], Rows(Y, np.array([0, 1]), None, {"c": column})
+            [gc.fpr(on={"c": "M"}) <= 0.9], Rows(Y, np.array([0, 1]), None, {"c": column})
         )
 
 
-@pytest.mark.parametrize("make", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+@pytest.mark.parametrize("make", [gc.ConstrainedXGBClassifier, gc.ConstrainedLGBMClassifier])
 @pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
 def test_a_fit_and_an_audit_tell_of_similar_groups_once(make, measure_on):
     rng = np.random.default_rng(0)
     X, sex = rng.normal(size=(400, 3)), np.array(["M", "M ", "F", "F"] * 100, dtype=object)
     y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
-    rules = [gap(rate, by="sex") <= 0.9 for rate in (fpr(), tpr())]
-    quiet = {"verbosity": 0} if make is ConstrainedXGBClassifier else {"verbose": -1}
+    rules = [gc.gap(rate, by="sex") <= 0.9 for rate in (gc.fpr(), gc.tpr())]
+    quiet = {"verbosity": 0} if make is gc.ConstrainedXGBClassifier else {"verbose": -1}
     clf = make(constraints=rules, n_estimators=3, n_jobs=1, measure_on=measure_on, **quiet)
     evaluation = {
         "eval_set": [(X[:200], y[:200])],
@@ -202,7 +203,7 @@ def test_a_fit_and_an_audit_tell_of_similar_groups_once(make, measure_on):
     shown = clf.group_report_["group"].tolist()
     assert shown == ["sex=F", "sex='M'", "sex='M '"] * 2
     with told_of("'M' and 'M '"):
-        found = audit(clf, X, y, rules, sensitive_features={"sex": sex})
+        found = gc.audit(clf, X, y, rules, sensitive_features={"sex": sex})
     assert found.groups["group"].tolist() == shown
 
 
@@ -210,7 +211,7 @@ def test_groups_that_would_print_alike_are_quoted():
     column = np.array([0, "0", "a", None, "missing"] * 12, dtype=object)
     columns = {"c": column, "d": column}
     for by in (["c"], ["c", "d"]):
-        rule = each(selection_rate(), by=by, min_group_size=1) <= 0.5
+        rule = gc.each(gc.selection_rate(), by=by, min_group_size=1) <= 0.5
         with told_of("0 and '0'", times=len(by)):
             _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, columns))
         expected = ["c=0", "c='0'", "c=a", "c='missing'", "c=missing"]
@@ -263,11 +264,11 @@ def test_what_numpy_masks_is_missing():
     with pytest.raises(ValueError, match=r"groups has 1 missing values .*, the first in row 2"):
         as_groups(hidden, 4, 4)
     with pytest.raises(TypeError, match="a one-dimensional boolean mask of the training rows"):
-        selection_rate(on=hidden == 1)
+        gc.selection_rate(on=hidden == 1)
     seen = np.ma.array([0, 1, 1, 0])
     assert check_labels(seen)[1].tolist() == [0, 1, 1, 0]
     assert check_weight(seen, 4).tolist() == [0, 1, 1, 0]
-    assert selection_rate(on=seen == 1) == selection_rate(on=seen.data == 1)
+    assert gc.selection_rate(on=seen == 1) == gc.selection_rate(on=seen.data == 1)
 
 
 def test_many_columns_of_many_values_are_told_apart():
@@ -285,7 +286,7 @@ def test_numbers_of_more_values_than_there_may_be_cells_are_refused_by_name():
     rows = Rows(np.arange(n) % 2, np.array([0, 1]), None, {"age": np.arange(n) / 7.0})
     message = "compares 262145 groups by age, more than 262144: cut numbers"
     with pytest.raises(ValueError, match=message):
-        compile_constraints([each(fpr(), by="age") <= 0.1], rows)
+        compile_constraints([gc.each(gc.fpr(), by="age") <= 0.1], rows)
 
 
 def test_a_merged_group_has_the_rows_of_all_of_its_parts():
@@ -297,7 +298,7 @@ def test_a_merged_group_has_the_rows_of_all_of_its_parts():
         y[200 + of_c : 220] = 1
         y[240 - (20 - of_c) : 240] = 0
         rows = Rows(y, np.array([0, 1]), None, {"g": group})
-        rule = gap(fpr() + fnr(), by="g", min_group_size=30, small_groups="merge") <= 0.1
+        rule = gc.gap(gc.fpr() + gc.fnr(), by="g", min_group_size=30, small_groups="merge") <= 0.1
         with pytest.warns(UserWarning, match="merged into one group") as told:
             _, compiled = compile_constraints([rule], rows)
         assert "left out" not in str(told[0].message)
@@ -309,7 +310,10 @@ def test_a_merged_group_has_the_rows_of_all_of_its_parts():
 def test_dates_stay_dates_beside_further_data_sets():
     X, y, _ = problem()
     day = pd.Series(np.where(X[:, 0] > 0, "2020-01-01", "2021-01-01")).astype("datetime64[ns]")
-    rules = [fpr(on={"day": pd.Timestamp("2020-01-01")}) <= 0.9, each(fpr(), by="day") <= 0.9]
+    rules = [
+        gc.fpr(on={"day": pd.Timestamp("2020-01-01")}) <= 0.9,
+        gc.each(gc.fpr(), by="day") <= 0.9,
+    ]
     given = {"sensitive_features": pd.DataFrame({"day": day})}
     alone = fitted(rules, X, y, "lightgbm", **given)
     beside = fitted(rules, X, y, "lightgbm", **given, datasets={"more": X[:50]})
