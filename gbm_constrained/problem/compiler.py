@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
@@ -34,7 +33,7 @@ from gbm_constrained.problem.grouping import (
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
-from gbm_constrained.problem.row_properties import find_row_properties
+from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
 
 def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
@@ -184,7 +183,6 @@ class _Programme:
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
         starts = [one.view.cells.start for one in functionals]
-        properties = find_row_properties(cells, functionals, self.rows)
         names = tuple(unique_names(self.names))
         return LinearConstraints(
             constraints=tuple(constraints),
@@ -195,7 +193,7 @@ class _Programme:
             ),
             V=_stack([one.loss for one in functionals], starts, n_cells),
             constant=np.array([one.constant for one in functionals]),
-            R=_make_csr(
+            R=make_csr(
                 [np.array(list(row.values()), dtype=np.float64) for row in self.rows],
                 [np.array(list(row), dtype=np.intp) for row in self.rows],
                 len(functionals),
@@ -206,16 +204,7 @@ class _Programme:
             owner=np.array(self.owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            cost_range=_make_csr(
-                [row.cost_range for row in properties],
-                [row.touched for row in properties],
-                n_cells,
-            ),
-            may_reward_errors=np.array([row.may_reward_errors for row in properties], dtype=bool),
-            must_reward_errors=np.array(
-                [row.must_reward_errors for row in properties], dtype=bool
-            ),
-            splits_targets=np.array([row.splits_targets for row in properties], dtype=bool),
+            **find_row_properties(cells, functionals, self.rows),
             terms=tuple(one.terms for one in functionals),
             small=tuple(self.small),
         )
@@ -247,16 +236,4 @@ def _stack(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
     flat = [np.ravel(table) for table in tables]
     columns = [np.flatnonzero(row) for row in flat]
     values = [row[at] for row, at in zip(flat, columns, strict=True)]
-    return _make_csr(
-        values, [at + start for at, start in zip(columns, starts, strict=True)], width
-    )
-
-
-def _make_csr(values: Sequence[Float], columns: Sequence[Codes], width: int) -> Any:
-    """Make a sparse matrix of the values of each row, given their columns."""
-    ends = np.cumsum([0, *(at.size for at in columns)])
-    empty: list[Any] = [np.zeros(0)]
-    return sparse.csr_array(
-        (np.concatenate(values or empty), np.concatenate(columns or empty).astype(np.intp), ends),
-        shape=(len(columns), width),
-    )
+    return make_csr(values, [at + start for at, start in zip(columns, starts, strict=True)], width)

@@ -147,8 +147,8 @@ class ProblemConstants:
 
         The bounds :math:`\rho_c` make :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, with
         D_c the cell's part of the Bregman distance. A mean loss with a negative coefficient is
-        concave, with curvature at most 1/4 in a binary margin and 1/2 in softmax scores; the sigmoid proxy
-        of a rate is both; the logistic one is convex.
+        concave, with curvature at most 1/4 in a binary margin and 1/2 in softmax scores. The
+        sigmoid proxy of a rate is neither convex nor concave, and the logistic one is convex.
         """
         n_classes = self.rows.n_classes
         constraints = self.rows.constraints

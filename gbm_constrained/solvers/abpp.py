@@ -65,7 +65,6 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.outer_loop import ROUNDING, OuterLoop
 from gbm_constrained.solvers.step_sizes import (
     PathSlopes,
-    ProximalWeights,
     Strides,
     cancel_opposites,
 )
@@ -113,7 +112,7 @@ class ABPP(SolverMethod):
 
     def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
         """Make the solver of a problem; `running` are parameters of :class:`ABPPSolver`."""
-        return ABPPSolver(lagrangian, **self.step_sizes(), **running)
+        return ABPPSolver(lagrangian, **self.solver_options(), **running)
 
 
 @dataclass
@@ -210,10 +209,6 @@ class ABPPSolver(OuterLoop):
 
     dual: DualAscent = field(init=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
-
     def make_dual_method(self) -> DualAscent:
         """Make the dual ascent of Algorithm 1."""
         return make_dual_ascent(self)
@@ -234,12 +229,7 @@ class ABPPSolver(OuterLoop):
         """Weight of the proximal term: one number, or one for each cell."""
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
-        return self._proximal_weights.compute(
-            self.multipliers,
-            self.inverse_tau,
-            len(self.history),
-            is_held_out=self.schedule is not None,
-        )
+        return self.compute_proximal_weights(self.inverse_tau)
 
     @property
     def inverse_tau(self) -> float:

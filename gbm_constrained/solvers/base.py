@@ -172,10 +172,10 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         given = self.initial_multipliers
         return None if given is None else np.asarray(given, dtype=np.float64)
 
-    def step_sizes(self) -> dict[str, Any]:
+    def solver_options(self) -> dict[str, Any]:
         """Collect the options that solvers have under the same names."""
-        names = ("tau", "sigma", "mu", "rounds_per_iteration")
-        return {name: getattr(self, name) for name in names}
+        others = ("proxy", "outlier_clip", "initial_multipliers")
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in others}
 
 
 def check_positive(name: str, value: object, *, is_optional: bool = False) -> None:

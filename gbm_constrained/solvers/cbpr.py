@@ -82,7 +82,6 @@ from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
 from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
 from gbm_constrained.solvers.outer_loop import OuterLoop
-from gbm_constrained.solvers.step_sizes import ProximalWeights
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
 ROUNDING = 1e-13  # Largest violation that is due to rounding.
@@ -131,8 +130,7 @@ class CBPR(SolverMethod):
 
     def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
         """Make the solver of a problem; `running` are parameters of :class:`CBPRSolver`."""
-        own = {name: getattr(self, name) for name in ("strength", "inner_iterations", "inner_tol")}
-        return CBPRSolver(lagrangian, **self.step_sizes(), **own, **running)
+        return CBPRSolver(lagrangian, **self.solver_options(), **running)
 
 
 @dataclass
@@ -241,7 +239,6 @@ class CBPRSolver(OuterLoop):
         self._is_rate = lag.constraints.has_rates
         self._outer_centre: Array | None = None
         self._inner = 0
-        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
 
     def make_dual_method(self) -> DualMethod:
         """Make the inner dual method: ABPP's for boosters, Newton steps for exact learners."""
@@ -358,11 +355,6 @@ class CBPRSolver(OuterLoop):
     def _inner_weight(self) -> float | Float:
         """Weight of the inner proximal term of a booster, as that of ABPP."""
         assert isinstance(self.dual, DualAscent)
-        if not self.multipliers.any():
-            return 0.0
-        return self._proximal_weights.compute(
-            self.multipliers,
-            1.0 / self.dual.tau_k,
-            len(self.history),
-            is_held_out=self.schedule is not None,
+        return (
+            self.compute_proximal_weights(1.0 / self.dual.tau_k) if self.multipliers.any() else 0.0
         )

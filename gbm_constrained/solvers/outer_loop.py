@@ -21,7 +21,7 @@ from gbm_constrained.solvers.base import (
     columns_of_records,
     records_of_columns,
 )
-from gbm_constrained.solvers.step_sizes import PathSlopes
+from gbm_constrained.solvers.step_sizes import PathSlopes, ProximalWeights
 
 MAX_DEPARTURE = 0.1  # Largest distance of multipliers from their schedule, as a share of it.
 # Share of the schedule after which multipliers may leave it; before, they still oscillate.
@@ -113,6 +113,7 @@ class OuterLoop(ABC):
         self.multipliers = self.start.copy()
         self.bounds = self.lagrangian.constraints.b.copy()
         self.slopes = PathSlopes(self.lagrangian)
+        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
         self._rounds = 0
         self._centre: Array | None = None
         self._previous_values: Float | None = None
@@ -131,6 +132,15 @@ class OuterLoop(ABC):
     @abstractmethod
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:
         """Find centre and weight of the proximal term of the current subproblem."""
+
+    def compute_proximal_weights(self, inverse_tau: float) -> Float:
+        """Compute the weights of a booster's proximal term, (n_cells,)."""
+        return self._proximal_weights.compute(
+            self.multipliers,
+            inverse_tau,
+            len(self.history),
+            is_held_out=self.schedule is not None,
+        )
 
     @property
     def subproblem(self) -> Subproblem:
