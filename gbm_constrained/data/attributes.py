@@ -54,7 +54,7 @@ class Membership:
 
     @property
     def codes(self) -> NDArray[np.int8]:
-        """1 for the rows in the mask, 0 for the others; (n_samples,)."""
+        """Level of each row, (n_samples,): 1 in the mask, and 0 elsewhere."""
         codes = np.zeros(self.n_samples, dtype=np.int8)
         codes[: self.mask.n_samples] = self.mask.to_array()
         return codes

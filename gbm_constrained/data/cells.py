@@ -203,10 +203,10 @@ class Cells:
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0
         for keys in keys_of_views:
-            yield (view := self.divided(keys, start=start))
+            yield (view := self.divide(keys, start=start))
             start = view.cells.stop
 
-    def divided(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
+    def divide(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
         """Divide the rows by attributes; `by_first` is a partition by the first of them."""
         shape = self.shape_of(keys)
         codes, done = np.zeros(len(self.rows), np.uint8), 0

@@ -47,7 +47,7 @@ class FitArguments:
     datasets: Any = None
     groups: Any = None
 
-    def aligned(self) -> dict[str, Any]:
+    def by_row(self) -> dict[str, Any]:
         """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
         return {name: getattr(self, name) for name in names}
@@ -79,7 +79,7 @@ class ClassFactors:
 
     @property
     def both(self) -> Float:
-        """Factor of each class in the objective, of shape (n_classes,)."""
+        """Product of both factors of each class, (n_classes,)."""
         return self.library * self.objective
 
 
@@ -175,7 +175,7 @@ class FitData:
             combined.sizes,
         )
         alignment = RowAlignment()
-        alignment.check({**arguments.aligned(), **row_labels_of(constraints)})
+        alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
         _check_data_sets(alignment, arguments.datasets)
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, labels.size, len(rows))

@@ -263,7 +263,7 @@ def copy_random_state(random_state: Any) -> np.random.RandomState:
 
 
 @contextmanager
-def untouched_random_state(estimator: Any) -> Iterator[None]:
+def preserve_random_state(estimator: Any) -> Iterator[None]:
     """Restore the user's source of randomness, from which the library's own fit draws a seed."""
     source = estimator.random_state
     state: Any = None

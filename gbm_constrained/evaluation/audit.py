@@ -294,7 +294,7 @@ def _measure(
 
 def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     stated, values = compiled.constraints[:-1], of.values
-    satisfied = pd.array(compiled.satisfied(np.append(values, 1.0))[:-1], dtype="boolean")
+    satisfied = pd.array(compiled.is_satisfied(np.append(values, 1.0))[:-1], dtype="boolean")
     satisfied[np.isnan(values)] = pd.NA
     table = pd.DataFrame(
         {

@@ -42,7 +42,7 @@ def constraints_frame(
     interval = np.full((len(train), 2), np.nan)
     if outcome is not None:
         held_out, interval = compiled.values(outcome.functionals), outcome.intervals
-    satisfied = pd.array(compiled.satisfied(held_out), dtype="boolean")
+    satisfied = pd.array(compiled.is_satisfied(held_out), dtype="boolean")
     satisfied[np.isnan(held_out)] = pd.NA
     return pd.DataFrame(
         {
@@ -54,7 +54,7 @@ def constraints_frame(
             "high": interval[:, 1],
             "rows": [verdict.source for verdict in verdicts],
             "multiplier": compiled.totals(multipliers),
-            "train_satisfied": compiled.satisfied(train),
+            "train_satisfied": compiled.is_satisfied(train),
             "satisfied": satisfied,
             "verdict": [verdict.kind for verdict in verdicts],
         }

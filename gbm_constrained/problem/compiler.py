@@ -211,12 +211,12 @@ class _Programme:
 
 
 def _undefined_is_nan(reason: str) -> float:
-    """Let a rate over no rows be NaN."""
+    """Return NaN for a rate over no rows."""
     return np.nan
 
 
 def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
-    """Make the function that refuses a rate over no rows."""
+    """Make a function that refuses a rate over no rows, with its remedy."""
 
     def refuse(reason: str) -> float:
         is_empty = reason == "at all"

@@ -205,7 +205,7 @@ class LinearConstraints:
         """Whether the data determine each row of constraints, shape (m,); see :meth:`on`."""
         return np.asarray(np.diff(self.R.indptr) > 0)
 
-    def satisfied(self, values: Float) -> Any:
+    def is_satisfied(self, values: Float) -> Any:
         """Whether each value satisfies the bound of its constraint, False where undefined."""
         sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):

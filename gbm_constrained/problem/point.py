@@ -55,7 +55,7 @@ class Point:
         total = 0.0
         for rows in problem.blocks():
             row_value = problem.kernel.value(self._block(rows, t))
-            total += float(problem.weighted(row_value, rows).sum())
+            total += float(problem.apply_weights(row_value, rows).sum())
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
@@ -96,8 +96,8 @@ class Point:
                 hess += pull
             elif problem.hessian_floor > 0:
                 hess += problem.hessian_floor
-            problem.weighted(grad, rows)
-            problem.weighted(hess, rows)
+            problem.apply_weights(grad, rows)
+            problem.apply_weights(hess, rows)
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
         return gradient, hessian
@@ -132,5 +132,5 @@ class Point:
         product = np.empty_like(u)
         for rows in problem.blocks():
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
-            product[rows] = problem.weighted(of_block + inverse_tau * u[rows], rows)
+            product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
         return product

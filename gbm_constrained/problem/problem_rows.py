@@ -159,7 +159,7 @@ class ProblemRows:
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
 
-    def weighted(self, x: Array, rows: slice) -> Array:
+    def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
         if self.weight is not None:
             weight = self.weight[rows]
@@ -173,7 +173,7 @@ class ProblemRows:
             difference = margin[part] - other[part]
             difference *= difference
             square = difference if difference.ndim == 1 else difference.sum(axis=1)
-            total += float(self.weighted(square, part).sum())
+            total += float(self.apply_weights(square, part).sum())
         return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
 
     @cached_property

@@ -38,7 +38,7 @@ class CellStatistic(Protocol):
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
 
     def state(self) -> dict[str, Any]:
-        """Give what the scores seen so far have changed, for :meth:`restore`."""
+        """Collect what the scores seen so far have changed, for :meth:`restore`."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ class PredictedFractions(CellStatistic):
     def add(self, sums: Float, margin: Array, block: slice) -> None:
         """Add the weights of the rows that are predicted as each class but the first."""
         rows = self.rows
-        predicted = rows.kernel.predicted(margin)
+        predicted = rows.kernel.predict(margin)
         for k in range(1, rows.n_classes):
             chosen = predicted if predicted.dtype == np.bool_ else predicted == k
             if rows.decision_weight is not None:  # Sums in single precision are off by 1e-7.
@@ -95,7 +95,7 @@ class TrackedFractions(PredictedFractions):
     def begin(self, margin: Array) -> Float:
         """Move the decisions that other scores change; return the sums of all rows."""
         problem = self.rows
-        decided = problem.kernel.predicted(margin).astype(np.min_scalar_type(problem.n_classes))
+        decided = problem.kernel.predict(margin).astype(np.min_scalar_type(problem.n_classes))
         before = np.zeros_like(decided) if self.decided is None else self.decided
         moved = np.flatnonzero(decided != before)
         came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
@@ -116,7 +116,7 @@ class TrackedFractions(PredictedFractions):
         """Add nothing: the sums hold all rows from the beginning."""
 
     def state(self) -> dict[str, Any]:
-        """Give the decisions at the last scores, and their sums."""
+        """Collect the decisions at the last scores, and their sums."""
         return {"decided": self.decided, "sums": self.sums}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -146,9 +146,9 @@ class MeanLosses(CellStatistic):
         rows = self.rows
         loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
         if self.is_clipped:
-            clipped = rows.weighted(np.minimum(loss, rows.cap), block)
+            clipped = rows.apply_weights(np.minimum(loss, rows.cap), block)
             sums[1] += rows.cells.sum_by_cell(clipped, block)
-        loss = rows.weighted(loss, block)
+        loss = rows.apply_weights(loss, block)
         if self.is_by_cell:
             sums[0] += rows.cells.sum_by_cell(loss, block)
         else:

@@ -160,7 +160,7 @@ class ViewCache:
         for place in self._shared:
             if place.matrices:
                 continue
-            place.view = self.cells.divided(place.keys, place.view)
+            place.view = self.cells.divide(place.keys, place.view)
             place.representatives = {
                 v: self._find_representatives(v)[0][self._combination(place.view, v)]
                 for v in place.members

@@ -233,7 +233,7 @@ class ABPPSolver(OuterLoop):
 
     @property
     def inverse_tau(self) -> float:
-        """1 / tau_k; zero for a booster without a multiplier at work."""
+        """1 / tau_k; zero for a booster whose multipliers are all zero."""
         return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self.dual.tau_k
 
 

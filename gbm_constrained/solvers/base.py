@@ -21,7 +21,7 @@ from gbm_constrained.problem.statistics_of_cells import STATISTICS
 
 @dataclass(frozen=True)
 class Subproblem:
-    """Everything that a gradient depends on beside the scores.
+    """Arguments of a gradient beside the scores.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Solver(Protocol):
     def __call__(self, margin: Array) -> tuple[Array, Array]:
         """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
 
-    def look(self, margin: Callable[[], Array]) -> None:
+    def count_round(self, margin: Callable[[], Array]) -> None:
         """Count a boosting round whose gradient is that of the library's own objective."""
 
     def begin_iteration(self, point: Point) -> None:

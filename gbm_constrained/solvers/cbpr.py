@@ -153,7 +153,7 @@ class NewtonAscent:
         self.begin_subproblem()
 
     def begin_subproblem(self) -> None:
-        """Forget the steps of the subproblem before."""
+        """Drop the steps of the previous subproblem."""
         self._factor = 1.0  # of S
         self._step: tuple[Float, Float, Float] | None = None
 
@@ -247,7 +247,7 @@ class CBPRSolver(OuterLoop):
         return NewtonAscent(bool(self.lagrangian.constraints.has_rates.any()))
 
     def begin_iteration(self, point: Point) -> None:
-        """Start an inner iteration at `point`, and a new outer one when the last is done."""
+        """Start an inner iteration, and a new outer one if the subproblem is solved."""
         statistics = point.statistics()
         residual = np.nan
         if self._outer_centre is None:
@@ -308,7 +308,7 @@ class CBPRSolver(OuterLoop):
     def _orthonormal(self, rows: Array) -> Float:
         """Scale derivatives in all scores to coordinates that are orthonormal in the distance."""
         lag = self.lagrangian
-        weight = lag.rows.weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
+        weight = lag.rows.apply_weights(np.ones(lag.n_samples), slice(None)) * lag.total_weight
         scale = np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
         return np.asarray((rows.reshape(lag.n_samples, -1) * scale).ravel())
 

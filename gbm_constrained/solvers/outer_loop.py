@@ -33,7 +33,7 @@ ROUNDING = 1e-6
 
 @dataclass
 class OuterLoop(ABC):
-    """A solver that is called with scores and answers with gradients and Hessians.
+    """Solver that computes gradients and Hessians at the scores of a learner.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class OuterLoop(ABC):
         self._rounds += 1
         return self.gradient(point)
 
-    def look(self, margin: Callable[[], Array]) -> None:
+    def count_round(self, margin: Callable[[], Array]) -> None:
         """Count a boosting round whose gradient is that of the library's own objective."""
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(self.lagrangian.at(margin()))

@@ -25,7 +25,7 @@ from gbm_constrained._version import __version__
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.training.note_json import dumps, loads
 
@@ -111,7 +111,7 @@ def write_note(
     classes = np.asarray(estimator.classes_)
     shift = fitted.get("_threshold", np.zeros(1 if classes.size == 2 else classes.size))
     parameters, left_out = {}, []
-    with untouched_random_state(estimator):
+    with preserve_random_state(estimator):
         names = list(estimator.get_params(deep=False).items())
     for name, value in names:
         value = getattr(estimator, name, value)  # a RandomState, of which XGBoost gives a draw

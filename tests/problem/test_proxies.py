@@ -53,7 +53,7 @@ def test_the_sigmoid_proxy_becomes_the_cost_of_the_decision(n_classes):
     np.testing.assert_allclose(rows.value(rows.margin), soft, rtol=1e-12)
     margin = rng.permuted(np.tile(np.arange(n_classes), (N, 1)), axis=1) * 1e3
     margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
-    decided = a[np.arange(N), rows.kernel.predicted(margin).astype(int)]
+    decided = a[np.arange(N), rows.kernel.predict(margin).astype(int)]
     np.testing.assert_allclose(rows.value(margin), decided, rtol=1e-12)
 
 

@@ -35,7 +35,7 @@ class MeanMargins(CellStatistic):
 
     def add(self, sums, margin, block):
         total = margin if margin.ndim == 1 else margin.sum(axis=1)
-        sums += self.rows.cells.sum_by_cell(self.rows.weighted(total.copy(), block), block)
+        sums += self.rows.cells.sum_by_cell(self.rows.apply_weights(total.copy(), block), block)
 
     def values(self, sums):
         return {"margin": sums / self.rows.divisor}

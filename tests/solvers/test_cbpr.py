@@ -268,7 +268,7 @@ def row_hessians(lagrangian, scores, multipliers):
             u = np.ones_like(scores)
         of_f = point.hessian_product(np.zeros_like(multipliers), u)
         columns.append(point.hessian_product(multipliers, u) - of_f)
-    weight = lagrangian.rows.weighted(np.ones(lagrangian.n_samples), slice(None))
+    weight = lagrangian.rows.apply_weights(np.ones(lagrangian.n_samples), slice(None))
     stacked = np.stack([c.reshape(len(scores), -1) for c in columns], axis=2)
     return stacked / weight[:, None, None]
 
@@ -318,7 +318,7 @@ def test_default_strength_is_twice_the_concavity(n_classes):
     """Rho = W / (4 W_group) in a binary margin, and twice that in softmax scores."""
     lagrangian, _ = make(n_classes, 3, True)
     rows = [np.flatnonzero(lagrangian.cells.rows.columns["s"] == v) for v in range(3)]
-    weight = lagrangian.rows.weighted(np.ones(90), slice(None))
+    weight = lagrangian.rows.apply_weights(np.ones(90), slice(None))
     smallest = min(weight[r].sum() for r in rows) / weight.sum()
     rho = (0.25 if n_classes == 2 else 0.5) / smallest
     assert rho_of(lagrangian) == pytest.approx(rho, rel=1e-12)

@@ -145,7 +145,7 @@ def test_rounds_that_need_no_answer_are_counted(method, n_classes):
     solver, other = (begin(method, problem(n_classes)[0]) for _ in range(2))
     for _ in range(5):
         solver(margin)
-        other.look(lambda: margin)
+        other.count_round(lambda: margin)
     assert other.rounds == solver.rounds
     for one, two in zip(solver.history, other.history, strict=True):
         np.testing.assert_array_equal(one.multipliers, two.multipliers)

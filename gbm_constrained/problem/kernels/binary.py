@@ -38,7 +38,7 @@ class BinaryKernel:
         np.divide(1.0, out, out=out)
 
     @staticmethod
-    def predicted(margin: Array) -> Array:
+    def predict(margin: Array) -> Array:
         """Predict class 1 where the margin is positive."""
         return np.asarray(margin > 0)
 

@@ -44,7 +44,7 @@ class SoftmaxKernel:
         out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
     @staticmethod
-    def predicted(margin: Array) -> Array:
+    def predict(margin: Array) -> Array:
         """Predict the class of the first largest score."""
         return np.asarray(margin.argmax(axis=1))
 
