@@ -68,22 +68,13 @@ class Lagrangian:
             self.coefficients.forget()
 
     def state(self) -> dict[str, Any]:
-        """Collect what the scores seen so far have changed, for :meth:`restore`."""
-        packed = self.coefficients.views.packed if self.rows.has_several_views else []
-        return {
-            "dtype": self.rows.dtype.str,
-            "statistics": {one.name: one.state() for one in self.statistics},
-            "packed": np.array(packed, np.intp),
-        }
+        """Collect what the last scores have changed in statistics, to go on to the last bit."""
+        return {one.name: one.state() for one in self.statistics}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a Lagrangian that was made with the same arguments."""
-        if state["dtype"] != self.rows.dtype.str:
-            self.narrow()
         for one in self.statistics:
-            one.restore(state["statistics"][one.name])
-        if self.rows.has_several_views:
-            self.coefficients.views.pack(state["packed"].tolist())
+            one.restore(state[one.name])
 
     def at(self, margin: Array) -> Point:
         """Fix the scores of all rows; the point is valid until the next call."""

@@ -187,13 +187,6 @@ class NewtonAscent:
         elif not self.has_rates:
             self._factor = max(self._factor / 2.0, 1.0)
 
-    def state(self) -> dict[str, Any]:
-        """Return nothing: only boosters save their state."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Do nothing: only boosters restore a state."""
-
 
 @dataclass
 class CBPRSolver(OuterLoop):
@@ -222,10 +215,6 @@ class CBPRSolver(OuterLoop):
     inner_tol: float = 0.1
     project: Callable[[Array], Float] | None = None
     residuals: list[float] = field(default_factory=list, init=False)
-
-    CHANGING: ClassVar[tuple[str, ...]] = (
-        *OuterLoop.CHANGING, "residuals", "_outer_centre", "_inner",
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
