@@ -43,7 +43,7 @@ def run(solver, n_rounds, start, rate=0.3):
 GAP = [gc.gap(gc.error_rate(), by="g", min_group_size=1) <= 0.1, gc.fnr() <= 0.1]
 
 
-def with_groups(lazy=True, **options):
+def with_groups(*, lazy=True, **options):
     groups = np.tile([0, 1], 4)
     cells, compiled = compile_constraints(GAP, Rows(Y, np.array([0, 1]), None, {"g": groups}))
     return ABPPSolver(Lagrangian(Y, cells, compiled), lazy=lazy, **options)

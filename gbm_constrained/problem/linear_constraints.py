@@ -72,13 +72,13 @@ class LinearConstraints:
     b: Float
     rows: tuple[str, ...]
     all_rows: tuple[str, ...]
-    owner: np.ndarray[Any, np.dtype[np.intp]]
+    owner: Codes
     spans: tuple[slice, ...]
     groups: tuple[tuple[Group, ...], ...]
     cost_range: Any
-    may_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    must_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
+    may_reward_errors: Bool
+    must_reward_errors: Bool
+    splits_targets: Bool
     terms: tuple[tuple[WeightedFraction | MeanLoss, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
 

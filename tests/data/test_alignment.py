@@ -121,13 +121,13 @@ def test_masks_and_decisions_in_another_order_are_refused(rule, called, library)
     with pytest.raises(ValueError, match="in another order"):
         gc.audit(fit("lightgbm", []), X, Y, [rule(moved)])
     fit(library, [rule(lambda values: values)])
-    # A file holds the rule without its row labels; the rule is the same one.
+    # A file holds the constraint without its row labels; the constraint is the same one.
     assert loads(dumps([rule(moved)])) == [rule(moved)]
     assert loads(dumps([rule(moved)]))[0] == rule(lambda values: moved(values).to_numpy())
 
 
 @LIBRARIES
-def test_other_labels_are_taken_by_position_and_told_of_once(library):
+def test_other_labels_are_taken_by_position_and_warned_of_once(library):
     given = {"y": other(Y), "sample_weight": other(WEIGHT), "sensitive_features": other(SEX)}
     with pytest.warns(UserWarning, match="Rows are taken by position") as caught:
         model = fit(library, **given)

@@ -125,13 +125,13 @@ def test_values_of_several_types_in_one_column():
 
 
 @contextlib.contextmanager
-def told_of(values, times=1):
+def warns_of(values, times=1):
     """One warning of a column, about values that look alike."""
     with pytest.warns(UserWarning, match="has values that look alike") as caught:
         yield
-    told = [str(w.message) for w in caught if "look alike" in str(w.message)]
-    assert len(told) == times
-    assert all(f"groups of their own: {values}. Spell them alike" in text for text in told)
+    found = [str(w.message) for w in caught if "look alike" in str(w.message)]
+    assert len(found) == times
+    assert all(f"groups of their own: {values}. Spell them alike" in text for text in found)
 
 
 COMPOSED, DECOMPOSED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
@@ -147,14 +147,14 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("kind", ALIKE)
-def test_groups_that_look_alike_are_told_of_and_quoted(kind):
-    values, told, ordered = ALIKE[kind]
+def test_groups_that_look_alike_are_warned_of_and_quoted(kind):
+    values, found, ordered = ALIKE[kind]
     column = np.array([*values, "x"] * 20, dtype=object)
     rows = Rows(Y, np.array([0, 1]), None, {"c": column})
     rules = [
         gc.each(rate, by="c", min_group_size=1) <= 0.9 for rate in (gc.fpr(), gc.error_rate())
     ]
-    with told_of(told):
+    with warns_of(found):
         _, compiled = compile_constraints(rules, rows)
     names = [f"c={v!r}" if isinstance(v, str) else f"c={v}" for v in ordered]
     assert sorted(map(str, compiled.groups[0])) == sorted([*names, "c=x"])
@@ -164,22 +164,22 @@ def test_two_forms_of_a_letter_are_shown_in_ascii():
     """In quotes they would look alike as well."""
     column = np.array([COMPOSED, DECOMPOSED, "bar"] * 20, dtype=object)
     rule = gc.each(gc.selection_rate(), by="c", min_group_size=1) <= 0.9
-    with told_of(r"'cafe\u0301' and 'caf\xe9'"):
+    with warns_of(r"'cafe\u0301' and 'caf\xe9'"):
         _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
     assert [str(group) for group in compiled.groups[0]] == [
         "c=bar", r"c='cafe\u0301'", r"c='caf\xe9'",
     ]  # fmt: skip
 
 
-def test_groups_that_differ_in_case_are_told_of():
-    """They can be told apart where they are shown."""
+def test_groups_that_differ_in_case_are_warned_of():
+    """They differ where they are shown."""
     column = np.array(["M", "m", "F"] * 20)
     rule = gc.each(gc.selection_rate(), by="c", min_group_size=1) <= 0.9
-    with told_of("'M' and 'm'"):
+    with warns_of("'M' and 'm'"):
         _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, {"c": column}))
     assert [str(group) for group in compiled.groups[0]] == ["c=F", "c=M", "c=m"]
-    # A rule of one of them is about some of the rows that were meant.
-    with told_of("'M' and 'm'"):
+    # A constraint of one of them is about some of the rows that were meant.
+    with warns_of("'M' and 'm'"):
         compile_constraints(
             [gc.fpr(on={"c": "M"}) <= 0.9], Rows(Y, np.array([0, 1]), None, {"c": column})
         )
@@ -198,11 +198,11 @@ def test_a_fit_and_an_audit_tell_of_similar_groups_once(make, measure_on):
         "eval_set": [(X[:200], y[:200])],
         "sensitive_features_eval_set": [{"sex": sex[:200]}],
     }
-    with told_of("'M' and 'M '"):
+    with warns_of("'M' and 'M '"):
         clf.fit(X, y, sensitive_features={"sex": sex}, **evaluation)
     shown = clf.group_report_["group"].tolist()
     assert shown == ["sex=F", "sex='M'", "sex='M '"] * 2
-    with told_of("'M' and 'M '"):
+    with warns_of("'M' and 'M '"):
         found = gc.audit(clf, X, y, rules, sensitive_features={"sex": sex})
     assert found.groups["group"].tolist() == shown
 
@@ -212,7 +212,7 @@ def test_groups_that_would_print_alike_are_quoted():
     columns = {"c": column, "d": column}
     for by in (["c"], ["c", "d"]):
         rule = gc.each(gc.selection_rate(), by=by, min_group_size=1) <= 0.5
-        with told_of("0 and '0'", times=len(by)):
+        with warns_of("0 and '0'", times=len(by)):
             _, compiled = compile_constraints([rule], Rows(Y, np.array([0, 1]), None, columns))
         expected = ["c=0", "c='0'", "c=a", "c='missing'", "c=missing"]
         if len(by) == 2:
@@ -271,7 +271,7 @@ def test_what_numpy_masks_is_missing():
     assert gc.selection_rate(on=seen == 1) == gc.selection_rate(on=seen.data == 1)
 
 
-def test_many_columns_of_many_values_are_told_apart():
+def test_many_columns_of_many_values_are_distinguished():
     """Products of their numbers of values leave 64 bits; rows alike in all columns are a group."""
     few = np.repeat(RNG.normal(size=(N // 2, 14)), 2, axis=0)
     columns = {f"c{j}": few[:, j] for j in range(14)}
@@ -299,9 +299,9 @@ def test_a_merged_group_has_the_rows_of_all_of_its_parts():
         y[240 - (20 - of_c) : 240] = 0
         rows = Rows(y, np.array([0, 1]), None, {"g": group})
         rule = gc.gap(gc.fpr() + gc.fnr(), by="g", min_group_size=30, small_groups="merge") <= 0.1
-        with pytest.warns(UserWarning, match="merged into one group") as told:
+        with pytest.warns(UserWarning, match="merged into one group") as found:
             _, compiled = compile_constraints([rule], rows)
-        assert "left out" not in str(told[0].message)
+        assert "left out" not in str(found[0].message)
         assert [(g.name, g.size) for g in compiled.groups[0]] == [
             (("a",), 50), (("b",), 50), (("small groups",), 20),
         ]  # fmt: skip
@@ -332,7 +332,7 @@ def test_missing_values_in_intersections():
 
 
 @pytest.mark.parametrize("value", [["F"], {"sex": "F"}, ("F", ["M"])])
-def test_values_that_cannot_be_told_apart_are_refused(value):
+def test_values_that_cannot_be_distinguished_are_refused(value):
     column = np.array([*SEX[1:], None], dtype=object)
     column[-1] = value
     expected = f"values of column 'sex' hold {value!r}, a {type(value).__name__}"

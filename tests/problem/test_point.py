@@ -156,7 +156,7 @@ def test_factor_two_majorises_each_rows_hessian(n_classes):
     assert eigenvalues.min() >= -1e-10
 
 
-def test_the_proxy_of_each_rule_is_chosen_by_whether_it_minds_the_label():
+def test_the_proxy_of_each_constraint_is_chosen_by_whether_it_minds_the_label():
     """By default; the two others are for all constraints alike."""
     y, _, weight, masks = draw(3)
     rules = kinds(3, masks)["mixed"]

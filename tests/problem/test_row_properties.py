@@ -38,7 +38,7 @@ def test_rows_that_reward_errors_of_all_labels():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_rules_that_forbid_one_class_of_several_split_targets(n_classes):
+def test_constraints_that_forbid_one_class_of_several_split_targets(n_classes):
     """Their rows may be decided as any other; and one class alone is the other of two."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, n_classes, 300)

@@ -15,7 +15,7 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 N, UNLABELLED = 400, 60
 
 
-def compiled(n_masks, weighted=False, with_data_set=False, seed=0):
+def compiled(n_masks, *, weighted=False, with_data_set=False, seed=0):
     """Constraints on masks, ten of which make a view, on groups and on a further data set."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, N)
@@ -72,7 +72,9 @@ def looked_up(lagrangian, multipliers):
 )
 def test_coefficients_are_those_of_all_views(n_masks, weighted, with_data_set, at_work, seed):
     """Whatever was at work before, and for rows that weigh something."""
-    y, cells, constraints = compiled(n_masks, weighted, with_data_set, seed)
+    y, cells, constraints = compiled(
+        n_masks, weighted=weighted, with_data_set=with_data_set, seed=seed
+    )
     factor = np.where(y == 1, 3.0, 1.0)  # as class_weight makes it
     weight = factor if cells.rows.weight is None else cells.rows.weight * factor
     lagrangian = Lagrangian(y, cells, constraints, weight=weight)

@@ -35,7 +35,7 @@ def loss_gap(bound):
     return gc.gap(gc.log_loss(), by="s", min_group_size=1) <= bound
 
 
-def make(n_classes=2, n_groups=2, weighted=False, rule=None, n=90, seed=0, **options):
+def make(n_classes=2, n_groups=2, *, weighted=False, rule=None, n=90, seed=0, **options):
     """Lagrangian and features of noisy rows, noisier in some groups."""
     rng = np.random.default_rng(seed)
     s = np.arange(n) % n_groups
@@ -50,7 +50,7 @@ def make(n_classes=2, n_groups=2, weighted=False, rule=None, n=90, seed=0, **opt
 
 def learner_of(name):
     kind, n_classes, n_groups, weighted, bound = CASES[name]
-    lagrangian, X = make(n_classes, n_groups, weighted, loss_gap(bound))
+    lagrangian, X = make(n_classes, n_groups, weighted=weighted, rule=loss_gap(bound))
     if kind == "linear":
         return LinearLearner(lagrangian, X, l2=0.05, metric="scores")
     scores = np.column_stack([np.tanh(X), np.sign(X[:, :2]), np.ones(len(X))])
@@ -285,7 +285,7 @@ RULES = {
 def test_concavity_is_the_most_negative_eigenvalue(rule, n_classes, n_groups):
     """It bounds the eigenvalues at any scores, and is attained for losses, nearly for proxies."""
     constraint, options = RULES[rule]
-    lagrangian, _ = make(n_classes, n_groups, True, constraint, n=600, **options)
+    lagrangian, _ = make(n_classes, n_groups, weighted=True, rule=constraint, n=600, **options)
     rng = np.random.default_rng(1)
     shape = (600,) if n_classes == 2 else (600, n_classes)
     for y in np.eye(len(lagrangian.constraints))[:3]:
@@ -316,7 +316,7 @@ def test_sigmoid_concavity_in_one_score():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_default_strength_is_twice_the_concavity(n_classes):
     """Rho = W / (4 W_group) in a binary margin, and twice that in softmax scores."""
-    lagrangian, _ = make(n_classes, 3, True)
+    lagrangian, _ = make(n_classes, 3, weighted=True)
     rows = [np.flatnonzero(lagrangian.cells.rows.columns["s"] == v) for v in range(3)]
     weight = lagrangian.rows.apply_weights(np.ones(90), slice(None))
     smallest = min(weight[r].sum() for r in rows) / weight.sum()
@@ -330,7 +330,7 @@ def test_default_strength_is_twice_the_concavity(n_classes):
 def test_subproblems_are_convex(rule, n_classes):
     """With L = rho the Hessian of f + <y, g> + L (1 + sum y) D has no negative eigenvalue."""
     constraint, options = RULES[rule]
-    lagrangian, _ = make(n_classes, 3, True, constraint, n=24, **options)
+    lagrangian, _ = make(n_classes, 3, weighted=True, rule=constraint, n=24, **options)
     L, m = rho_of(lagrangian), len(lagrangian.constraints)
     rng = np.random.default_rng(2)
     shape = (24,) if n_classes == 2 else (24, n_classes)

@@ -90,7 +90,7 @@ def logistic(bound=0.02, **options):
 
 
 def test_logistic_regression_under_a_loss_gap():
-    """The parent's fit breaks the rule; a KKT point is reached from one that meets it."""
+    """The parent's fit breaks the constraint; a KKT point is reached from one that meets it."""
     X, y, _ = table()
     model = logistic()
     report = model.constraint_report_

@@ -20,7 +20,7 @@ everywhere = pytest.mark.parametrize(("method", "n_classes"), KINDS)
 PROGRESS = 1.0 - 0.7**2
 
 
-def problem(n_classes, weighted=True, **options):
+def problem(n_classes, *, weighted=True, **options):
     """Lagrangian of rows in two groups, and the scores that a booster could begin at."""
     rng = np.random.default_rng(n_classes)
     y = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=118)])

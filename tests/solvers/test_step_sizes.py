@@ -25,8 +25,8 @@ def test_the_proximal_term_of_idle_multipliers(keep):
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_steps_of_boosters_do_not_overshoot_where_a_rule_is_at_work(lazy):
-    """Only then: a fit that no rule touches is the library's own. Exact learners know better."""
+def test_steps_of_boosters_do_not_overshoot_under_a_multiplier(lazy):
+    """Without multipliers a fit is the library's own; exact learners keep their own steps."""
     lag = build(Y, [gc.fnr() <= 0.1])
     margin = 5.0 * HALF
     for initial in (0.0, 5.0):
