@@ -133,7 +133,11 @@ def test_lipschitz_constants_of_another_distance():
 
 
 def test_the_dual_step_extrapolates():
-    """z_0 = g_0, then z_1 = g_1 + (g_1 - g_0): rates 0.5 and 0.25 against 0.1."""
+    """z_0 = g_0, then z_1 = g_1 + (g_1 - g_0): rates 0.5 and 0.25 against 0.1.
+
+    In this test and the next ones L^2 = (1/4)^2 / (1/2) = 1/8, tau = 4 and sigma = 1/4, so that
+    sigma / L^2 = 2.
+    """
     solver = ABPPSolver(build(Y, [gc.fnr() <= 0.1]))
     assert (solver.dual.tau, solver.dual.sigma) == pytest.approx((4.0, 0.25))
     solver(HALF)
