@@ -41,7 +41,7 @@ from gbm_constrained.statistics.order_statistics import (
     expected_threshold,
     umbrella_threshold,
 )
-from gbm_constrained.statistics.p_values import rule_p_value
+from gbm_constrained.statistics.p_values import constraint_p_values
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
@@ -283,7 +283,7 @@ def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
 
 def _p_value(rows: EvaluationSet, margin: Array, shift: Float) -> float:
     decisions = rows.decisions(shift_scores(margin, shift))
-    return float(rule_p_value(rows.compiled, rows.counts(decisions)))
+    return float(constraint_p_values(rows.compiled, rows.counts(decisions)).max(initial=0.0))
 
 
 def _order_decisions(

@@ -105,14 +105,16 @@ class Outcome:
         values, n = compiled.values(functionals), len(folds)
         return cls(
             functionals,
-            prediction_intervals(sampled.constraints, values, differ.rules, n, compiled.ranges),
+            prediction_intervals(
+                sampled.constraints, values, differ.constraints, n, compiled.ranges
+            ),
             prediction_intervals(
                 sampled.functionals, functionals, differ.rates, n, compiled.ranges_of_rates
             ),
             _sources(rows),
             sampled,
             rows.accuracy(counts),
-            differ.beyond_chance,
+            differ.is_beyond_chance,
         )
 
     @classmethod

@@ -42,51 +42,21 @@ EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 
 @dataclass(frozen=True, eq=False)
 class CellCounts:
-    """Numbers of rows by cell and predicted class.
+    """Numbers of rows by cell and predicted class, with leading axes for grids of thresholds."""
 
-    The tables may have leading axes, as of a grid of thresholds; p-values then have them too.
-
-    Parameters
-    ----------
-    weight : ndarray of shape (..., n_cells, n_classes)
-        Sums of weights.
-    square : ndarray of shape (..., n_cells, n_classes)
-        Sums of squared weights.
-    count : ndarray of shape (..., n_cells, n_classes)
-        Numbers of rows with positive weight.
-    """
-
-    weight: Float
-    square: Float
-    count: Float
+    weight: Float  # Sums of weights, (..., n_cells, n_classes).
+    square: Float  # Sums of squared weights.
+    count: Float  # Numbers of rows with positive weight.
 
     @classmethod
     def of(cls, cells: Cells, decisions: ArrayLike, weight: Float | None = None) -> CellCounts:
-        """Count decisions.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        decisions : array-like of shape (n_samples,), integer
-            Predicted class index of each row.
-        weight : ndarray of shape (n_samples,), default=None
-            Weights; those of the rows by default.
-        """
+        """Count decisions, given as class indices; weights are those of the rows by default."""
         decided = np.asarray(decisions, dtype=np.intp)
         return cls(*_tables(cells, decided, cells.classes.size, weight))
 
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
-        """Count decisions, given the share of each cell that is predicted as a class.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        shares : ndarray of shape (n_cells, n_classes)
-            The shares.
-        """
+        """Count decisions, given the share of each cell that is predicted as a class."""
         weight = cells.rows.weight
         squares = cells.count if weight is None else cells.total(weight**2)
         totals = cells.weight, squares, cells.weighted_count
@@ -96,24 +66,7 @@ class CellCounts:
     def at_thresholds(
         cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
     ) -> CellCounts:
-        """Count the decisions ``score > threshold`` of two classes at each of some thresholds.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        scores : array-like of shape (n_samples,)
-            Higher for the second class.
-        thresholds : array-like of shape (n_thresholds,)
-            Thresholds, in any order.
-        weight : ndarray of shape (n_samples,), default=None
-            Weights; those of the rows by default.
-
-        Returns
-        -------
-        CellCounts
-            Tables of shape (n_thresholds, n_cells, 2).
-        """
+        """Count the decisions ``score > threshold`` of two classes, (n_thresholds, n_cells, 2)."""
         order = np.argsort(thresholds)
         exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
         tables = []
@@ -126,21 +79,16 @@ class CellCounts:
         return cls(*tables)
 
 
-def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> list[Float]:
-    """Add up weights, squares and numbers of rows by cell and column; (n_cells, width) each."""
+def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> Float:
+    """Add up weights, squares and numbers of rows by cell and column; (3, n_cells, width)."""
     w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
-    shape = (len(cells), width)
-    tables = [np.zeros(shape) for _ in range(3)]
+    of_rows = [None] if w is None else [w, w * w, w > 0]
+    tables = np.zeros((len(of_rows), len(cells) * width))
     for view in cells.views:
         at = view.codes * width + column
-        size = len(cells) * width
-        counted = np.bincount(at, None if w is None else w > 0, size).reshape(shape)
-        found = (counted, counted) if w is None else (
-            np.bincount(at, w, size).reshape(shape), np.bincount(at, w * w, size).reshape(shape)
-        )  # fmt: skip
-        for table, more in zip(tables, (*found, counted), strict=True):
-            table += more
-    return tables
+        for table, values in zip(tables, of_rows, strict=True):
+            table += np.bincount(at, values, table.size)
+    return np.broadcast_to(tables, (3, tables.shape[1])).reshape(3, len(cells), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +115,7 @@ class Block:
 
     @property
     def width(self) -> float:
-        """Distance of the largest from the smallest value."""
+        """Difference of the largest and the smallest value."""
         return self.high - self.low
 
     @property
@@ -185,7 +133,7 @@ class Block:
         return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
 
     def effective_rows(self, counts: CellCounts) -> Float:
-        """Compute Kish's effective number of rows, zero where no row has weight."""
+        """Compute Kish's effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""
         total, squares = self.sum(counts.weight), self.sum(counts.square)
         return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
 
@@ -233,22 +181,10 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None
 
 
 def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
-    """Compute the value of each functional on counted decisions.
+    """Compute the value of each functional on counted decisions, shape (..., n_functionals).
 
-    Weights of base sets are those of the counts, so that counts may be of other rows than those
-    compiled against.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions, with any leading axes.
-
-    Returns
-    -------
-    ndarray of shape (..., n_functionals)
-        NaN for mean losses, and where a base set has no weight.
+    Base sets have the weights of the counts, which may be of other rows than those compiled
+    against. Mean losses, and rates over a base set without weight, are NaN.
     """
     weight = counts.weight
     table = weight.reshape(*weight.shape[:-2], -1)

@@ -32,11 +32,10 @@ __all__ = [
 
 
 def minimum_rows(bound: float, delta: float) -> int:
-    """Find the smallest number of rows that can certify a rate at most `bound`.
+    """Compute the smallest number of rows that can certify a rate at most `bound`.
 
-    All of these rows are without an event.
-
-    ``(1 - bound)^n <= delta`` gives ``n >= log(delta) / log(1 - bound)``.
+    Rows without an event certify it where ``(1 - bound)^n <= delta``, which gives
+    ``n >= log(delta) / log(1 - bound)``.
 
     Parameters
     ----------

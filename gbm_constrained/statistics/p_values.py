@@ -43,50 +43,33 @@ __all__ = [
     "p_of_two_binomials",
     "p_value_of_blocks",
     "row_p_values",
-    "rule_p_value",
 ]
 
 SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
 
 
 def _tail(events: Float, n: Float, bound: Any) -> Float:
-    """``P(Bin(n, bound) <= events)``."""
+    """Compute ``P(Bin(n, bound) <= events)``."""
     inside = events < n
     left = np.where(inside, n - events, 1.0)
     return np.where(inside, special.betaincc(events + 1.0, left, bound), 1.0)
 
 
 def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -> Any:
-    r"""p-value of the null hypothesis that a mean of variables in [0, 1] exceeds a bound.
+    r"""Compute the p-value of "a mean of n variables in [0, 1] exceeds a bound"; 1 if n is 0.
 
     .. math:: p = \min\left(e^{-n\, h(\min(r, b),\, b)},\; e\, P(\mathrm{Bin}(n, b)
         \le \lceil n r \rceil)\right), \qquad
-        h(r, b) = r \log\frac{r}{b} + (1 - r) \log\frac{1 - r}{1 - b} .
+        h(r, b) = r \log\frac{r}{b} + (1 - r) \log\frac{1 - r}{1 - b} ,
 
-    Parameters
-    ----------
-    mean : array-like
-        Mean ``r`` of `n` independent variables.
-    n : array-like
-        Their number.
-    bound : array-like
-        ``b``, in [0, 1].
-
-    Returns
-    -------
-    ndarray or float
-        The p-value; 1 without variables.
-
-    References
-    ----------
-    Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction
-    sets", Journal of the ACM 68, 2021, section 3.1; Angelopoulos, Bates, Candes, Jordan and Lei,
-    "Learn then test", 2021, Proposition 3.
+    with r the mean and b the bound (Bates, Angelopoulos, Lei, Malik and Jordan,
+    "Distribution-free, risk-controlling prediction sets", 2021, section 3.1; "Learn then test",
+    2021, Proposition 3).
     """
     r, n, b = (np.asarray(x, dtype=np.float64) for x in (mean, n, bound))
     below = np.minimum(r, b)
     h = special.rel_entr(below, b) + special.rel_entr(1.0 - below, 1.0 - b)
-    events = np.ceil(np.round(n * r, 9))  # a mean of n events must give their number back
+    events = np.ceil(np.round(n * r, 9))  # The mean of n events must give their number back.
     with np.errstate(invalid="ignore"):
         hoeffding = np.exp(-n * h)
     p = np.minimum(hoeffding, np.e * _tail(events, n, b))
@@ -96,7 +79,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
 def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the mean score exceeds a bound" with equal weights."""
     n = block.sum(counts.count)
-    if block.high <= bound + ROUNDING:  # it cannot
+    if block.high <= bound + ROUNDING:  # The mean cannot exceed the bound.
         return np.where(n > 0, 0.0, 1.0)
     if block.low > bound:
         return np.ones(n.shape)
@@ -126,10 +109,10 @@ def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
 def p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
-    """Compute the p-value of "the sum of two mean scores exceeds a bound".
+    """Compute the p-value of "the sum of two mean scores exceeds a bound"; 1 outside of `where`.
 
     The scores are binomials over disjoint base sets. A mean score is its low value plus its width
-    times the probability of its high value. The p-value is 1 outside of `where`.
+    times the probability of its high value.
     """
     first, second = blocks
     (events_1, n_1), (events_2, n_2) = (
@@ -217,7 +200,7 @@ def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
 
 
 def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    """p-values of the null hypotheses that rows of constraints are violated in the population.
+    """Compute the p-value of the violation of each row of constraints, shape (..., m).
 
     With equal weights in each base set:
 
@@ -231,25 +214,11 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
       one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
       takes their place where a base set has fractions that make no binomial.
 
-    With unequal weights: Hoeffding's inequality, valid given the weights, though conservative.
+    With unequal weights: Hoeffding's inequality ("Probability inequalities for sums of bounded
+    random variables", 1963, Theorem 2), valid given the weights, though conservative.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions on rows that were used for nothing else.
-
-    Returns
-    -------
-    ndarray of shape (..., m)
-        1 where a base set has no rows, and for mean losses, which have no bounded range. Rows
-        that bind no prediction have 0. Union bounds end at 1e-15, tests of two groups at 1e-5.
-
-    References
-    ----------
-    Clopper and Pearson, 1934; Hoeffding, "Probability inequalities for sums of bounded random
-    variables", JASA 58, 1963, Theorem 2.
+    The p-value is 1 where a base set has no rows and for mean losses, 0 for rows that bind no
+    prediction. Union bounds end at 1e-15, tests of two groups at 1e-5.
     """
     p = np.ones((*counts.weight.shape[:-2], len(compiled)))
     for j, blocks in enumerate(blocks_of_rows(compiled)):
@@ -258,21 +227,9 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
 
 
 def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
-    """Compute the p-value of one row of constraints; see :func:`row_p_values`.
+    """Compute the p-value of one row of constraints, the sum of mean scores of blocks.
 
-    Parameters
-    ----------
-    blocks : sequence of Block or None
-        Blocks whose mean scores the row adds up; None for mean losses.
-    bound : float
-        Right-hand side of the row.
-    counts : CellCounts
-        Decisions on rows that were used for nothing else.
-
-    Returns
-    -------
-    ndarray
-        p-values, in the shape of the counts' leading axes.
+    See :func:`row_p_values`. The result has the shape of the counts' leading axes.
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
@@ -286,46 +243,22 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
 
 
 def constraint_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    """p-values of the null hypotheses that constraints are violated in the population.
+    """Compute the p-value of the violation of each constraint, shape (..., n_constraints).
 
-    A constraint is violated if one of its rows is, and certified if all of them are. The
-    violated row is certified wrongly with probability delta at most, and all rows together no
-    more often: the largest p-value needs no correction for their number (the intersection-union
-    test of Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
-    1982).
+    A constraint is violated if one of its rows is, and certified if all of them are. The violated
+    row is certified wrongly with probability delta at most, and all rows together no more often.
+    The largest p-value therefore needs no correction for their number (the intersection-union test
+    of Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
+    1982). By the same argument the largest p-value of several constraints needs none.
 
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-
-    Returns
-    -------
-    ndarray of shape (..., n_constraints)
-        1 where a functional of the constraint is undefined, such as the rate of a group that has
-        no rows; 0 where no decisions violate the constraint.
+    The p-value is 1 where a functional is undefined, as the rate of a group without rows is, and 0
+    for constraints that no decisions violate.
     """
     of_rows = row_p_values(compiled, counts)
     p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         if constraint.is_always_met:
             p[..., j] = 0.0
-        elif not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
+        elif not np.isnan(compiled.constant[span]).any():
             p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
     return p
-
-
-def rule_p_value(compiled: LinearConstraints, counts: CellCounts) -> Any:
-    """p-value of the null hypothesis that some constraint is violated: the largest of theirs.
-
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-
-    Returns
-    -------
-    ndarray of shape (...) or float
-        No correction is needed, as in :func:`constraint_p_values`; 0 without constraints.
-    """
-    return constraint_p_values(compiled, counts).max(axis=-1, initial=0.0)

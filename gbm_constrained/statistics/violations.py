@@ -28,35 +28,25 @@ def find_violated_rows(
     compiled: LinearConstraints,
     counts: CellCounts,
     delta: ArrayLike,
+    *,
     one_test_each: bool = False,
 ) -> Bool:
     """Find the rows of constraints that are violated in the population beyond doubt.
 
-    The test rejects that a row *holds*, at level `delta` each. One base set has the p-value of
-    :func:`row_p_values` with both sides of the row negated. Several base sets have lower limits at
-    ``delta / K`` each, whose sum must exceed the bound. Two disjoint ones have the exact test of
-    :func:`row_p_values` where these limits leave the row open. Rows with unequal weights count as
-    their effective number in limits.
+    The test rejects that a row *holds*, at level `delta` each: a number, or one for each row. One
+    base set has the p-value of :func:`row_p_values` with both sides of the row negated. Several
+    base sets have lower limits at ``delta / K`` each, whose sum must exceed the bound. Two
+    disjoint ones have the exact test of :func:`row_p_values` where these limits leave the row
+    open. Rows with unequal weights count as their effective number in limits. Mean losses and
+    empty base sets give False. The result has shape (..., m).
 
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-    delta : float or array-like of shape (m,)
-        Probability of finding a row that holds.
-    one_test_each : bool, default=False
-        Whether one of a constraint's rows that need the exact test is tested: the row that is
-        furthest beyond its limits, and none where limits refute a row. The exact test takes time.
-
-    Returns
-    -------
-    ndarray of shape (..., m), bool
-        False for mean losses, and where a base set has no rows.
+    The exact test takes time. With `one_test_each`, one of a constraint's rows that need it is
+    tested: the row furthest beyond its limits, and none where limits refute a row.
     """
     negated = replace(compiled, R=-compiled.R, b=-compiled.b)
     rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
-    room = np.full(beyond.shape, -np.inf)  # for the exact test to reject
+    room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
     limits = dict[tuple[Block, float], Float]()
 
     def total(blocks: Sequence[Block], level: float) -> Float:

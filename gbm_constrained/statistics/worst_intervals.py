@@ -16,16 +16,16 @@ __all__ = ["level_of_all", "worst_interval"]
 
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
-    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+    """Compute the level of single intervals at which those of all groups or pairs hold at once.
 
     Parameters
     ----------
     constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
+        Constraint on rates in every group, or on their differences or ratios.
     n_groups : int
-        Their number, with the reference.
+        Number of groups, with the reference.
     level : float
-        Probability that all cover the truth, at least (Bonferroni).
+        Smallest probability that all intervals cover the truth (Bonferroni).
     """
     return 1.0 - (1.0 - level) / max(constraint.expression.n_comparisons(n_groups), 1)
 
@@ -33,20 +33,20 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
 def worst_interval(
     constraint: Constraint, f: Float, at: Float, strict: Float
 ) -> NDArray[np.float64]:
-    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+    """Find the interval of the worst group, or the worst pair, from intervals of groups' rates.
 
-    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
-    its own upper end, and so above the largest of all, happens no more often than for any one.
-    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    The worst group (or pair) of the population is one and not chosen by the data. Its value lies
+    above its own upper end, and so above the largest of all, no more often than any one value. The
+    lower end is that of a worst group chosen by the data, among intervals that all hold at once.
 
     Parameters
     ----------
     constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
+        Constraint on rates in every group, or on their differences or ratios.
     f : ndarray of shape (n_groups,)
         Rates; the reference comes last.
     at, strict : ndarray of shape (n_groups, 2)
-        Their intervals at the level asked for, and at that of :func:`level_of_all`.
+        Intervals at the level asked for, and at that of :func:`level_of_all`.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def _(expression: Ratio, sense: Sense, f: Float, at: Float, strict: Float) -> Fl
 def _difference_intervals(
     expression: Gap, f: Float, intervals: Float, factor: float = 1.0
 ) -> tuple[Float, Float]:
-    """Find the ends of ``first - factor * second`` of all pairs: deviations add by squares."""
+    """Find the ends of ``first - factor * second`` of all pairs; deviations add by squares."""
     first, second = np.array(expression.pairs(f.size), dtype=np.intp).reshape(-1, 2).T
     down, up = f - intervals[:, 0], intervals[:, 1] - f
     difference = f[first] - factor * f[second]

@@ -41,7 +41,9 @@ def moderation(n_folds):
 
 
 def spread(rng, rates, **options):
-    return estimate_between_fold_deviation(*draw_decisions_of_folds(rng, rates, **options)).rules
+    return estimate_between_fold_deviation(
+        *draw_decisions_of_folds(rng, rates, **options)
+    ).constraints
 
 
 def test_moments_of_one_rate():
@@ -59,19 +61,19 @@ def test_moments_of_one_rate():
     for moments in (rates, rows):
         np.testing.assert_allclose(moments.p_value, [p], rtol=1e-6)
     found = estimate_between_fold_deviation(compiled, cells, folds, decided)
-    assert found.beyond_chance.tolist() == [p < 1e-3] == [True]
+    assert found.is_beyond_chance.tolist() == [p < 1e-3] == [True]
     by_chance = variance.mean()
     moderated = (3 * 1.5 * by_chance + 4 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
-    np.testing.assert_allclose([*found.rules, *found.rates], expected, rtol=1e-12)
+    np.testing.assert_allclose([*found.constraints, *found.rates], expected, rtol=1e-12)
     # By shifts of the others: what differs is four fifths as far from the mean of all.
     again = estimate_between_fold_deviation(
         compiled, cells, folds, np.ones(N_DRAWN, dtype=int), decided
     )
     moderated = (3 * 1.5 * by_chance + 4 * 0.8**2 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
-    np.testing.assert_allclose([*again.rules, *again.rates], expected, rtol=1e-12)
-    assert not again.beyond_chance.any()
+    np.testing.assert_allclose([*again.constraints, *again.rates], expected, rtol=1e-12)
+    assert not again.is_beyond_chance.any()
     both = estimate_between_fold_deviation(
         compiled, cells, folds, decided, np.ones(N_DRAWN, dtype=int)
     )
@@ -122,7 +124,7 @@ def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
     found = [
         estimate_between_fold_deviation(
             *draw_decisions_of_folds(rng, [0.3] * FOLDS, weight, rules, n=1000)
-        ).beyond_chance
+        ).is_beyond_chance
         for _ in range(400)
     ]
     # One in a thousand is allowed; of 400, three or more with probability 0.008.
@@ -233,7 +235,7 @@ def test_one_more_booster_is_inside(deviation):
         counts = CellCounts.of(cells, decided)
         together = constraint_intervals(compiled, counts)
         value = compiled.values(functionals_of(compiled, counts))
-        found = estimate_between_fold_deviation(compiled, cells, folds, decided).rules
+        found = estimate_between_fold_deviation(compiled, cells, folds, decided).constraints
         ((low, high),) = prediction_intervals(together, value, found, 4, unit)
         inside.append(low <= new <= high)
     # Of four boosters a deviation is known badly, and a large one taken for too small.
