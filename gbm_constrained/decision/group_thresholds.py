@@ -29,25 +29,16 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
 N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
-N_BIASES = 120  # Biases of several classes.
+N_BIASES = 120  # Biases of several classes that are drawn.
 MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
 MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
 
 
 class GroupThresholds:
-    """Decisions of groups on some scores, under one right-hand side of constraints after another.
+    """Find decisions of groups on some scores, under one right-hand side after another.
 
-    Parameters
-    ----------
-    cells : Cells
-        The partition of rows that the model has not seen.
-    compiled : LinearConstraints
-        The constraints on the rows. Those on mean losses are left out, since decisions do not move
-        them.
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Scores of the rows.
-    shift : ndarray of shape (1,) or (n_classes,)
-        Best common shift that is known. Biases of several classes are drawn around it.
+    Constraints on mean losses are left out, since decisions do not move them. Biases of several
+    classes are drawn around `shift`, the best common shift that is known.
     """
 
     def __init__(
@@ -61,7 +52,7 @@ class GroupThresholds:
         total = cells.total(cells.rows.weight)
         share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
-        # Of each candidate of each group: functionals that constraints look at, and errors.
+        # Each group has a table of the functionals and a list of the errors of its candidates.
         self.rates: list[Any] = []
         self.errors: list[Float] = []
         groups = _encode_groups(cells)
@@ -73,17 +64,11 @@ class GroupThresholds:
             self.errors.append((weight * wrong).sum(axis=(1, 2)))
 
     def find_error(self, bounds: Float | None = None) -> float:
-        """Find the smallest weighted error that satisfies the constraints; NaN if none does.
-
-        Parameters
-        ----------
-        bounds : ndarray of shape (m,), default=None
-            Right-hand sides of the constraints; their own by default.
-        """
+        """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
         compiled = self.compiled
         right = compiled.b if bounds is None else bounds
         kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
-        if not kept.size:  # each group by itself
+        if not kept.size:  # Each group has its own best candidate.
             return float(sum(each.min() for each in self.errors))
         # Rates are variables of their own, so that comparisons of many groups stay sparse.
         combine = compiled.R[kept]

@@ -23,46 +23,20 @@ from gbm_constrained.statistics.p_values import p_value_of_blocks
 
 @dataclass(frozen=True)
 class GuaranteeRequest:
-    """A guarantee that was asked for.
+    """Guarantee that was asked for, and the prefixes to choose from."""
 
-    Parameters
-    ----------
-    kind : {"expected", "high_probability"}
-        The guarantee.
-    calibration_fraction : float
-        Share of the rows that is set aside for certification.
-    delta : float
-        Largest probability of a false certificate.
-    prefixes : Prefixes
-        The prefixes to choose from.
-    """
-
-    kind: str
-    calibration_fraction: float
-    delta: float
+    kind: str  # "expected" or "high_probability".
+    calibration_fraction: float  # Share of the rows that is set aside for certification.
+    delta: float  # Largest probability of a false certificate.
     prefixes: Prefixes
 
 
 def check_guarantee(
-    rows: EvaluationSet,
-    training: LinearConstraints,
-    asked: GuaranteeRequest,
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     """Refuse a guarantee that the certification rows can never give.
 
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The certification rows.
-    training : LinearConstraints
-        The constraints on the rows that are trained on.
-    asked : GuaranteeRequest
-        The guarantee.
-
-    Raises
-    ------
-    ValueError
-        If no decision could earn the guarantee.
+    `training` are the constraints on the rows that are trained on.
     """
     _check_losses(rows.compiled, asked)
     _check_groups(rows.compiled, training, asked)
@@ -101,7 +75,7 @@ def _check_base_sets(
     compiled = rows.compiled
     for j, constraint in enumerate(compiled.constraints):
         is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
-        # A constraint without rows of constraints is one that no decision violates.
+        # A constraint that no decision violates has no rows.
         if j not in training.owner or not is_undefined.any():
             continue
         where = merge = ""
@@ -157,7 +131,7 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
 
 
 def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
-    """Describe what would help some rows of constraints."""
+    """Describe a remedy for some rows of constraints."""
     if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
         return "No number of rows is enough for it: relax the bound."
     return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
@@ -178,15 +152,8 @@ def smallest_p_values(
 ) -> list[tuple[float, str]]:
     """Compute the smallest p-value that any decisions could give each constraint, and say why.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the certification rows.
-    level : float
-        Level of the test. For the bound of one rate, the reason names the number of rows that
-        would reach the level; rows of unequal weights count as their effective number.
+    The reason for the bound of one rate names the number of rows that would reach the level; rows
+    of unequal weights count as their effective number.
     """
     smallest = [(0.0, "")] * len(compiled.constraints)
     shape = (len(cells), cells.classes.size)
