@@ -10,18 +10,8 @@ from hypothesis import strategies as st
 from references import best_shift
 from shift_problems import EXACT, Problem, measured, random, seeds
 
+import gbm_constrained as gc
 from gbm_constrained.boosters.xgboost.model import shift_intercept
-from gbm_constrained.constraints.rates import (
-    class_error,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    recall,
-    selection_rate,
-    tpr,
-)
-from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.threshold_search import threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints
@@ -130,9 +120,9 @@ def test_bounds_replace_those_of_the_constraints(seed):
 @given(seed=seeds, k=st.sampled_from([2, 3]))
 def test_a_weight_is_a_repetition(seed, k):
     problem = Problem(seed, k=k)
-    rules = [fnr() <= 0.2, gap(selection_rate(), by="group") <= 0.2]
+    rules = [gc.fnr() <= 0.2, gc.gap(gc.selection_rate(), by="group") <= 0.2]
     if k == 3:
-        rules = [class_error(0) <= 0.2, gap(selection_rate(1), by="group") <= 0.2]
+        rules = [gc.class_error(0) <= 0.2, gc.gap(gc.selection_rate(1), by="group") <= 0.2]
     found = best_shift(problem.margin, *problem.compiled(rules), problem.weight)
     again = problem.weight.astype(int)
     for name in ("margin", "y", "group"):
@@ -178,7 +168,7 @@ def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
     """No threshold between them; but those that already fall to either side of zero stay there."""
     problem = Problem(0, weighted=False)
     problem.margin = np.where(problem.y == 1, 3.0 + 1e-6, 3.0)
-    cells, compiled = problem.compiled([fpr() <= 0.1])
+    cells, compiled = problem.compiled([gc.fpr() <= 0.1])
     found = best_shift(problem.margin, cells, compiled)
     assert found.value < -3.5  # all or nothing
     assert found.functionals == 0.0
@@ -191,7 +181,7 @@ def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
 def test_one_score_for_all():
     problem = Problem(0, weighted=False)
     problem.margin[:] = 0.7
-    found = best_shift(problem.margin, *problem.compiled([selection_rate() <= 0.3]))
+    found = best_shift(problem.margin, *problem.compiled([gc.selection_rate() <= 0.3]))
     assert found.value < -0.7
     assert found.is_feasible
 
@@ -203,7 +193,7 @@ def test_large_data_in_no_time_and_without_drift():
     margin, y = rng.normal(size=n), rng.integers(0, 2, n)
     rows = Rows(y, np.arange(2))
     rate = np.count_nonzero(margin[y == 1] > 1.0) / np.count_nonzero(y == 1)
-    cells, compiled = compile_constraints([tpr() <= rate, tpr() >= rate], rows)
+    cells, compiled = compile_constraints([gc.tpr() <= rate, gc.tpr() >= rate], rows)
     found = best_shift(margin, cells, compiled)
     assert found.is_feasible
     assert found.value == pytest.approx(-1.0, abs=1e-3)
@@ -230,7 +220,7 @@ def test_curve(seed, many, monitor):
 def test_thinned_curve(most):
     """Evenly in rows, with both ends and no shift."""
     problem = Problem(1, n=3000)
-    cells, compiled = problem.compiled([fnr() <= 0.1])
+    cells, compiled = problem.compiled([gc.fnr() <= 0.1])
     whole = threshold_curve(problem.margin, cells, compiled)
     curve = threshold_curve(problem.margin, cells, compiled, most=most)
     assert curve.shift.size <= most
@@ -248,8 +238,8 @@ def test_thinned_curve(most):
 @pytest.mark.parametrize("k", [2, 3])
 def test_rows_with_losses_are_left_out_and_told(k):
     problem = Problem(0, k=k)
-    rate = class_error(0) <= 0.2 if k == 3 else fpr() <= 0.2
-    loss = log_loss(on=label(1)) <= 0.3
+    rate = gc.class_error(0) <= 0.2 if k == 3 else gc.fpr() <= 0.2
+    loss = gc.log_loss(on=gc.label(1)) <= 0.3
     alone = best_shift(problem.margin, *problem.compiled([rate]))
     both = best_shift(problem.margin, *problem.compiled([loss, rate]))
     np.testing.assert_array_equal(both.value, alone.value)
@@ -265,7 +255,7 @@ def test_rows_with_losses_are_left_out_and_told(k):
 def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
     """No shift would meet a rate over no rows that has to be large."""
     problem = Problem(5, n=200, k=k)
-    rules = [recall(1, on={"group": "a"}) >= 0.5, class_error(0) <= 0.2]
+    rules = [gc.recall(1, on={"group": "a"}) >= 0.5, gc.class_error(0) <= 0.2]
     cells, compiled = problem.compiled(rules)
     kept = np.flatnonzero((problem.y != 1) | (problem.group != "a"))
     cells = cells.take(kept)
@@ -283,7 +273,7 @@ def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
 
 def test_refusals_name_what_does_not_fit():
     problem, several = Problem(0), Problem(0, k=3)
-    cells, compiled = problem.compiled([fpr() <= 0.2])
+    cells, compiled = problem.compiled([gc.fpr() <= 0.2])
     with pytest.raises(ValueError, match=r"margin has shape \(59,\), but there are 60 rows of 2"):
         best_shift(problem.margin[:-1], cells, compiled)
     with pytest.raises(ValueError, match=r"bounds has shape \(2,\), but there are 1 rows"):
@@ -291,7 +281,7 @@ def test_refusals_name_what_does_not_fit():
     with pytest.raises(ValueError, match="keep at least three"):
         threshold_curve(problem.margin, cells, compiled, most=2)
     with pytest.raises(ValueError, match="for two classes, and there are 3"):
-        threshold_curve(several.margin, *several.compiled([class_error(0) <= 0.2]))
+        threshold_curve(several.margin, *several.compiled([gc.class_error(0) <= 0.2]))
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -303,7 +293,7 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     y = np.digitize(score, [0.8] if k == 2 else [0.0, 1.0])
     clf = xgb.XGBClassifier(n_estimators=300, max_depth=4, n_jobs=1).fit(X[:2000], y[:2000])
     X, y = X[2000:], y[2000:]
-    rules = [fnr() <= 0.1] if k == 2 else [class_error(1) <= 0.5, class_error(2) <= 0.35]
+    rules = [gc.fnr() <= 0.1] if k == 2 else [gc.class_error(1) <= 0.5, gc.class_error(2) <= 0.35]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(clf.predict(X, output_margin=True), cells, compiled)
     assert found.is_feasible
