@@ -119,6 +119,7 @@ def test_bounds_replace_those_of_the_constraints(seed):
 @random(25)
 @given(seed=seeds, k=st.sampled_from([2, 3]))
 def test_a_weight_is_a_repetition(seed, k):
+    """Decisions are the same; of several classes, shifts that decide alike may differ."""
     problem = Problem(seed, k=k)
     rules = [gc.fnr() <= 0.2, gc.gap(gc.selection_rate(), by="group") <= 0.2]
     if k == 3:
@@ -129,7 +130,11 @@ def test_a_weight_is_a_repetition(seed, k):
         setattr(problem, name, np.repeat(getattr(problem, name), again, axis=0))
     problem.n, problem.weight = problem.y.size, None
     repeated = best_shift(problem.margin, *problem.compiled(rules))
-    np.testing.assert_allclose(repeated.value, found.value, **EXACT)
+    if k == 2:
+        np.testing.assert_allclose(repeated.value, found.value, **EXACT)
+    else:
+        decided = [(problem.margin + shift.value).argmax(axis=1) for shift in (repeated, found)]
+        np.testing.assert_array_equal(*decided)
     np.testing.assert_allclose(repeated.functionals, found.functionals, **EXACT)
     assert repeated.error == pytest.approx(found.error, abs=1e-12)
 
