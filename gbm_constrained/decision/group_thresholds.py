@@ -16,7 +16,6 @@ data, so that a model far from this error pays more for its constraints than the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from scipy.optimize import linprog
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.lines import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
@@ -113,12 +113,8 @@ def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
     if margin.ndim > 1:
         decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, N_THRESHOLDS)
-    scores: Sequence[Float] = [
-        np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)
-    ]
-    at = np.unique(np.concatenate([*scores, [margin.min() - 1.0, 0.0]]))
-    return CellCounts.at_thresholds(cells, margin, at).weight
+    at = spread_thresholds(margin, cells.labels[cells.codes], N_THRESHOLDS)
+    return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
 
 
 def _draw_biases(shift: Float) -> Float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
@@ -73,6 +73,13 @@ def sort_along_line(at: Float, size: Float, before: Codes | int, after: Codes | 
     middle = (at[cut] + at[cut + 1]) / 2
     shift = np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
     return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
+
+
+def spread_thresholds(margin: Array, labels: Codes, n: int) -> Float:
+    """Spread n thresholds over the quantiles of the scores of each class, and one below all."""
+    grid = np.linspace(0.0, 1.0, n)
+    at = [np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)]
+    return np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
 
 
 def threshold_line(margin: Float) -> Line:

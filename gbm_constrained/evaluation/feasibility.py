@@ -1,4 +1,4 @@
-"""Feasibility of the constraints of a fit: what was found, as data.
+"""Feasibility of the constraints of a fit, as data.
 
 Each constraint has a verdict on the rows that are reported
 (:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit.
@@ -134,12 +134,12 @@ class Feasibility:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        """The findings, by the codes that ``docs/warnings.md`` explains."""
         return findings_of_fit(self)
 
     @property
     def message(self) -> str:
-        """What was found, in plain words; one line for each constraint that is not met."""
+        """The findings in plain words, one line for each constraint that is not met."""
         within = () if self.conflict else self._with_verdict("missed within sampling error")
         reported = self._reported_rows
         found = [
@@ -195,7 +195,7 @@ class Feasibility:
         return replace(self, rules=results, refuted=refuted)
 
     def warn(self, raises: bool) -> None:
-        """Warn of what was found, or raise if constraints cannot be met.
+        """Warn of the findings, or raise if constraints cannot be met.
 
         Parameters
         ----------
