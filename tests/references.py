@@ -17,9 +17,9 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 N_DRAWN = 8000  # Rows of drawn decisions.
 
 
-def best_shift(margin, cells, compiled, weight=None, **options):
+def best_shift(margin, cells, compiled, **options):
     """Find the best shift of some scores, by one search."""
-    return ShiftSearch(margin, cells, compiled, weight).find(**options)
+    return ShiftSearch(margin, cells, compiled).find(**options)
 
 
 def draw_decisions_of_folds(rng, rates, weight=None, rules=None, n=N_DRAWN):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from gbm_constrained._typing import Codes, Float
@@ -20,13 +19,11 @@ FEW_COEFFICIENTS = 1 << 16  # Entries up to which no table is made sparse: 0.5 M
 
 
 class DecisionCounts:
-    """Count decisions on some rows by cell and class; weights are those of the rows by default."""
+    """Count decisions on some rows by cell and class."""
 
-    def __init__(self, cells: Cells, weight: NDArray[Any] | None) -> None:
-        weight = cells.rows.weight if weight is None else weight
-        self.cells = cells
+    def __init__(self, cells: Cells) -> None:
+        self.cells, self.weight = cells, cells.rows.weight
         self.n_classes = int(cells.classes.size)
-        self.weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         self.mass = cells.total(self.weight)
         with np.errstate(divide="ignore"):
             self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)

@@ -80,15 +80,9 @@ class ShiftSearch:
     listed in the result. Where no other rows are left, no shift is applied.
     """
 
-    def __init__(
-        self,
-        margin: NDArray[Any],
-        cells: Cells,
-        compiled: LinearConstraints,
-        weight: NDArray[Any] | None = None,
-    ) -> None:
+    def __init__(self, margin: NDArray[Any], cells: Cells, compiled: LinearConstraints) -> None:
         self.margin, self.compiled = check_margin(margin, cells), compiled
-        self.decisions = DecisionCounts(cells, weight)
+        self.decisions = DecisionCounts(cells)
         self.merits = ErrorAndViolations(self.decisions, compiled, compiled.b)
 
     def find(
@@ -156,7 +150,6 @@ def threshold_curve(
     margin: NDArray[Any],
     cells: Cells,
     compiled: LinearConstraints,
-    weight: NDArray[Any] | None = None,
     *,
     most: int | None = None,
 ) -> Curve:
@@ -172,11 +165,10 @@ def threshold_curve(
         )
     if most is not None and most < 3:
         raise ValueError(f"most={most!r}: keep at least three thresholds.")
-    decisions = DecisionCounts(cells, weight)
     line = threshold_line(margin)
     if most is not None and line.shift.size > most:
         line = line.thin(most)
-    measure = FunctionalsAlongLine(decisions, compiled.U)
+    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
     constant = np.where(np.diff(compiled.V.indptr) > 0, np.nan, compiled.constant)
     return Curve(line.shift, line.flipped, values[0], values[1:].T + constant, compiled)

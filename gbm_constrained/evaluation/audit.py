@@ -209,7 +209,7 @@ def _measure(
     cells: Cells, compiled: LinearConstraints, decided: Codes, loss: Float | None, level: float
 ) -> _Measured:
     """Measure one model by its decisions, and the cross-entropy of each row if needed."""
-    counts = CellCounts.of(cells, decided, cells.rows.weight)
+    counts = CellCounts.of(cells, decided)
     mean_loss = np.zeros(len(cells))
     if loss is not None:
         weighted = loss if cells.rows.weight is None else loss * cells.rows.weight

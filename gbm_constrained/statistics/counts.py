@@ -49,10 +49,10 @@ class CellCounts:
     count: Float  # Numbers of rows with positive weight.
 
     @classmethod
-    def of(cls, cells: Cells, decisions: ArrayLike, weight: Float | None = None) -> CellCounts:
-        """Count decisions, given as class indices; weights are those of the rows by default."""
+    def of(cls, cells: Cells, decisions: ArrayLike) -> CellCounts:
+        """Count decisions, given as class indices."""
         decided = np.asarray(decisions, dtype=np.intp)
-        return cls(*_tables(cells, decided, cells.classes.size, weight))
+        return cls(*_tables(cells, decided, cells.classes.size))
 
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
@@ -63,14 +63,12 @@ class CellCounts:
         return cls(*(shares * total[:, None] for total in totals))
 
     @classmethod
-    def at_thresholds(
-        cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
-    ) -> CellCounts:
+    def at_thresholds(cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike) -> CellCounts:
         """Count the decisions ``score > threshold`` of two classes, (n_thresholds, n_cells, 2)."""
         order = np.argsort(thresholds)
         exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
         tables = []
-        for table in _tables(cells, exceeded, order.size + 1, weight):
+        for table in _tables(cells, exceeded, order.size + 1):
             below = table.cumsum(axis=1)  # scores that exceed so many thresholds or fewer
             two = np.stack([below, below[:, -1:] - below], axis=-1)[:, :-1]
             sorted_back = np.empty((order.size, len(cells), 2))
@@ -79,9 +77,9 @@ class CellCounts:
         return cls(*tables)
 
 
-def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> Float:
+def _tables(cells: Cells, column: Codes, width: int) -> Float:
     """Add up weights, squares and numbers of rows by cell and column; (3, n_cells, width)."""
-    w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
+    w = cells.rows.weight
     of_rows = [None] if w is None else [w, w * w, w > 0]
     tables = np.zeros((len(of_rows), len(cells) * width))
     for view in cells.views:

@@ -27,7 +27,7 @@ def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     problem = Problem(seed, n=40, k=3, weighted=weighted)
     problem.margin = problem.margin * 20.0
     cells, compiled = problem.compiled(problem.rules())
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled)
     for always in 1e4 * np.eye(3):
         error, excess, _ = measured(problem, cells, compiled, always)
         assert found.violation <= excess + 1e-10
@@ -91,7 +91,7 @@ def test_biases_by_trying_all(seed):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     cells, compiled = problem.compiled(problem.rules())
     assert len(cells.views) == 1
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
     np.testing.assert_allclose(found.violation, excess, **EXACT)
@@ -162,7 +162,7 @@ def test_penalised_violations_by_trying_all(seed, penalty):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     rules = [gc.class_error(j) <= 0.02 * (j + 1) for j in range(3)]
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty)
     assert not found.is_feasible
     error, _, functionals = measured(problem, cells, compiled, found.value)
     violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
@@ -170,7 +170,7 @@ def test_penalised_violations_by_trying_all(seed, penalty):
     errors, violations = every_bias(problem, cells, compiled)
     least = (errors + penalty * violations.sum(axis=1)).min()
     assert found.loss == pytest.approx(least, abs=1e-12)
-    strict = best_shift(problem.margin, cells, compiled, problem.weight)
+    strict = best_shift(problem.margin, cells, compiled)
     assert strict.loss == strict.violation <= found.violation
 
 

@@ -31,7 +31,7 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
     columns = {"g": np.array([f"g{k}" for k in group])}
     rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
-    decisions = score_counts.DecisionCounts(cells, None)
+    decisions = score_counts.DecisionCounts(cells)
     found = merits.ErrorAndViolations(decisions, compiled, compiled.b)
     assert len(found.pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):

@@ -51,7 +51,7 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pe
     cells, compiled = problem.compiled(problem.rules(many))
     cells.class_weight[1] = class_weight
     assert len(cells.views) > many
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
     np.testing.assert_allclose(found.violation, excess, **EXACT)
@@ -83,9 +83,7 @@ def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
     of_rule = np.array(penalised)[: len(compiled.constraints)]
     at_a_price = of_rule[compiled.owner]
     firm = np.where(at_a_price, np.inf, compiled.b)
-    found = best_shift(
-        problem.margin, cells, compiled, problem.weight, penalty=penalty, is_penalised=at_a_price
-    )
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty, is_penalised=at_a_price)
     scores = np.unique(problem.margin)
     table = []
     for cut in [-scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2), 0.0]:
@@ -98,7 +96,7 @@ def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
         _, broken, _ = measured(problem, cells, compiled, found.value, firm)
         assert broken == 0.0
     else:  # as if none were at a penalty
-        plain = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
+        plain = best_shift(problem.margin, cells, compiled, penalty=penalty)
         np.testing.assert_array_equal(found.value, plain.value)
 
 
@@ -108,12 +106,12 @@ def test_bounds_replace_those_of_the_constraints(seed):
     problem = Problem(seed)
     cells, compiled = problem.compiled(problem.rules())
     bounds = compiled.b - problem.rng.uniform(0, 0.1, len(compiled))
-    found = best_shift(problem.margin, cells, compiled, problem.weight, bounds=bounds)
+    found = best_shift(problem.margin, cells, compiled, bounds=bounds)
     best_excess, best_error, *_ = every_threshold(problem, cells, compiled, bounds)
     assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
-    same = best_shift(problem.margin, cells, compiled, problem.weight, bounds=compiled.b)
-    assert same.value == best_shift(problem.margin, cells, compiled).value  # weights of the rows
+    same = best_shift(problem.margin, cells, compiled, bounds=compiled.b)
+    assert same.value == best_shift(problem.margin, cells, compiled).value
 
 
 @random(25)
@@ -124,7 +122,7 @@ def test_a_weight_is_a_repetition(seed, k):
     rules = [gc.fnr() <= 0.2, gc.gap(gc.selection_rate(), by="group") <= 0.2]
     if k == 3:
         rules = [gc.class_error(0) <= 0.2, gc.gap(gc.selection_rate(1), by="group") <= 0.2]
-    found = best_shift(problem.margin, *problem.compiled(rules), problem.weight)
+    found = best_shift(problem.margin, *problem.compiled(rules))
     again = problem.weight.astype(int)
     for name in ("margin", "y", "group"):
         setattr(problem, name, np.repeat(getattr(problem, name), again, axis=0))
@@ -161,7 +159,7 @@ def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant)
 def test_never_worse_than_no_shift(seed, k):
     problem = Problem(seed, k=k)
     cells, compiled = problem.compiled(problem.rules())
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled)
     error, excess, _ = measured(problem, cells, compiled, 0.0)
     assert found.violation <= excess + 1e-12
     if excess == 0.0:
@@ -210,7 +208,7 @@ def test_curve(seed, many, monitor):
     """Every point is what the decisions give."""
     problem = Problem(seed, n=40, n_monitor=15 * monitor)
     cells, compiled = problem.compiled(problem.rules(many))
-    curve = threshold_curve(problem.margin, cells, compiled, problem.weight)
+    curve = threshold_curve(problem.margin, cells, compiled)
     assert (np.diff(curve.shift) > 0).all()
     assert curve.shift.size >= np.unique(problem.margin).size
     for i, shift in enumerate(curve.shift):

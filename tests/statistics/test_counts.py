@@ -48,13 +48,12 @@ def test_parts_add_up_to_the_functionals(seed, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_counts_are_those_of_the_rows(weighted):
     data = Data(3, n_classes=4, weighted=weighted)
-    cells, _ = compile_constraints(
-        [gc.class_error(1) <= 0.2, gc.selection_rate(2) <= 0.3], data.rows
-    )
     w = data.weight if weighted else np.ones(200)
     if weighted:
         w[::5] = 0.0
-    counts = CellCounts.of(cells, data.decided, w)
+    rules = [gc.class_error(1) <= 0.2, gc.selection_rate(2) <= 0.3]
+    cells, _ = compile_constraints(rules, data.rows)
+    counts = CellCounts.of(cells, data.decided)
     for c in range(len(cells)):
         for k in range(4):
             own = (cells.codes == c) & (data.decided == k)
