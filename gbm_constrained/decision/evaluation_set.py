@@ -73,9 +73,13 @@ class EvaluationSet:
         unknown = np.full(self.compiled.constant.size, np.nan)
         return self.functionals_in.get(rounds, unknown)
 
-    def functionals(self, margin: Array, counts: CellCounts) -> Float:
-        """Compute each functional: rates from counts of decisions, mean losses from scores."""
+    def functionals(self, margin: Array, counts: CellCounts | None = None) -> Float:
+        """Compute each functional: rates from counts of decisions, mean losses from scores.
+
+        The decisions are those of the scores by default.
+        """
         compiled = self.compiled
+        counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.V.nnz:
             total = counts.weight.sum(axis=1, keepdims=True)
@@ -97,8 +101,8 @@ class EvaluationSet:
 
     def violations(self, margin: Array) -> Float:
         """Compute left-hand minus right-hand side of each row of constraints."""
-        functionals = self.functionals(margin, self.counts(self.decisions(margin)))
-        return self.compiled.rows_of(np.nan_to_num(functionals)) - self.compiled.b
+        functionals = np.nan_to_num(self.functionals(margin))
+        return self.compiled.rows_of(functionals) - self.compiled.b
 
     def error(self, decisions: Codes) -> float:
         """Compute the share of the labelled rows of the objective that is decided wrongly.

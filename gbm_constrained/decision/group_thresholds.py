@@ -1,8 +1,7 @@
 r"""Smallest error that scores allow under constraints, if each group had its own decisions.
 
-A constraint costs errors even at best. A linear programme over the decisions that scores allow
-says how many. With :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
-candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
+A constraint costs errors even at best. With :math:`\lambda_{gt}` the share of the rows of group g
+that is decided as the candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
 
 .. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
     \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
@@ -10,8 +9,7 @@ candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
 The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
 supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
 with the same values of all attributes that the constraints look at, except for the label. A model
-that does not see the groups cannot decide like that. Boosters under multipliers come close on real
-data, so that a model far from this error pays more for its constraints than they should cost.
+that does not see the groups cannot decide like that, but boosters under multipliers come close.
 """
 
 from __future__ import annotations

@@ -30,6 +30,15 @@ class GuaranteeRequest:
     delta: float  # Largest probability of a false certificate.
     prefixes: Prefixes
 
+    def refuse(self, constraint: Any, reason: str) -> ValueError:
+        """Make the error that the guarantee cannot be given for a constraint."""
+        return ValueError(f"guarantee={self.kind!r} cannot be given for {constraint}: {reason}")
+
+    @property
+    def set_aside(self) -> str:
+        """The share of the rows that is set aside, in the words of messages."""
+        return f"calibration_fraction={self.calibration_fraction:g} sets aside"
+
 
 def check_guarantee(
     rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
@@ -44,17 +53,17 @@ def check_guarantee(
     if asked.kind == "expected":
         _check_conformal_bounds(rows, asked)
     else:
-        _check_equalities(rows.compiled)
+        _check_equalities(rows.compiled, asked)
         _check_p_values(rows, asked)
 
 
 def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     for constraint in compiled.constraints:
         if constraint.has_loss:
-            raise ValueError(
-                f"guarantee={asked.kind!r} cannot be given for {constraint}: a mean "
-                f"loss may be as large as it likes. Bound an error rate, or leave the "
-                f"guarantee out."
+            raise asked.refuse(
+                constraint,
+                "a mean loss may be as large as it likes. Bound an error rate, or leave the "
+                "guarantee out.",
             )
 
 
@@ -82,12 +91,10 @@ def _check_base_sets(
         if compiled.groups[j]:
             where = f" in {next(compress(compiled.groups[j], is_undefined))}"
             merge = ", or put small groups together with small_groups='merge'"
-        raise ValueError(
-            f"guarantee={asked.kind!r} cannot be given for {constraint}: of the "
-            f"{len(rows.cells.rows)} rows that "
-            f"calibration_fraction={asked.calibration_fraction:g} sets aside it "
-            f"is taken over none{where}. Give more rows or a larger calibration_fraction"
-            f"{merge}."
+        raise asked.refuse(
+            constraint,
+            f"of the {len(rows.cells.rows)} rows that {asked.set_aside} it is taken over none{where}. "
+            f"Give more rows or a larger calibration_fraction{merge}.",
         )
 
 
@@ -95,21 +102,19 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
     compiled = rows.compiled
     bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
     for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
-        raise ValueError(
-            f"guarantee='expected' cannot be given for {compiled.rows[j]}: the "
-            f"{len(rows.cells.rows)} rows that "
-            f"calibration_fraction={asked.calibration_fraction:g} sets aside "
-            f"are too few for it, even without a single error. {_remedy(compiled, j)}"
+        raise asked.refuse(
+            compiled.rows[j],
+            f"the {len(rows.cells.rows)} rows that {asked.set_aside} are too few for it, even without "
+            f"a single error. {_remedy(compiled, j)}",
         )
 
 
-def _check_equalities(compiled: LinearConstraints) -> None:
+def _check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     for i, j in zip(*compiled.opposites, strict=True):
         if compiled.b[i] + compiled.b[j] <= ROUNDING:
-            raise ValueError(
-                f"guarantee='high_probability' cannot be given for "
-                f"{compiled.constraints[compiled.owner[i]]}: that two rates are equal no "
-                f"number of rows certifies. Relax the bound."
+            raise asked.refuse(
+                compiled.constraints[compiled.owner[i]],
+                "that two rates are equal no number of rows certifies. Relax the bound.",
             )
 
 
@@ -117,16 +122,14 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     compiled = rows.compiled
     level = asked.delta / count_sequences(rows, asked.prefixes)
     found = smallest_p_values(compiled, rows.cells, level)
-    for j, (constraint, (p_value, why)) in enumerate(
-        zip(compiled.constraints, found, strict=True)
-    ):
+    for j, (p_value, why) in enumerate(found):
         if p_value > level:
-            raise ValueError(
-                f"guarantee='high_probability' cannot be given for {constraint}: {why}. With "
-                f"not a single error the {len(rows.cells.rows)} rows that "
-                f"calibration_fraction={asked.calibration_fraction:g} sets aside leave a "
-                f"p-value of {p_value:.2g}, above {level:.2g}, which delta={asked.delta:g} "
-                f"leaves to it. {_remedy(compiled, compiled.owner == j, ' or delta')}"
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"{why}. With not a single error the {len(rows.cells.rows)} rows that "
+                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above {level:.2g}, which "
+                f"delta={asked.delta:g} leaves to it. "
+                f"{_remedy(compiled, compiled.owner == j, ' or delta')}",
             )
 
 

@@ -1,8 +1,5 @@
 """Certified and conformal decisions: guarantees by rows that were used for nothing else.
 
-The rows that choose a prefix and a shift give the decision with the smallest error that satisfies
-the constraints there. Certification rows give a guarantee for the population:
-
 - ``"expected"``: the threshold is moved until each constraint holds on the certification rows with
   what one more row could add. Each constraint then holds in the mean over samples (conformal risk
   control; see :func:`~gbm_constrained.statistics.order_statistics.expected_bounds`).
@@ -159,8 +156,8 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
         return _choose_within(limit, selection, replace(start, violation=0.0))
     bounds = conformal_bounds(rows.compiled, rows.cells)
     scores = shift_scores(margin, start.shift)
-    values = rows.functionals(scores, rows.counts(rows.decisions(scores)))
-    if (rows.compiled.rows_of(np.nan_to_num(values)) <= bounds + ROUNDING).all():
+    values = np.nan_to_num(rows.functionals(scores))
+    if (rows.compiled.rows_of(values) <= bounds + ROUNDING).all():
         return replace(start, violation=0.0)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     found = search.find(bounds=bounds, penalty=violation_penalty(rows.cells))
@@ -273,10 +270,9 @@ def _order_biases(
     The model's own decisions, where they are to be kept, stand for each bound that they meet.
     """
     rows, margin = selection.rows, selection.margins(prefix)
-    compiled, decisions = rows.compiled, rows.decisions(margin)
-    values = rows.functionals(margin, rows.counts(decisions))
-    rates = compiled.rows_of(np.nan_to_num(values))
-    own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(decisions), 0.0)
+    compiled = rows.compiled
+    rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
+    own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
     spread = standard_errors(certification.compiled, certification.cells)
     search = ShiftSearch(margin, rows.cells, compiled)
     choices = []

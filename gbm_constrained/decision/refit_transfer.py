@@ -1,7 +1,7 @@
 r"""From the boosters of the folds to the model of all rows, which is another model.
 
 **Optimism.** A rate of a trained model is lower on its training rows than on new ones. The
-boosters of the folds show by how much, and :func:`estimate_optimism` is the one estimate of it:
+boosters of the folds show by how much:
 
 .. math:: \mathrm{optimism} = s \, (r_{\text{held out}} - \bar{r}_{\text{training}}) .
 
@@ -10,15 +10,12 @@ training error. The difference falls with one over the number of rows (Akaike, 1
 share s of the rows that a booster is trained on is what a model of all rows loses.
 
 **Transfer of a threshold.** Where constraints bound one class alone, as the bound of a miss rate
-does, the rows of that class are weighted and, being few, memorised. The model of all rows gives
-rows that look like them higher scores than the boosters of the folds do. At the threshold chosen
-on the folds it decides for that class more often, meets the constraint with room, and pays with
-errors on the other class. The other class has more rows, which are not weighted. If the model
-decides as many of its rows for the bounded class as the boosters did out of fold, it misses no
-more rows of the bounded class than they did: trees of more rows rank them no worse. So the
-threshold is moved to where the shares agree, up to optimism (evidence, Decisions). Under all other
-constraints the share of all rows is matched. Where multipliers gather the scores of a group around
-the threshold, a shift of a tenth may otherwise turn the decisions of the group.
+does, its few rows are weighted and memorised. The model of all rows gives rows that look like them
+higher scores than the boosters of the folds do, and at their threshold pays with errors on the
+other class. The rows of the other class are more and not weighted. If the model decides as many of
+them for the bounded class as the boosters did out of fold, it misses no more rows of the bounded
+class: trees of more rows rank them no worse. So the threshold is moved to where the shares agree,
+up to optimism (evidence, Decisions). Under all other constraints the share of all rows is matched.
 
 **Violations after refitting.** The model of all rows may violate constraints that the boosters of
 the folds meet. Rates of errors are at their lowest on training rows, so that a violation there is
@@ -39,7 +36,7 @@ from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.threshold_search import shift_for_share
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows
 
 SIGNIFICANCE = 0.025  # Probability of each side below which a violation is beyond sampling error.
 

@@ -6,9 +6,8 @@ or one bias to each class's score. The error and every 0-1 rate are step functio
 .. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b .
 
 As a shift grows along a line, each row changes its decision once. Rows sorted by these changes
-give all values on the line as running sums. Two classes have one line, and its best shift is
-found exactly. Several classes are searched line by line, raising one class or two against the
-others. Shifts that decide alike are one candidate, put midway between its neighbours' scores.
+give all values on the line as running sums. Shifts that decide alike are one candidate, put midway
+between its neighbours' scores. Two classes have one line, several are searched line by line.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
@@ -231,7 +232,7 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     if not (choice.shift.any() and is_loss.any()):
         return np.full(is_loss.size, np.nan)
     margin = scored.margins(choice.rounds)
-    before = compiled.values(rows.functionals(margin, rows.counts(rows.decisions(margin))))
+    before = compiled.values(rows.functionals(margin))
     sign = np.array([constraint.sign for constraint in compiled.constraints])
     is_broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
@@ -247,7 +248,7 @@ def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
         left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
         error = rows.error(decided)
         if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
-            best, best_error = getattr(label, "item", lambda label=label: label)(), error
+            best, best_error = to_python_scalar(label), error
     return best, best_error
 
 

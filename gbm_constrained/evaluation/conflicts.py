@@ -15,7 +15,7 @@ from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows
 
 N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
 N_BIASES = 150  # Biases of several classes, for each prefix.

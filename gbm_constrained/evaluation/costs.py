@@ -1,8 +1,7 @@
 """Errors that constraints cost, beside those that they should cost.
 
-The best group-wise decisions on the same scores that satisfy the constraints
-(:mod:`gbm_constrained.decision.group_thresholds`) say how many errors the constraints should cost:
-no decision could do better if it knew the groups. If a model makes more errors than these, by
+The best group-wise decisions on the same scores (:mod:`gbm_constrained.decision.group_thresholds`)
+say how many errors the constraints should cost. If a model makes more errors than these, by
 :data:`MAX_EXCESS_ERROR` and by two standard errors, the fit gives a
 :class:`~gbm_constrained.exceptions.CostlyConstraintsWarning`. The warning names the constraint
 that costs most: the one without which the threshold that meets the others has the fewest errors.

@@ -13,8 +13,7 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
 - **cannot be met**: no decision that the model can make meets the constraint, or the smallest set
   of constraints that it conflicts with.
 
-The value alone decides between met and missed, as it does for ``satisfied`` in reports. A missed
-constraint is therefore never satisfied, and a satisfied one never missed.
+The value alone decides between met and missed, as it does for ``satisfied`` in reports.
 """
 
 from __future__ import annotations

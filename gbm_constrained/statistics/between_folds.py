@@ -2,17 +2,15 @@ r"""Variance between the boosters of the folds of what constraints bound.
 
 Rates on cross-fitted rows are those of several boosters together, and the model returned is one
 more booster of their kind. The boosters may satisfy a constraint in the mean while none of them
-does: a gap of error rates hardly moves while its multiplier rises, and then the decisions of a
-whole group change within a few rounds.
+does. The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling
+error of these rows and u_i the booster's own deviation: a random-effects model (DerSimonian and
+Laird, "Meta-analysis in clinical trials", 1986).
 
-The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
-these rows and u_i the booster's own deviation: a random-effects model (DerSimonian and Laird,
-"Meta-analysis in clinical trials", 1986). The interval of the model returned is that of one more
-study under it (Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
-meta-analysis", 2009, section 4), with a variance of u that is moderated, for the folds are few
-(Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-microarray experiments", 2004). The boosters are reported to differ only where Cochran's Q rejects
-that u is zero.
+The interval of the model returned is that of one more study (Higgins, Thompson and Spiegelhalter,
+"A re-evaluation of random-effects meta-analysis", 2009, section 4), with a variance of u that is
+moderated, for the folds are few (Smyth, "Linear models and empirical Bayes methods for assessing
+differential expression in microarray experiments", 2004). The boosters are reported to differ only
+where Cochran's Q rejects that u is zero.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ Intervals, p-values and certificates depend on these counts alone (:class:`CellC
 
 A functional of constraints adds up *parts*, fractions of the rows of a base set
 (:class:`gbm_constrained.problem.functionals.WeightedFraction`). Parts over the same base set are
-one *block*: the mean of a score of each row, a function of its cell and its predicted class.
-
-Given which rows are in the base set, these scores are independent with one distribution. A row of
-constraints over one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a
-bounded mean.
+one *block*: the mean of a score, a function of a row's cell and predicted class. Given which rows
+are in the base set, these scores are independent with one distribution. A row of constraints over
+one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a bounded mean.
 """
 
 from __future__ import annotations
@@ -26,16 +24,6 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-
-__all__ = [
-    "EQUAL",
-    "Block",
-    "CellCounts",
-    "Fractions",
-    "blocks_of",
-    "blocks_of_rows",
-    "functionals_of",
-]
 
 EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 

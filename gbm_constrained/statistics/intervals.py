@@ -1,11 +1,7 @@
 """Intervals of rates, and of what constraints bound, in the population.
 
-Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
-that were used for nothing else, neither to train nor to choose among models or thresholds.
-
-Binomials have Clopper and Pearson's exact interval, and differences and other sums of them
-Newcombe's. Quotients have the interval of the sums that compare them with numbers (Fieller).
-Nothing is resampled: an event that never occurred on some rows never occurs in replicates.
+The rows of the counts were used for nothing else, neither to train nor to choose. Nothing is
+resampled: an event that never occurred on some rows never occurs in replicates.
 
 Sample weights that are equal in each base set change nothing. Unequal weights are taken as given,
 and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an approximation.

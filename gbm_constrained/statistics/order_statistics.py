@@ -2,11 +2,8 @@
 
 A threshold is an order statistic of scores. It holds with confidence ``1 - delta``
 (:func:`umbrella_threshold`), or in expectation (:func:`expected_threshold`). Constraints in
-general hold in expectation at the tighter bounds of conformal risk control
-(:func:`expected_bounds`).
-
-The rows must have been used for nothing else, neither to train nor to choose among models or
-thresholds. Each function names its source.
+general hold in expectation at the bounds of conformal risk control (:func:`expected_bounds`).
+The rows were used for nothing else, neither to train nor to choose among models or thresholds.
 """
 
 from __future__ import annotations

@@ -1,28 +1,19 @@
-"""p-values of the null hypothesis that a constraint is violated in the population.
+"""p-values of the null hypotheses that constraints are violated, or hold, in the population.
 
-Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
-that were used for nothing else, neither to train nor to choose among models or thresholds, unless
-the choice itself is a procedure of :mod:`gbm_constrained.statistics.order_statistics`.
-
-A row of constraints, ``sum_k c_k part_k <= b``, is tested against the null hypothesis that it is
-violated in the population. One block of parts is a binomial or a bounded mean. Two binomial blocks
-over disjoint base sets have an exact test (:mod:`gbm_constrained.statistics.two_proportions`);
-other blocks over different base sets, overlapping or not, are combined by a union bound. Each
-function names its source.
+The rows of the counts were used for nothing else, neither to train nor to choose among models or
+thresholds, unless the choice itself is a procedure of
+:mod:`gbm_constrained.statistics.order_statistics`.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
 hypothesis is true. A p-value of delta at most certifies that the constraint holds, with confidence
-``1 - delta``.
-
-Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
-the rate is then that of rows with these weights, and exact tests give way to Hoeffding's
-inequality.
+``1 - delta``. Sample weights that are equal in each base set change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from dataclasses import replace
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -34,16 +25,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
-from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
-
-__all__ = [
-    "are_two_binomials",
-    "constraint_p_values",
-    "hoeffding_bentkus_p_value",
-    "p_of_two_binomials",
-    "p_value_of_blocks",
-    "row_p_values",
-]
+from gbm_constrained.statistics.two_proportions import GAMMA, Binomial, sum_p_value
 
 SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
 
@@ -98,7 +80,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
         return False
@@ -106,7 +88,7 @@ def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     return not np.intersect1d(first.cells, second.cells).size
 
 
-def p_of_two_binomials(
+def _p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
     """Compute the p-value of "the sum of two mean scores exceeds a bound"; 1 outside of `where`.
@@ -202,7 +184,7 @@ def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
 def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
     """Compute the p-value of the violation of each row of constraints, shape (..., m).
 
-    With equal weights in each base set:
+    A row ``sum_k c_k part_k <= b`` is tested by its blocks. With equal weights in each base set:
 
     - one fraction of rows: the binomial tail ``P(Bin(n, bound) <= events)``, exact;
     - several fractions over one base set, as in quotients: the binomial of the rows that decide
@@ -237,8 +219,8 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
-    if are_two_binomials(blocks, counts):
-        return p_of_two_binomials(blocks, bound, counts)
+    if _are_two_binomials(blocks, counts):
+        return _p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
 
 
@@ -262,3 +244,73 @@ def constraint_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDAr
         elif not np.isnan(compiled.constant[span]).any():
             p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
     return p
+
+
+def find_violated_rows(
+    compiled: LinearConstraints,
+    counts: CellCounts,
+    delta: ArrayLike,
+    *,
+    one_test_each: bool = False,
+) -> Bool:
+    """Find the rows of constraints that are violated in the population beyond doubt.
+
+    The test rejects that a row *holds*, at level `delta` each: a number, or one for each row. One
+    base set has the p-value of :func:`row_p_values` with both sides of the row negated. Several
+    base sets have lower limits at ``delta / K`` each, whose sum must exceed the bound. Two
+    disjoint ones have the exact test of :func:`row_p_values` where these limits leave the row
+    open. Rows with unequal weights count as their effective number in limits. Mean losses and
+    empty base sets give False. The result has shape (..., m).
+
+    The exact test takes time. With `one_test_each`, one of a constraint's rows that need it is
+    tested: the row furthest beyond its limits, and none where limits refute a row.
+    """
+    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
+    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
+    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
+    limits = dict[tuple[Block, float], Float]()
+
+    def total(blocks: Sequence[Block], level: float) -> Float:
+        for block in blocks:
+            if (block, level) not in limits:
+                limits[block, level] = _upper(block, counts, level)
+        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
+
+    for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
+        if not blocks:
+            continue
+        if len(blocks) == 1:
+            (block,) = blocks
+            weight = block.sum(counts.weight)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
+            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
+            continue
+        beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
+        if level > GAMMA and _are_two_binomials(blocks, counts):
+            # At limits of level sqrt(delta) as few events of both have the probability delta. If
+            # the null hypothesis allows these, the p-value is no smaller.
+            room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
+    asked = (room > 0.0) & ~beyond
+    for own in np.unique(compiled.owner)[:, None] == compiled.owner if one_test_each else ():
+        furthest = room[..., own].argmax(axis=-1)[..., None] == np.arange(own.sum())
+        asked[..., own] &= furthest & ~beyond[..., own].any(axis=-1, keepdims=True)
+    for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
+        p = _p_of_two_binomials(rows[j] or (), negated.b[j], counts, asked[..., j])
+        beyond[..., j] |= p <= levels[j]
+    return beyond
+
+
+def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+    """Find the upper limit of the mean of a score at a level; infinite over no row."""
+    weight = block.sum(counts.weight)
+    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
+        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
+    if block.is_binomial:
+        limit = block.low + block.width * upper_limit(share * n, n, delta)
+    else:
+        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
+    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)

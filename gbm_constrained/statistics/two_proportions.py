@@ -46,8 +46,6 @@ from scipy import special
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 
-__all__ = ["GAMMA", "Binomial", "sum_p_value"]
-
 GAMMA = 1e-5  # Level of Berger and Boos' interval: no p-value is smaller.
 Z = 2.0  # Standard errors in the limit that data are ordered by; adds Z^2 / 4 to each count.
 CELLS = 200  # Cells of the nuisance parameter's interval.
