@@ -93,8 +93,8 @@ def _check_base_sets(
             merge = ", or put small groups together with small_groups='merge'"
         raise asked.refuse(
             constraint,
-            f"of the {len(rows.cells.rows)} rows that {asked.set_aside} it is taken over none{where}. "
-            f"Give more rows or a larger calibration_fraction{merge}.",
+            f"of the {len(rows.cells.rows)} rows that {asked.set_aside} it is taken over "
+            f"none{where}. Give more rows or a larger calibration_fraction{merge}.",
         )
 
 
@@ -104,8 +104,8 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
     for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
         raise asked.refuse(
             compiled.rows[j],
-            f"the {len(rows.cells.rows)} rows that {asked.set_aside} are too few for it, even without "
-            f"a single error. {_remedy(compiled, j)}",
+            f"the {len(rows.cells.rows)} rows that {asked.set_aside} are too few for it, even "
+            f"without a single error. {_remedy(compiled, j)}",
         )
 
 

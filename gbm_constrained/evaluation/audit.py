@@ -71,8 +71,8 @@ class AuditTables:
 class AuditRows:
     """Rows that classifiers are audited on, as a user gives them."""
 
-    X: Any  # Features.
-    y: Any  # Labels.
+    X: Any
+    y: Any
     sensitive_features: Any = None  # Groups, as in ``fit``.
     sample_weight: Any = None  # Weights of the rows in all rates.
 
@@ -88,13 +88,7 @@ class AuditRows:
         check_weight(self.sample_weight, n)
         columns_of(self.sensitive_features, n)
         _check_rows(constraints, n)
-        given = {
-            "X": self.X,
-            "y": self.y,
-            "sample_weight": self.sample_weight,
-            "sensitive_features": self.sensitive_features,
-        }
-        check_alignment({**given, **row_labels_of(constraints)})
+        check_alignment({**vars(self), **row_labels_of(constraints)})
         return labels
 
 

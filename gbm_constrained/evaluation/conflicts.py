@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 
@@ -71,17 +72,11 @@ class DecisionPool:
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
         margin, cells = self.margins(prefix), self.rows.cells
-        counts = [
-            CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift)))
+        tables = [
+            astuple(CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift))))
             for shift in shifts
         ]
-        self._add(
-            CellCounts(
-                np.stack([c.weight for c in counts]),
-                np.stack([c.square for c in counts]),
-                np.stack([c.count for c in counts]),
-            )
-        )
+        self._add(CellCounts(*map(np.stack, zip(*tables, strict=True))))
 
     def _add_thresholds(self, prefix: int) -> None:
         """Add thresholds that are dense where either class has its scores."""

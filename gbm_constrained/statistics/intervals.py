@@ -163,7 +163,7 @@ def constraint_intervals(
 
     A rate has the interval of its functional (:func:`functional_intervals`). The gap of two groups
     has Newcombe's interval of the signed difference, folded to its absolute value. The worst of
-    several groups or pairs has :func:`~.worst_intervals.worst_interval`.
+    several groups or pairs has one from the intervals of all of them (Bonferroni).
 
     Precision, and other shares of the rows that a decision selects, have Clopper and Pearson's
     interval among these rows. So have odds such as wins over losses. So has F1, which rises with

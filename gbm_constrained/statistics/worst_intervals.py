@@ -12,20 +12,11 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 
-__all__ = ["level_of_all", "worst_interval"]
-
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
     """Compute the level of single intervals at which those of all groups or pairs hold at once.
 
-    Parameters
-    ----------
-    constraint : Constraint
-        Constraint on rates in every group, or on their differences or ratios.
-    n_groups : int
-        Number of groups, with the reference.
-    level : float
-        Smallest probability that all intervals cover the truth (Bonferroni).
+    `n_groups` includes the reference; the correction is Bonferroni's.
     """
     return 1.0 - (1.0 - level) / max(constraint.expression.n_comparisons(n_groups), 1)
 
@@ -33,25 +24,14 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
 def worst_interval(
     constraint: Constraint, f: Float, at: Float, strict: Float
 ) -> NDArray[np.float64]:
-    """Find the interval of the worst group, or the worst pair, from intervals of groups' rates.
+    """Find the interval of the worst group, or the worst pair; NaN where the value is undefined.
+
+    `at` and `strict` are intervals of the groups' rates `f`, shape (n_groups, 2), at the level
+    asked for and at that of :func:`level_of_all`; the reference comes last.
 
     The worst group (or pair) of the population is one and not chosen by the data. Its value lies
     above its own upper end, and so above the largest of all, no more often than any one value. The
     lower end is that of a worst group chosen by the data, among intervals that all hold at once.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        Constraint on rates in every group, or on their differences or ratios.
-    f : ndarray of shape (n_groups,)
-        Rates; the reference comes last.
-    at, strict : ndarray of shape (n_groups, 2)
-        Intervals at the level asked for, and at that of :func:`level_of_all`.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        NaN where the value is undefined.
     """
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
