@@ -112,7 +112,7 @@ class Outcome:
 def find_incomplete(compiled: LinearConstraints, here: Float, there: Float) -> Bool:
     """Find the constraints that rows measure less completely than other rows do.
 
-    Such constraints have no value on these rows, or compare groups of which one is missing. `here`
+    Such constraints have no value on these rows, or compare groups that are not all there. `here`
     and `there` are the functionals on both, NaN for groups without rows.
     """
     lacking, lacking_there = (

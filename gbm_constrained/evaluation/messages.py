@@ -41,7 +41,7 @@ MESSAGES = {
     "missed within sampling error": Message(
         "The model returned misses constraints within sampling error, on {rows}:",
         "{constraint}: {result}, {verdict}",
-        "More rows would tell, and a tighter bound leaves room.",
+        "More rows would decide, and a tighter bound leaves room.",
     ),
     "violations left": Message(
         "Violations are left that cost more errors to mend than they are worth, on {rows}:",
@@ -97,7 +97,7 @@ MESSAGES = {
         "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
     ),
     "too few rows": Message(
-        "Too few rows to tell whether the constraints hold:",
+        "Too few rows to assess whether the constraints hold:",
         remedy="Give more rows, {merge}or relax the bounds.",
     ),
     "training rows": Message(

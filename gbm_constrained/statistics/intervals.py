@@ -258,7 +258,7 @@ def _gap_interval(values: _Values) -> Float | None:
         return None
     other = [WeightedFraction(-p.coefficient, p.cells, p.event) for p in parts[1]]
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
-        return None  # the group is everyone
+        return None  # The group has all rows.
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
     sizes = np.sort(np.abs(signed))
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
@@ -267,10 +267,10 @@ def _gap_interval(values: _Values) -> Float | None:
 def _quotient_interval(values: _Values) -> Float | None:
     """Find the interval of a quotient that rows of two kinds decide about; None for others.
 
-    A row of the first kind adds a to the numerator and b to the denominator, one of the second
-    adds c and d. Among both, the first have a binomial probability p, and the quotient ``(a p + c
-    (1 - p)) / (b p + d (1 - p))`` is monotone in p. The kinds are right and wrong rows among those
-    selected for precision, true positives and errors for F1.
+    With a binomial probability p of the first kind the quotient is
+    ``(a p + c (1 - p)) / (b p + d (1 - p))``, which is monotone in p. A row of the first kind adds
+    a to the numerator and b to the denominator, one of the second adds c and d. Right and wrong
+    rows among those selected decide about precision, true positives and errors about F1.
     """
     (numerator, denominator), counts = values.parts, values.counts
     if numerator is None or denominator is None:

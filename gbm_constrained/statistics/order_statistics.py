@@ -75,7 +75,7 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
     Raises
     ------
     ValueError
-        If there are fewer scores than :func:`minimum_rows`, or `bound` or `delta` are out of range.
+        If there are fewer scores than :func:`minimum_rows`, or a probability is out of range.
 
     References
     ----------
