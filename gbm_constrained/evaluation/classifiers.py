@@ -147,6 +147,6 @@ def find_history(model: Any) -> pd.DataFrame | None:
     """Find the history of a constrained fit."""
     history = getattr(_innermost(model), "history_", None)
     if not isinstance(history, pd.DataFrame) or "rounds" not in history:
-        return None  # other libraries have a history of their own
+        return None  # Other libraries have a history of their own.
     has_multipliers = any(str(name).startswith("multiplier[") for name in history)
     return history.copy() if has_multipliers else None

@@ -57,7 +57,7 @@ class CellCounts:
         exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
         tables = []
         for table in _tables(cells, exceeded, order.size + 1):
-            below = table.cumsum(axis=1)  # scores that exceed so many thresholds or fewer
+            below = table.cumsum(axis=1)  # Scores that exceed so many thresholds or fewer.
             two = np.stack([below, below[:, -1:] - below], axis=-1)[:, :-1]
             sorted_back = np.empty((order.size, len(cells), 2))
             sorted_back[order] = two.swapaxes(0, 1)

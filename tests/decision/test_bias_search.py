@@ -41,7 +41,7 @@ def every_bias(problem, cells, compiled):
     A row changes its decision where two classes tie. With one bias kept at zero, the others lie in
     a plane that these ties cut along lines of three directions, and all points of a face decide
     alike: the sectors around each crossing are tried, and far lines give the outer faces crossings
-    as well. Classes that no constraint tells apart have the same bias, which leaves a line.
+    as well. Classes that no constraint distinguishes have the same bias, which leaves a line.
     """
     scores, n = problem.margin, problem.n
     costs = compiled.A.toarray().reshape(-1, len(cells), 3)

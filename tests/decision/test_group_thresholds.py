@@ -104,7 +104,9 @@ def test_by_trying_all_mixtures(name, scores, labels, bound):
     expected = least_error(candidates, low, bound)
     assert np.isfinite(expected)  # always or never would do
     many = [np.repeat(values, MIN_GROUP_ROWS) for values in (margin, y, group)]
-    apart = gc.gap(gc.selection_rate(), by="g") <= 1.0  # is always met, and tells the groups apart
+    apart = (
+        gc.gap(gc.selection_rate(), by="g") <= 1.0
+    )  # This is always met, and distinguishes the groups.
     assert needed([rate <= bound, apart], *many) == pytest.approx(expected, abs=CLOSE)
 
 

@@ -130,7 +130,7 @@ def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
 
 @BOTH
 def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
-    """Rows of an evaluation set without the group that breaks a gap do not tell that it holds."""
+    """Rows of an evaluation set without the group that breaks a gap do not prove that it holds."""
     rng = np.random.default_rng(0)
     n = 1500
     group = rng.choice(["u", "v", "w"], n)

@@ -39,7 +39,7 @@ def test_what_is_broken_on_training_rows_beyond_chance():
 
 
 @pytest.mark.parametrize("library", CLASSES)
-def test_a_model_that_its_folds_know_nothing_of_is_told_of(library):
+def test_a_model_unlike_its_folds_is_warned_of(library):
     """Leaves of so many rows that three quarters of them cannot be split, and all can."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(160, 2))
@@ -107,7 +107,7 @@ def test_gaps_of_error_rates_that_the_training_rows_refute(library):
 
 
 def test_what_training_rows_say_of_gaps_of_error_rates():
-    """Both sides of a gap are moved by what is lost on unseen rows; other gaps tell nothing."""
+    """Both sides of a gap are moved by what is lost on unseen rows; other gaps prove nothing."""
     rng = np.random.default_rng(1)
     rules = [
         gc.gap(gc.error_rate(), by="g") <= 0.1,
@@ -134,7 +134,7 @@ def test_what_training_rows_say_of_gaps_of_error_rates():
     )
 
 
-# --- scores in few clumps, and labels learnt by heart -------------------------------------------
+# --- scores in few clumps, and memorised labels -------------------------------------------------
 
 
 @pytest.mark.parametrize("library", CLASSES)
@@ -160,8 +160,8 @@ def test_selection_rates_are_held_against_training_rows(library):
     "rule", [gc.selection_rate() <= 0.2, gc.gap(gc.selection_rate(), by="g") <= 0.05], ids=str
 )
 @pytest.mark.parametrize("iterate", ["last", "best"])
-def test_selection_rates_of_trees_that_know_labels_by_heart(library, rule, iterate):
-    """They select more of their own rows than of others, and break no rule by that."""
+def test_selection_rates_of_trees_that_memorise_labels(library, rule, iterate):
+    """They select more of their own rows than of others, and violate no constraint by that."""
     rng = np.random.default_rng(0)
     group, X = rng.integers(0, 2, 3000), rng.normal(size=(3000, 4))
     y = (X[:, 0] + 0.6 * group + 1.5 * rng.normal(size=3000) > 0.8).astype(int)
@@ -182,7 +182,7 @@ def test_selection_rates_of_trees_that_know_labels_by_heart(library, rule, itera
 
 
 def test_what_training_rows_say_of_shares_of_predictions():
-    """Labels must not be looked at, and what the boosters lose by heart is taken off."""
+    """Labels must not be looked at, and what the boosters memorise is taken off."""
     rng = np.random.default_rng(1)
     rules = [
         gc.selection_rate() <= 0.3,

@@ -1,4 +1,4 @@
-"""What constraints cost, and when that is told."""
+"""Errors that constraints cost, and when a fit warns of them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_bounds_in_the_place_of_those_of_the_constraints():
 
 @BOTH
 def test_a_fit_tells_of_costly_constraints(library):
-    """Groups that a threshold cannot tell apart, and a model that must not see them."""
+    """Groups that a threshold cannot separate, and a model that must not see them."""
     rng = np.random.default_rng(0)
     group = rng.integers(0, 2, 1500)
     X = rng.normal(size=(1500, 4))
@@ -143,9 +143,9 @@ def test_a_fit_tells_of_costly_constraints(library):
         warnings.simplefilter("always")
         model.fit(X, y, sensitive_features={"g": group})
     cost = model.feasibility_.cost
-    told = [w.message for w in caught if issubclass(w.category, gc.CostlyConstraintsWarning)]
+    found = [w.message for w in caught if issubclass(w.category, gc.CostlyConstraintsWarning)]
     assert cost.is_costly
-    (message,) = map(str, told)
+    (message,) = map(str, found)
     message = message.removesuffix(" [GC117]")
     assert message == describe_cost(cost)
     assert cost.rows == "1,500 unseen rows (out of fold)"

@@ -265,9 +265,9 @@ def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
 @BOTH
 def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
     _, caught = fitted(make(library, [gc.fpr() <= 0.9], **DART[library]), noisy)
-    told = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
-    assert len(told) == 1
-    assert "give an evaluation set with measure_on='holdout'" in told[0]
+    found = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
+    assert len(found) == 1
+    assert "give an evaluation set with measure_on='holdout'" in found[0]
     _, caught = fitted(
         make(library, [gc.fpr() <= 0.9], measure_on="train", **DART[library]), noisy
     )
@@ -284,7 +284,7 @@ def test_the_linear_model_has_verdicts_by_its_training_rows(noisy):
         "missed",
         [gc.MissedConstraintsWarning],
     )
-    # A rate that no iterate met is told of by the solver, and not twice.
+    # A rate that no iterate met is reported by the solver, and not twice.
     model, caught = fitted(
         make("linear", [gc.fpr() <= 0.01, gc.fnr() <= 0.01], n_iterations=5), noisy
     )

@@ -57,7 +57,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
         open_to_limits += found.any() and ends[1][0] - ends[0][1] <= bound
     assert undecided, "no p-value is near the level, so that nothing is proved"
-    assert open_to_limits, "limits of each group tell as much, so that nothing is proved"
+    assert open_to_limits, "limits of each group refute as much, so that nothing is proved"
 
 
 def test_two_rates_are_beyond_doubt_as_their_exact_test_says():
@@ -108,7 +108,7 @@ def test_of_the_pairs_of_groups_the_furthest_is_tested():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rules_that_hold_are_seldom_doubted(weighted):
+def test_constraints_that_hold_are_seldom_doubted(weighted):
     """At their bound in the population, rows are beyond doubt at the level at most."""
     rng = np.random.default_rng(8)
     n, repeats, doubted = 400, 200, np.zeros(4)
@@ -137,7 +137,7 @@ def test_cells_without_rows_are_not_beyond_doubt():
 @pytest.mark.parametrize(
     "rule", [gc.fnr() <= 0.0, gc.tpr() >= 1.0, gc.accuracy() >= 1.0, gc.tpr() + gc.tnr() >= 2.0]
 )
-def test_rules_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(rule):
+def test_constraints_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(rule):
     y = np.repeat([0, 1], 200)
     rows = unseen([rule], y)
     for wrong in (0, 1, 150):  # of 200 rows of class 1
