@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, cycle
 
@@ -81,18 +81,14 @@ class BiasSearch:
                 self._search([(j,) for j in range(len(self.scores))])
                 if not self._is_surely_better(together):
                     self.best = together
-        for always in self._constants():
+        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
+        for unit in np.eye(len(self.scores)):
+            always = self._measure(far * unit)  # All rows are decided as one class.
             if always.beats(self.best):
                 self.best = always
         unmet = self.best.violation > 0.0 and self.violation_penalty is not None
         value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
-
-    def _constants(self) -> Iterator[_Biases]:
-        """Measure the biases that decide all rows as one class, for each class."""
-        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
-        for unit in np.eye(len(self.scores)):
-            yield self._measure(far * unit)
 
     def _is_surely_better(self, other: _Biases) -> bool:
         """Whether the best biases make fewer errors than others, beyond chance."""

@@ -47,11 +47,7 @@ class EvaluationSet:
     """
 
     def __init__(
-        self,
-        cells: Cells,
-        compiled: LinearConstraints,
-        source: str,
-        folds: Sequence[Codes] = (),
+        self, cells: Cells, compiled: LinearConstraints, source: str, folds: Sequence[Codes] = ()
     ) -> None:
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
         rows = cells.rows
@@ -82,11 +78,8 @@ class EvaluationSet:
         counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.V.nnz:
-            total = counts.weight.sum(axis=1, keepdims=True)
-            shares = np.divide(
-                counts.weight, total, out=np.zeros_like(counts.weight), where=total > 0
-            )
-            statistics = replace(self.lagrangian.at(margin).statistics(), predicted=shares)
+            statistics = self.lagrangian.at(margin).statistics()
+            statistics = replace(statistics, predicted=counts.shares)
             with_loss = np.diff(compiled.V.indptr) > 0
             functionals = np.where(with_loss, compiled.functionals(statistics), functionals)
         return functionals
@@ -99,9 +92,9 @@ class EvaluationSet:
         """Decide the class index of each row by its scores."""
         return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
 
-    def violations(self, margin: Array) -> Float:
+    def violations(self, margin: Array, counts: CellCounts | None = None) -> Float:
         """Compute left-hand minus right-hand side of each row of constraints."""
-        functionals = np.nan_to_num(self.functionals(margin))
+        functionals = np.nan_to_num(self.functionals(margin, counts))
         return self.compiled.rows_of(functionals) - self.compiled.b
 
     def error(self, decisions: Codes) -> float:

@@ -210,10 +210,8 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
     """Compute the violation of each row of constraints, apart from those on mean losses."""
-    compiled = rows.compiled
-    functionals = rows.functionals(shift_scores(margin, choice.shift), rows.counts(decisions))
-    left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
-    return np.where(np.diff(compiled.B.indptr) > 0, 0.0, np.maximum(left, 0.0))
+    found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
+    return np.where(np.diff(rows.compiled.B.indptr) > 0, 0.0, np.maximum(found, 0.0))
 
 
 def standard_errors(

@@ -208,9 +208,7 @@ def _measure(
     if loss is not None:
         weighted = loss if cells.rows.weight is None else loss * cells.rows.weight
         np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
-    predicted = np.zeros((len(cells), cells.classes.size))
-    np.divide(counts.weight, cells.weight[:, None], out=predicted, where=cells.weight[:, None] > 0)
-    functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
+    functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss))
     intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
     if loss is not None:

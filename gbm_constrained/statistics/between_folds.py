@@ -187,8 +187,8 @@ class _Influence:
         events, bases = self.fractions.events, self.fractions.bases
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
-            self.shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
             self.of_event = events - sparse.diags_array(rate) @ bases
+        self.shares = together.shares
         self.losses = np.isnan(self.fractions.constant)
         self.rows_of_losses = compiled.R.astype(bool) @ self.losses
 
@@ -199,8 +199,7 @@ class _Influence:
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ counts.weight.ravel()))
-            square = counts.square.sum(axis=-1, keepdims=True) * self.shares
-            square = np.nan_to_num(square).ravel()
+            square = (counts.square.sum(axis=-1, keepdims=True) * self.shares).ravel()
             of_rates = self.fractions.sum @ (per_weight @ self.of_event)
             rates = np.asarray(of_rates.power(2) @ square)
             rows = np.asarray((self.compiled.R @ of_rates).power(2) @ square)

@@ -36,6 +36,14 @@ class CellCounts:
     square: Float  # Sums of squared weights.
     count: Float  # Numbers of rows with positive weight.
 
+    @property
+    def shares(self) -> Float:
+        """Share of each cell that is decided as each class; 0 for cells without weight."""
+        total = self.weight.sum(axis=-1, keepdims=True)
+        shares = np.zeros_like(self.weight)
+        np.divide(self.weight, total, out=shares, where=total > 0)
+        return shares
+
     @classmethod
     def of(cls, cells: Cells, decisions: ArrayLike) -> CellCounts:
         """Count decisions, given as class indices."""
@@ -117,6 +125,11 @@ class Block:
         """Sum a table over the base set, or its product with another table."""
         inside = table[..., self.cells, :]
         return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
+
+    def mean(self, table: Float) -> Float:
+        """Compute the mean of the score, weighted by a table; NaN without weight."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.sum(table, self.score) / self.sum(table))
 
     def effective_rows(self, counts: CellCounts) -> Float:
         """Compute Kish's effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""

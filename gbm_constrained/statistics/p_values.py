@@ -74,8 +74,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
         # value is likelier than `scaled`: given their number, a binomial.
         n = n - block.sum(counts.count, block.reaches(float(block.values[1])))
         return np.where(n > 0, _tail(reached, n, scaled), 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (block.sum(counts.count, block.score) / n - block.low) / block.width
+    mean = (block.mean(counts.count) - block.low) / block.width
     mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
@@ -119,11 +118,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
     """
     sizes = [block.sum(counts.count) for block in blocks]
     reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = [
-            block.sum(counts.count, block.score) / n
-            for block, n in zip(blocks, sizes, strict=True)
-        ]
+    means = [block.mean(counts.count) for block in blocks]
 
     def excess(log_delta: Float) -> Float:
         delta = np.exp(log_delta) / len(blocks)
@@ -281,10 +276,7 @@ def find_violated_rows(
         if not blocks:
             continue
         if len(blocks) == 1:
-            (block,) = blocks
-            weight = block.sum(counts.weight)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                is_apart = block.sum(counts.weight, block.score) / weight < bound - ROUNDING
+            is_apart = blocks[0].mean(counts.weight) < bound - ROUNDING
             beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
             continue
         beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
@@ -306,8 +298,8 @@ def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
     """Find the upper limit of the mean of a score at a level; infinite over no row."""
     weight = block.sum(counts.weight)
     n = np.where(weight > 0, block.effective_rows(counts), 1.0)
+    mean = np.nan_to_num(block.mean(counts.weight))
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(weight > 0, block.sum(counts.weight, block.score) / weight, 0.0)
         share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
     if block.is_binomial:
         limit = block.low + block.width * upper_limit(share * n, n, delta)
