@@ -179,7 +179,7 @@ def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level:
     room = (bound - block.low) / block.width
     if not 0.0 < room < 1.0:
         return ""
-    if block.equal_weights(counts):
+    if block.has_equal_weights(counts):
         return f" and needs {minimum_rows(room, level)}"
     n, needed = block.effective_rows(counts), ceil(-log(level) / (2.0 * room**2))  # Hoeffding
     return f", which count as {n:.0f} for their weights, and needs {needed}"

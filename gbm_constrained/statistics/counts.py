@@ -136,7 +136,7 @@ class Block:
         total, squares = self.sum(counts.weight), self.sum(counts.square)
         return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
 
-    def equal_weights(self, counts: CellCounts) -> bool:
+    def has_equal_weights(self, counts: CellCounts) -> bool:
         """Whether all rows of the base set weigh the same (Cauchy-Schwarz)."""
         tables = counts.weight, counts.square, counts.count
         total, squares, n = (self.sum(table) for table in tables)

@@ -81,7 +81,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
 
 def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
-    if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
+    if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
         return False
     first, second = blocks
     return not np.intersect1d(first.cells, second.cells).size
@@ -210,7 +210,7 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
-    if not all(block.equal_weights(counts) for block in blocks):
+    if not all(block.has_equal_weights(counts) for block in blocks):
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
