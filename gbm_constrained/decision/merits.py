@@ -63,13 +63,17 @@ class ErrorAndViolations:
 
     @property
     def indistinct_classes(self) -> list[tuple[int, ...]]:
-        """Sets of classes that no constraint distinguishes."""
-        return _group_indistinct(self._compiled.A[self._kept], self.linear.decisions.n_classes)
-
-    @property
-    def has_only_uncalibrated(self) -> bool:
-        """Whether there are constraints, and decisions on these rows determine none of them."""
-        return self.right.size == 0 and bool(self.uncalibrated)
+        """Sets of classes that no constraint distinguishes in any cell."""
+        by_class, k = self._compiled.A[self._kept].tocsc(), self.linear.decisions.n_classes
+        groups: list[tuple[int, ...]] = []
+        for j in range(k):
+            for i, group in enumerate(groups):
+                if (by_class[:, group[0] :: k] != by_class[:, j::k]).nnz == 0:
+                    groups[i] = (*group, j)
+                    break
+            else:
+                groups.append((j,))
+        return groups
 
     def largest_violation(self, values: Float) -> Float:
         """Compute the largest violation from the values of the linear map."""
@@ -163,21 +167,6 @@ class _Pairs:
         """Compute the violation of the pair that violates most, or holds least."""
         mine = values[self.values]
         return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
-
-
-def _group_indistinct(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
-    """Group the classes that no constraint distinguishes in any cell."""
-    by_class = costs.tocsc()
-    groups: list[tuple[int, ...]] = []
-    for j in range(n_classes):
-        mine = by_class[:, j::n_classes]
-        for i, group in enumerate(groups):
-            if (by_class[:, group[0] :: n_classes] != mine).nnz == 0:
-                groups[i] = (*group, j)
-                break
-        else:
-            groups.append((j,))
-    return groups
 
 
 def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:

@@ -129,8 +129,8 @@ class ShiftSearch:
         self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
     ) -> float:
         """Find the best shift of two classes."""
-        if merits.has_only_uncalibrated:
-            return 0.0
+        if merits.uncalibrated and not merits.right.size:
+            return 0.0  # Decisions on these rows determine no constraint.
         line = self._thresholds
         if is_penalised is None or not is_penalised.any():
             error, violation = merits.measure_along(line, merits.largest_violation)

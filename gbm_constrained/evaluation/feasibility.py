@@ -183,7 +183,7 @@ class Feasibility:
         )
         return replace(self, rules=results, refuted=refuted)
 
-    def warn(self, *, raises: bool) -> None:
+    def warn(self, raises: bool) -> None:
         """Warn of the findings, or raise if constraints cannot be met.
 
         Parameters
