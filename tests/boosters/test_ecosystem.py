@@ -7,8 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import joblib
@@ -36,7 +34,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gbm_constrained import class_error, fnr, fpr, gap
-from gbm_constrained.boosters.lightgbm.callbacks import quiet_stderr
 
 EXTRA = "is in the extra 'ecosystem'"
 ALWAYS = {
@@ -181,41 +178,13 @@ def test_joblib(library, binary):
 def test_threads(library, binary):
     """Fits side by side are the fits one after another; nothing of theirs is the process's."""
     X, y = binary
-    booster = {"booster": "dart"} if library == "xgboost" else {"boosting_type": "dart"}
-    models = [make(library, [fnr() <= bound], **booster) for bound in (0.05, 0.1, 0.2, 0.3)]
+    models = [make(library, [fnr() <= bound]) for bound in (0.05, 0.1, 0.2, 0.3)]
     fit_in_thread = joblib.Parallel(n_jobs=2, backend="threading")
     fits = fit_in_thread(joblib.delayed(clone(m).fit)(X, y) for m in models)
     for model, fitted in zip(models, fits, strict=True):
         np.testing.assert_array_equal(
             fitted.predict_proba(X), clone(model).fit(X, y).predict_proba(X)
         )
-
-
-def test_stderr_is_not_lost_between_threads():
-    """DART of LightGBM fails once on purpose, in silence, which ends for all threads."""
-    entered, entered_too, left = threading.Event(), threading.Event(), threading.Event()
-
-    def first():
-        with quiet_stderr():
-            entered.set()
-            entered_too.wait(0.2)
-        left.set()
-
-    def second():
-        entered.wait()
-        with quiet_stderr():
-            entered_too.set()
-            left.wait()
-
-    before, kept = os.fstat(2), os.dup(2)
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            for thread in [threads.submit(first), threads.submit(second)]:
-                thread.result()
-        assert os.path.samestat(os.fstat(2), before)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @BOTH
@@ -287,15 +256,12 @@ EARLY = {
     "no": {},
     "stopped": {"early_stopping_rounds": 3},
     "prefix": {"iterate": "best", "early_stopping_rounds": 3},
-    "dart": {"measure_on": "train"},
 }
 
 
 def ended(library, how, X, y):
     """Fit a model that may hold fewer rounds than were trained."""
     options = {"measure_on": "auto", "n_estimators": 40, "learning_rate": 0.5, **EARLY[how]}
-    if how == "dart":
-        options["booster" if library == "xgboost" else "boosting_type"] = "dart"
     if how == "no":
         return make(library, **options).fit(X, y)
     model = make(library, **options)
@@ -310,8 +276,6 @@ def test_onnx(library, how, binary):
     runtime = pytest.importorskip("onnxruntime", reason=f"onnxruntime {EXTRA}")
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    if (library, how) == ("xgboost", "dart"):
-        pytest.skip("onnxmltools does not convert DART of XGBoost")
     X, y = binary
     X = X.astype(np.float32)
     model = ended(library, how, X, y)

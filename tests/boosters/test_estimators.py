@@ -475,8 +475,13 @@ def test_a_learning_rate_may_be_a_text(make, binary):
     [
         (make_xgb, {"objective": "binary:hinge"}, "binary:hinge"),
         (make_xgb, {"booster": "gblinear"}, "gblinear"),
+        (make_xgb, {"booster": "dart"}, r"^booster='dart'.*Use booster='gbtree'"),
+        (make_xgb, {"rate_drop": 0.3}, r"^rate_drop=0\.3.*leave rate_drop and one_drop out"),
+        (make_xgb, {"one_drop": True}, r"^one_drop=True.*leave rate_drop and one_drop out"),
         (make_lgb, {"objective": "cross_entropy"}, "cross_entropy"),
         (make_lgb, {"boosting_type": "rf"}, "rf"),
+        (make_lgb, {"boosting_type": "dart"}, r"^boosting_type='dart'.*Use 'gbdt' or 'goss'"),
+        (make_lgb, {"boosting": "DART"}, r"^boosting_type='dart'.*Use 'gbdt' or 'goss'"),
         (make_lgb, {"sigmoid": 2.0}, "sigmoid"),
         (make_lgb, {"metric": "kldiv"}, "kldiv"),
         (make_lgb, {"unbalance": True, "scale_pos_weight": 2.0}, "is_unbalance.*scale_pos_weight"),
@@ -488,10 +493,23 @@ def test_what_cannot_be_trained_under_constraints(make, options, message, binary
         make([fnr() <= 0.1], **options).fit(*binary)
 
 
-def test_dart_with_training_rows_as_evaluation_set(binary):
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: model.get_booster()])
+def test_a_model_of_dart_cannot_be_continued(wrap, binary):
+    """XGBoost would take its booster over, whatever the parameters are."""
+    start = xgb.XGBClassifier(booster="dart", rate_drop=0.5, n_estimators=5).fit(*binary)
+    with pytest.raises(ValueError, match=r"xgb_model is a model of DART.*booster='gbtree'"):
+        make_xgb([fnr() <= 0.1]).fit(*binary, xgb_model=wrap(start))
+    make_xgb([]).fit(*binary, xgb_model=wrap(start))
+
+
+def test_dart_without_constraints_is_the_parents(binary):
     X, y = binary
-    with pytest.raises(ValueError, match="dart"):
-        make_lgb([fnr() <= 0.1], boosting_type="dart").fit(X, y, eval_set=[(X, y)])
+    for parent, make, options in (
+        (xgb.XGBClassifier, make_xgb, {"booster": "dart", "rate_drop": 0.5}),
+        (lgb.LGBMClassifier, make_lgb, {"boosting_type": "dart", "verbose": -1}),
+    ):
+        expected = parent(n_estimators=15, n_jobs=1, **options).fit(X, y).predict_proba(X)
+        np.testing.assert_array_equal(make([], **options).fit(X, y).predict_proba(X), expected)
 
 
 def test_unknown_label_in_an_evaluation_set(binary):

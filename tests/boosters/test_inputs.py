@@ -15,7 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
-from gbm_constrained import accuracy, class_error, fnr, fpr, gap
+from gbm_constrained import accuracy, fnr, fpr, gap
 from gbm_constrained._dataframes import names_of
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 
@@ -378,21 +378,6 @@ def test_starting_scores_of_evaluation_sets():
     assert results[0] == results[1] == results[2]
     with pytest.raises(ValueError, match=r"eval_init_score\[0\] must hold 3 scores for each of"):
         model.fit(X, SEVERAL, eval_set=[held], eval_init_score=[start[1:]])
-
-
-@pytest.mark.parametrize("y", [Y, SEVERAL])
-def test_starting_scores_of_dart_are_added_once(y):
-    """XGBoost's own classifier adds them once for each tree as it predicts."""
-    start = STARTS[:, 0] if y is Y else STARTS
-    rule = [class_error(0) <= 0.1]
-    clf = make("xgboost", rule, booster="dart", rate_drop=0.3).fit(X, y, base_margin=start)
-    wrong = clf.predict(X, base_margin=start) != y
-    assert wrong[y == 0].mean() == pytest.approx(clf.constraint_report_.train[0])
-    decided_by = clf.predict_proba(X, base_margin=start)
-    np.testing.assert_array_equal(decided_by.argmax(axis=1), clf.predict(X, base_margin=start))
-    whole, alone = (clf.predict(X, output_margin=True, base_margin=b) for b in (start, None))
-    # Scores of several classes that start from none start from base_score.
-    np.testing.assert_allclose(np.ptp(whole - alone - start, axis=0), 0, atol=1e-5)
 
 
 # --- arguments of other shapes ------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_xgboost_file(
 
 
 @pytest.mark.parametrize(("iterate", "measure_on"), [("last", "train"), ("last", "auto")])
-@pytest.mark.parametrize("options", [{}, {"linear_tree": True}, {"boosting_type": "dart"}])
+@pytest.mark.parametrize("options", [{}, {"linear_tree": True}])
 @pytest.mark.parametrize("kind", ["binary", "several"])
 def test_lightgbm_file(
     kind, options, iterate, measure_on, request, tmp_path, read_in_another_process
@@ -119,7 +119,7 @@ def test_lightgbm_file(
         **options,
     )
     clf.fit(X, y)
-    assert clf.shift_.any() == (measure_on == "auto" and "boosting_type" not in options)
+    assert clf.shift_.any() == (measure_on == "auto")
     assert clf.history_.filter(like="multiplier").to_numpy().max() > 0
     path = tmp_path / "model.txt"
     clf.booster_.save_model(path)
@@ -135,10 +135,8 @@ def test_report_describes_the_returned_model(measure_on, binary):
     X_test, y_test, X, y = X[:500], y[:500], X[500:], y[500:]
     for cls, options in (
         (ConstrainedXGBClassifier, {"verbosity": 1}),
-        (ConstrainedXGBClassifier, {"booster": "dart", "rate_drop": 0.2}),
         (ConstrainedXGBClassifier, {"early_stopping_rounds": 3, "learning_rate": 1.0}),
         (ConstrainedLGBMClassifier, {"verbose": -1}),
-        (ConstrainedLGBMClassifier, {"verbose": -1, "boosting_type": "dart"}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "early_stopping_round": 3}),
         (ConstrainedLGBMClassifier, {"verbose": -1, "solver": AutoSolver(rounds_per_iteration=7)}),
     ):

@@ -47,7 +47,7 @@ TOLERANCE = {"xgboost": 5e-7, "lightgbm": 1e-12}
 CONSTRUCTOR = {
     "xgboost": {
         "base_score": 0.3,
-        "booster": "dart",
+        "booster": "gbtree",
         "callbacks": [xgb.callback.LearningRateScheduler(lambda epoch: 0.5 / (1 + epoch))],
         "colsample_bylevel": 0.5,
         "colsample_bynode": 0.5,
@@ -88,7 +88,7 @@ CONSTRUCTOR = {
         "verbosity": 0,
     },
     "lightgbm": {
-        "boosting_type": "dart",
+        "boosting_type": "goss",
         "class_weight": {0: 1.0, 1: 3.0},
         "colsample_bytree": 0.5,
         "importance_type": "gain",
@@ -117,7 +117,7 @@ LIGHTGBM_CORE = {
     "bagging_seed": (7, {"bagging_fraction": 0.5, "bagging_freq": 1}),
     "bin_construct_sample_cnt": 50,
     "boost_from_average": False,
-    "boosting": "dart",
+    "boosting": "goss",
     "cat_l2": (1.0, {"categorical_feature": [4]}),
     "cat_smooth": (1.0, {"categorical_feature": [4]}),
     "categorical_feature": [4],
@@ -129,8 +129,6 @@ LIGHTGBM_CORE = {
     "data_sample_strategy": "goss",
     "deterministic": True,
     "device_type": "cpu",
-    "drop_rate": (0.5, {"boosting_type": "dart"}),
-    "drop_seed": (9, {"boosting_type": "dart", "drop_rate": 0.5}),
     "early_stopping_min_delta": (0.5, {"early_stopping_round": 1}),
     "early_stopping_round": 1,
     "enable_bundle": False,
@@ -161,7 +159,6 @@ LIGHTGBM_CORE = {
     "max_cat_to_onehot": (1, {"categorical_feature": [4]}),
     "max_delta_step": 0.1,
     "max_depth": 2,
-    "max_drop": (1, {"boosting_type": "dart", "drop_rate": 0.5}),
     "metric": ["auc", "binary_logloss"],
     "min_data_in_bin": 30,
     "min_data_in_leaf": 40,
@@ -182,15 +179,12 @@ LIGHTGBM_CORE = {
     "saved_feature_importance_type": 1,
     "scale_pos_weight": 2.0,
     "seed": (3, {"extra_trees": True}),
-    "skip_drop": (0.1, {"boosting_type": "dart"}),
     "stochastic_rounding": (False, {"use_quantized_grad": True}),
     "top_rate": (0.4, {"data_sample_strategy": "goss"}),
     "tree_learner": "serial",
-    "uniform_drop": (True, {"boosting_type": "dart", "drop_rate": 0.5}),
     "use_missing": False,
     "use_quantized_grad": True,
     "verbosity": -1,
-    "xgboost_dart_mode": (True, {"boosting_type": "dart", "drop_rate": 0.0}),
     "zero_as_missing": True,
 }
 # Shown elsewhere: test_multi_error_of_several_ranks, for it needs several classes.
@@ -202,6 +196,10 @@ REFUSED_CORE = {
     "num_machines": (2, "the multipliers would go apart"),
     "machines": ("10.0.0.1:1", "the multipliers would go apart"),
 }
+# About DART, which is refused.
+OF_DART = {
+    "drop_rate", "drop_seed", "max_drop", "skip_drop", "uniform_drop", "xgboost_dart_mode",
+}  # fmt: skip
 # About regression and ranking, files and the command line, other machines and graphics cards,
 # predictions from files: nothing that the classifier's ``fit`` would look at.
 OF_OTHER_OBJECTIVES = {
@@ -307,7 +305,7 @@ def test_constructor_parameters_work_as_in_the_parent(library, name):
 def test_every_parameter_of_lightgbms_core_is_known():
     known = [
         set(LIGHTGBM_CORE), set(REFUSED_CORE), OF_SEVERAL_CLASSES, OF_OTHER_OBJECTIVES,
-        OF_THE_COMMAND_LINE, OF_OTHER_MACHINES, OF_PREDICTIONS,
+        OF_THE_COMMAND_LINE, OF_OTHER_MACHINES, OF_PREDICTIONS, OF_DART,
     ]  # fmt: skip
     assert sum(map(len, known)) == len(set().union(*known)), "each in one table"
     found = set(_ConfigAliases._get_all_param_aliases())
@@ -411,9 +409,9 @@ def test_other_names_of_the_objective(name, measure_on):
         {"is_unbalance": "false"},
         {"is_unbalance": "+"},
         {"boost_from_average": "-"},
-        {"boosting_type": "DART"},
+        {"boosting_type": "GOSS"},
         {"objective": "Binary"},
-        {"boosting": "dart", "linear_tree": "FALSE"},
+        {"boosting": "Gbdt", "linear_tree": "FALSE"},
         {"scale_pos_weight": "2.0"},
         {"sigmoid": "1", "num_class": "1", "num_machines": "1"},
         {"verbose": "-1"},
@@ -560,13 +558,12 @@ def test_arguments_of_fit_work_as_in_the_parent(library, name, capfd):
 
 
 @pytest.mark.skipif("eval_X" not in arguments_of(lgb.LGBMClassifier.fit), reason="new in 4.7")
-@pytest.mark.parametrize("options", [{}, {"boosting_type": "dart", "drop_rate": 0.5}])
 @pytest.mark.parametrize("first", [True, False])
-def test_training_rows_among_the_tables_of_eval_x(first, options):
+def test_training_rows_among_the_tables_of_eval_x(first):
     """LightGBM reads them once more, where it knows those of ``eval_set``."""
     sets = [(X, Y), (HELD, LABELS)] if first else [(HELD, LABELS), (X, Y)]
     eval_X, eval_y = zip(*sets, strict=True)
-    parent, own = fitted_pair("lightgbm", options, eval_X=eval_X, eval_y=eval_y)
+    parent, own = fitted_pair("lightgbm", {}, eval_X=eval_X, eval_y=eval_y)
     assert_alike("lightgbm", own, parent)
     assert_same_results(own, parent)
     decided = np.mean(own.predict(HELD) != LABELS)

@@ -61,7 +61,6 @@ def variants(X, y):
 
 XGB_OPTIONS = {
     "gbtree": {},
-    "dart": {"booster": "dart", "rate_drop": 0.3, "random_state": 1},
     "subsample": {"subsample": 0.6, "random_state": 1},
     "gradient_based": {"subsample": 0.9, "colsample_bytree": 0.5, "colsample_bynode": 0.7},
     "monotone": {"monotone_constraints": (1, 0, -1, 0, 0, 0)},
@@ -73,7 +72,6 @@ XGB_OPTIONS = {
 }
 LGB_OPTIONS = {
     "gbdt": {},
-    "dart": {"boosting_type": "dart", "random_state": 1, "drop_rate": 0.3},
     "goss": {"data_sample_strategy": "goss", "random_state": 1},
     "bagging": {"subsample": 0.6, "subsample_freq": 1, "random_state": 1},
     "columns": {"colsample_bytree": 0.5, "feature_fraction_bynode": 0.7, "random_state": 1},
@@ -391,18 +389,6 @@ def test_lightgbm_early_stopping_on_default_metric(kind, request):
     compare(plain, constrained, X[300:], y[300:], fit_arguments, 1e-12)
     assert constrained.best_iteration_ == plain.best_iteration_ < 250
     assert constrained.best_score_["valid_0"] == pytest.approx(plain.best_score_["valid_0"])
-
-
-def test_lightgbm_dart_does_not_depend_on_the_state_of_memory(binary):
-    """Holds the workaround for a flag that LightGBM leaves unset, from fresh and used heaps."""
-    X, y = binary
-    plain, constrained = lgb_pair(boosting_type="dart", random_state=5, drop_rate=0.5)
-    expected = plain.fit(X, y).predict_proba(X)
-    for _ in range(5):
-        lgb.LGBMClassifier(n_estimators=3, verbose=-1, boosting_type="dart").fit(X, y)
-        np.testing.assert_allclose(
-            constrained.fit(X, y).predict_proba(X), expected, rtol=0, atol=1e-12
-        )
 
 
 def test_no_constraints_is_the_parents_own_fit(binary):

@@ -81,8 +81,7 @@ class LightGBMAdapter:
         self.model, self.native, self.is_observed = model, native, is_observed
         self.X, self.y, self.sample_weight = rows
         self.arguments = dict(arguments)
-        self.is_dart = self._parameter("boosting", "gbdt") == "dart"
-        self.is_divisible = not self.is_dart and arguments["init_model"] is None
+        self.is_divisible = arguments["init_model"] is None
         self.has_offset = False
         self.fit: ConstrainedFit
         self.pairs: Sequence[tuple[Any, Any]] = ()
@@ -166,7 +165,6 @@ class LightGBMAdapter:
             has_patience=stops_early(self.model, given["callbacks"]),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
-            is_dart=self.is_dart,
         )
 
     def given(self) -> Mapping[str, Any]:
@@ -221,18 +219,13 @@ class LightGBMAdapter:
                 for (_, y_i), start in zip(self.pairs, self.starts, strict=True)
             ] or None
         native, given["eval_metric"] = self.metrics
-        # DART may drop the first tree and with it the intercept that LightGBM has put there, so
-        # that it must be there from the first round on; all others get it after training, linear
-        # trees too: LightGBM sets the values of their leaves, and not the constants.
-        is_early = self.is_dart and not self._parameter("linear_tree", False)
-        early = self.intercept if is_early else 0.0 * self.intercept
         params: dict[str, Any] = {"metric": native or ["None"]}
         stopping, others = self._split_callbacks(params)
-        observer = Observer(fit, early if self.is_dart else None, self._list_sets(), stopping)
+        observer = Observer(fit, self._list_sets(), stopping)
         given["callbacks"] = [*others, *observer.callbacks(), *stopping]
         with self._driven(params):
             self.native(combined.X, combined.y, combined.sample_weight, **given)
-        _make_native(model, fit, np.zeros(0) if is_early else self.intercept)
+        _make_native(model, fit, self.intercept)
         best, rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
             rounds = best - observer.begin
@@ -250,12 +243,6 @@ class LightGBMAdapter:
         # LightGBM knows its training rows in eval_set, and reads those of eval_X once more.
         combined, by_pair = self.fit.data.combined, self.arguments["eval_set"] is not None
         is_own = [by_pair and X is combined.X and y is combined.y for X, y in self.pairs]
-        if self.is_dart and any(is_own):
-            raise ValueError(
-                "eval_set holds the training rows, which boosting_type='dart' does not stand "
-                "under constraints: LightGBM drops trees whenever a metric reads the training "
-                "scores. Leave them out; history_ and constraint_report_ have their values."
-            )
         return [
             (self.measured[i], self.starts[i]) if i in self.measured else None
             for i in range(len(self.pairs))

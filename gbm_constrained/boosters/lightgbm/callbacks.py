@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import os
-import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +12,9 @@ import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.lightgbm.model_text import END_OF_TREES
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
 from gbm_constrained.training.fit import ConstrainedFit
-
-_STDERR = threading.Lock()  # there is one for the whole process
 
 
 class Observer:
@@ -35,9 +27,6 @@ class Observer:
     ----------
     fit : ConstrainedFit
         What the values are recorded in.
-    intercept : ndarray of shape (n_classes or 1,), default=None
-        DART: added to the first trees after the first round. The scores of the training rows are
-        then not read, for every reading makes DART drop trees.
     sets : sequence of (EvaluationSet, array-like or None) or None
         The evaluation sets as LightGBM has them, with the scores of the user that each starts
         from, which ``predict`` does not add; None for training rows.
@@ -48,14 +37,12 @@ class Observer:
     def __init__(
         self,
         fit: ConstrainedFit,
-        intercept: Array | None,
         sets: Sequence[tuple[EvaluationSet, Any] | None],
         stopping: Sequence[Callable[[Any], None]],
     ) -> None:
         self.fit = fit
         self.stopping = stopping
         self.sets = sets
-        self.intercept = intercept
         self.begin = 0
         self.grown_in: list[int] = []
         self.train_margin: Array | None = None
@@ -69,8 +56,6 @@ class Observer:
 
         def before(env: Any) -> None:
             self.begin = env.begin_iteration
-            if self.intercept is not None and self.fit.solver.rounds == 0:
-                self._settle_dart(env.model)
             # Private: says that there is no objective to drop, so that update() does not reset
             # the parameters once more and with them the stream of column samples. Without it the
             # model is as good, but not equal to the native one.
@@ -82,13 +67,11 @@ class Observer:
 
         def after(env: Any) -> None:
             rounds = self.fit.solver.rounds
-            if rounds == 1 and self.intercept is not None:
-                self._add_intercept(env.model)
             if env.model.current_iteration() > self.begin + len(self.grown_in):
                 self.grown_in.append(rounds - 1)
             if self.fit.evaluation_sets and self.fit.is_measured_after(rounds):
                 self._measure(env.model, rounds)
-            if env.iteration + 1 == env.end_iteration and self.intercept is None:
+            if env.iteration + 1 == env.end_iteration:
                 env.model.eval_train(feval=self._keep)
 
         def end(env: Any) -> None:
@@ -122,25 +105,6 @@ class Observer:
     def _is_moved_by(self, held: EvaluationSet) -> bool:
         """Whether an evaluation set moves the multipliers."""
         return self.fit.measured.boosters is None and held is self.fit.measured.rows
-
-    def _settle_dart(self, booster: lgb.Booster) -> None:
-        """Bring DART into the state that its own objective would start from.
-
-        LightGBM leaves a flag of DART unset until its first update; reading scores before that,
-        as custom gradients do, draws a random number or not as memory happens to say. An update
-        that fails for want of an objective sets the flag and does nothing else.
-        """
-        with quiet_stderr(), contextlib.suppress(lgb.basic.LightGBMError):
-            booster.update()
-
-    def _add_intercept(self, booster: lgb.Booster) -> None:
-        # Not from dump_model, which makes DART drop trees.
-        trees, _, _ = booster.model_to_string(num_iteration=1).partition(END_OF_TREES)
-        sizes = re.findall(r"^num_leaves=(\d+)$", trees, re.M)
-        assert self.intercept is not None
-        for tree, (shift, size) in enumerate(zip(self.intercept, sizes, strict=True)):
-            for leaf in range(int(size)):
-                booster.set_leaf_output(tree, leaf, booster.get_leaf_output(tree, leaf) + shift)
 
     def _keep(self, margin: Array, _: Any) -> list[Any]:
         self.train_margin = margin.copy()
@@ -216,20 +180,3 @@ def _infinitely_bad(env: CallbackEnv) -> list[Any]:
 def is_early_stopping(callback: Any) -> bool:
     """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
     return (getattr(callback, "stopping_rounds", None) or 0) > 0
-
-
-@contextmanager
-def quiet_stderr() -> Iterator[None]:
-    """Keep an expected failure of native code from printing; it writes to the descriptor.
-
-    One thread at a time: a second would keep the silence of the first, and bring it back.
-    """
-    with _STDERR:
-        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            os.close(nowhere)

@@ -72,12 +72,13 @@ def check_supported(model: Any, options: SolverOptions, callbacks: Any) -> None:
     if boosting in ("rf", "random_forest"):
         raise ValueError(
             f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
-            f"random forest takes no custom gradients. Use 'gbdt', 'dart' or 'goss'."
+            f"random forest takes no custom gradients. Use 'gbdt' or 'goss'."
         )
-    if options.iterate in ("best", "randomized") and boosting == "dart":
+    if boosting == "dart":
         raise ValueError(
-            f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
-            f"boosting_type='dart' rescales as it grows: use iterate='last'."
+            "boosting_type='dart' cannot be trained under constraints: DART rescales its old "
+            "trees as it grows, so that multipliers found on part of the rows do not carry "
+            "over. Use 'gbdt' or 'goss'."
         )
     for name, only in (
         ("sigmoid", 1.0),

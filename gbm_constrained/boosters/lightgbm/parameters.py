@@ -26,7 +26,6 @@ ALIASES = {
     "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
     "num_machines": ("num_machine",),
     "machines": ("workers", "nodes"),
-    "linear_tree": ("linear_trees",),
 }  # fmt: skip
 
 

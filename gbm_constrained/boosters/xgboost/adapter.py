@@ -20,6 +20,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     check_supported,
     list_for_each,
     native_objective,
+    refuse_dart_model,
     stoppers_of,
     stops_early,
     warn_of_base_margin,
@@ -27,7 +28,7 @@ from gbm_constrained.boosters.xgboost.checks import (
 )
 from gbm_constrained.boosters.xgboost.folds import held_matrix, make_fold_booster_factory
 from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
-from gbm_constrained.boosters.xgboost.native import find_intercept, on_probabilities, read_note_of
+from gbm_constrained.boosters.xgboost.native import booster_of, find_intercept, on_probabilities
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
@@ -90,7 +91,7 @@ class XGBoostAdapter:
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, X, y
         self.arguments = dict(arguments)
-        self.is_divisible = model.booster != "dart" and arguments["xgb_model"] is None
+        self.is_divisible = arguments["xgb_model"] is None
         self.has_offset = False
         self.fit: ConstrainedFit
         self.params: dict[str, Any] = {}
@@ -111,7 +112,9 @@ class XGBoostAdapter:
         warn_of_cut_names(self.X)
         check_integer("n_estimators", self.model.get_num_boosting_rounds(), 1)
         continued = self.arguments["xgb_model"]
-        model_note.refuse_threshold(continued, read_note_of(continued), "xgb_model")
+        if (booster := booster_of(continued)) is not None:
+            refuse_dart_model(booster)
+            model_note.refuse_threshold(continued, booster.attr(model_note.NAME), "xgb_model")
 
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
@@ -168,7 +171,6 @@ class XGBoostAdapter:
             has_patience=stops_early(self.model),
             parameter="early_stopping_rounds",
             is_evaluated=bool(self.pairs),
-            is_dart=self.model.booster == "dart",
         )
 
     def given(self) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from gbm_constrained._dataframes import categories_beyond_ascii
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees
 from gbm_constrained.training.callbacks import check_booster_callbacks
 from gbm_constrained.training.options import SolverOptions
 
@@ -50,18 +51,37 @@ def check_supported(model: Any, options: SolverOptions) -> None:
         )
     if model.booster == "gblinear":
         raise ValueError(
-            "booster='gblinear' cannot be trained under constraints: use 'gbtree' or 'dart', "
-            "or ConstrainedLogisticRegression for a linear model."
+            "booster='gblinear' cannot be trained under constraints: use 'gbtree', or "
+            "ConstrainedLogisticRegression for a linear model."
         )
-    if options.iterate in ("best", "randomized") and model.booster == "dart":
-        raise ValueError(
-            f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
-            f"booster='dart' rescales as it grows: use iterate='last'."
-        )
+    _refuse_dart(model)
     if options.iterate == "ergodic":
         raise ValueError(
             "iterate='ergodic' averages the iterates of an exact learner, and boosters have none: "
             "use iterate='last' or 'best', or ConstrainedLogisticRegression."
+        )
+
+
+def _refuse_dart(model: Any) -> None:
+    """Refuse the booster DART, which XGBoost 3.4 also makes of ``gbtree`` with `rate_drop`."""
+    more = getattr(model, "kwargs", None) or {}
+    asked = {name: more[name] for name in ("rate_drop", "one_drop") if more.get(name)}
+    if model.booster == "dart":
+        asked = {"booster": "dart"}
+    for name, value in asked.items():
+        raise ValueError(
+            f"{name}={value!r} cannot be trained under constraints: DART rescales its old trees "
+            f"as it grows, so that multipliers found on part of the rows do not carry over. Use "
+            f"booster='gbtree', and leave rate_drop and one_drop out."
+        )
+
+
+def refuse_dart_model(booster: xgb.Booster) -> None:
+    """Refuse to continue a model of DART, whose booster XGBoost would take over."""
+    if has_dropped_trees(booster):
+        raise ValueError(
+            "xgb_model is a model of DART, which cannot be continued under constraints: training "
+            "would rescale its trees. Continue a model of booster='gbtree'."
         )
 
 

@@ -319,11 +319,6 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    # Not public in XGBoost, which adds `base_margin` once for each tree of DART on its way past
-    # matrices. If it stops being called, scores of DART that start from some are wrong again.
-    def _can_use_inplace_predict(self) -> bool:
-        return self.booster != "dart" and bool(super()._can_use_inplace_predict())
-
     @_by_keyword
     def predict(
         self,

@@ -25,7 +25,7 @@ def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
         return kept
     config = kept.save_config()
     model = _read(kept)
-    _trees_of(model)[0]["cats"] = _trees_of(_read(booster))[0]["cats"]
+    _trees_of(model)["cats"] = _trees_of(_read(booster))["cats"]
     kept.load_model(ubjson.write(model))
     kept.load_config(config)
     return kept
@@ -37,13 +37,19 @@ def _read(booster: xgb.Booster) -> dict[str, Any]:
     return model
 
 
-def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Trees of a model, and what DART multiplies each of them by, if it does."""
-    gradient_booster = model["learner"]["gradient_booster"]
-    if gradient_booster["name"] == "dart":
-        return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
-    forest = gradient_booster["model"]
-    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
+def _trees_of(model: dict[str, Any]) -> dict[str, Any]:
+    """Give the forest of a model of ``gbtree`` that has been read."""
+    forest: dict[str, Any] = model["learner"]["gradient_booster"]["model"]
+    return forest
+
+
+def has_dropped_trees(booster: xgb.Booster) -> bool:
+    """Whether DART has trained a booster, whose trees then have weights of their own."""
+    gradient_booster = _read(booster)["learner"]["gradient_booster"]
+    if gradient_booster["name"] != "gbtree":
+        return bool(gradient_booster["name"] == "dart")
+    weights = gradient_booster["model"].get("weight_drop", ())  # XGBoost 3.4 writes these.
+    return bool(np.any(np.asarray(weights) != 1.0))
 
 
 def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
@@ -56,15 +62,15 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     Parameters
     ----------
     booster : Booster
-        Of ``gbtree`` or ``dart``.
+        Of ``gbtree``.
     shift : ndarray of shape (1,) or (n_classes,)
         What to add to each class's margin.
     """
     config, data = booster.save_config(), booster.save_raw("ubj")
     model = ubjson.read(data)
-    forest, drop_weights = _trees_of(model)
+    forest = _trees_of(model)
     if forest["trees"]:
-        for i, add in _carriers(forest, drop_weights, shift):
+        for i, add in _carriers(forest, shift):
             _add_to_leaves(forest["trees"][i], add)  # whose arrays are views of the data
     else:
         told = json.loads(config)
@@ -75,16 +81,12 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     booster.load_config(config)  # the model alone forgets how it was trained
 
 
-def _carriers(forest: dict[str, Any], drop_weights: Any, shift: Array) -> list[tuple[int, Array]]:
-    """Trees of the first round that take the shift, and what is added to the leaves of each."""
-    first = range(forest["iteration_indptr"][1])
-    weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
+def _carriers(forest: dict[str, Any], shift: Array) -> list[tuple[int, Array]]:
+    """List the trees of the first round that take the shift, and what their leaves add."""
     if int(forest["trees"][0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
-        i = int(weight.argmax())
-        return [(i, shift / weight[i])]
-    of_class = np.array(forest["tree_info"][: len(first)])
-    heaviest = [int(np.where(of_class == k, weight, -1.0).argmax()) for k in range(shift.size)]
-    return [(i, shift[k : k + 1] / weight[i]) for k, i in enumerate(heaviest)]
+        return [(0, shift)]
+    classes = list(forest["tree_info"])
+    return [(classes.index(k), shift[k : k + 1]) for k in range(shift.size)]
 
 
 def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:

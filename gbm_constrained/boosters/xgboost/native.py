@@ -12,7 +12,6 @@ import xgboost as xgb
 from scipy.special import expit, softmax
 
 from gbm_constrained._typing import Array
-from gbm_constrained.training.model_note import NAME
 
 EXACT_COUNTS = 2**24  # Rows of which sums in single precision are exact.
 
@@ -34,13 +33,13 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def read_note_of(model: Any) -> str | None:
-    """Read the note of a booster or a file that training continues from."""
-    if model is None:
-        return None
+def booster_of(model: Any) -> xgb.Booster | None:
+    """Give the booster that training continues from: itself, in a file or in a classifier."""
     if isinstance(model, (str, os.PathLike)):
-        model = xgb.Booster(model_file=model)
-    return model.attr(NAME) if isinstance(model, xgb.Booster) else None
+        return xgb.Booster(model_file=model)
+    if isinstance(model, xgb.XGBModel):
+        return model.get_booster()
+    return model if isinstance(model, xgb.Booster) else None
 
 
 def on_probabilities(metric: Any) -> Any:
