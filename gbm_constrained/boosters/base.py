@@ -1,4 +1,4 @@
-"""What the drop-in classifiers of both libraries share."""
+"""Parts that the drop-in classifiers of both libraries share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from gbm_constrained._typing import Array
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
@@ -27,21 +30,7 @@ from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_wit
 
 @dataclass(frozen=True)
 class ConstraintArguments:
-    """Arguments of ``fit`` that both libraries take beside their own.
-
-    Parameters
-    ----------
-    rows : FitArguments
-        Arguments that describe the training rows.
-    sensitive_features_eval_set : list, default=None
-        Sensitive features of each evaluation set.
-    constraint_callbacks : sequence of callable, default=None
-        Notified of each outer iteration.
-    checkpoint : str or path-like, default=None
-        File that finished stages are saved to.
-    time_limit : float, default=None
-        Seconds after which measuring and training end.
-    """
+    """Arguments of ``fit`` that both classifiers add to the parent's, as :mod:`.fit_docs` says."""
 
     rows: FitArguments
     sensitive_features_eval_set: Any = None
@@ -54,7 +43,7 @@ class ConstraintArguments:
 class Trained:
     """A booster that the library has trained.
 
-    Parameters
+    Attributes
     ----------
     model : TrainedModel
         The booster.
@@ -63,7 +52,7 @@ class Trained:
     margin : ndarray or None
         Scores of the training rows after these rounds, if they are known.
     library_rounds : callable
-        Given rounds of the fit, the number of rounds as the library counts them.
+        Number of rounds as the library counts them, given rounds of the fit.
     """
 
     model: TrainedModel
@@ -73,15 +62,14 @@ class Trained:
 
 
 class BoosterAdapter(Protocol):
-    """All that a constrained fit knows of a library.
+    """Interface by which a constrained fit drives a library.
 
-    The methods are called in the order in which they stand here, once each.
+    The methods are called in this order, once each.
 
     Attributes
     ----------
     is_divisible : bool
-        Whether boosters can be grown on part of the rows, and a prefix of the booster is what the
-        booster was after its rounds.
+        Whether boosters can be grown on part of the rows.
     has_offset : bool
         Whether training starts from scores of the user that ``predict`` does not add.
     """
@@ -92,17 +80,17 @@ class BoosterAdapter(Protocol):
     def fit_plain(self) -> None:
         """Call the parent's own ``fit``."""
 
-    def check_parameters(self, options: SolverOptions) -> None:
+    def check_parameters(self) -> None:
         """Refuse parameters that have no meaning under constraints."""
 
     def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
+        """Give the parameters that a constrained fit depends on."""
 
     def progress(self) -> Progress | None:
-        """Make what shows the progress, as the library's own verbosity asks."""
+        """Make the display of progress, if the library's own verbosity asks for one."""
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check what depends on the rows, and list the evaluation sets."""
+        """Check the arguments that depend on the rows, and list the evaluation sets."""
 
     def given(self) -> Mapping[str, Any]:
         """List the arguments of ``fit`` that another fit may differ in."""
@@ -111,16 +99,16 @@ class BoosterAdapter(Protocol):
         """Take over the evaluation sets that are not the training rows."""
 
     def make_factory(self) -> FoldBoosterFactory:
-        """Make what makes the boosters of the folds."""
+        """Make the factory of the fold boosters."""
 
     def measuring(self) -> AbstractContextManager[Any]:
-        """Make the context in which the boosters of the folds are made and grown."""
+        """Make the context in which fold boosters are made and grown."""
 
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
     def finish(self) -> None:
-        """Add to the report what only the library knows, and warn of it."""
+        """Add to the report the conditions that only the library knows, and warn of them."""
 
 
 class ConstrainedBoosterMixin(ConstrainedFitAttributes):
@@ -128,6 +116,7 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
 
     constraints: Any
     positive: Any
+    classes_: Any
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``solver__tau``."""
@@ -143,6 +132,22 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
+    def _decide(
+        self, margins: Margins | None, random_state: Any, *, is_whole: bool
+    ) -> Array | None:
+        """Decide by the mixture or the threshold that is kept beside the model, if there is one.
+
+        ``margins(0)`` are the scores of the rounds that were asked for; None asks for no classes.
+        Only the whole model is a mixture.
+        """
+        if margins is not None and is_whole and hasattr(self, "prefixes_"):
+            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
+            return np.asarray(self.classes_[mixture.decide(margins)])
+        refuse_random_state(random_state)
+        if margins is not None and hasattr(self, "_threshold"):
+            return np.asarray(self.classes_[MarginShift(self._threshold).decide(margins)])
+        return None
+
     def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
@@ -152,7 +157,12 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
             adapter.fit_plain()
             remove_report(self)
             return
-        adapter.check_parameters(options)
+        if options.iterate == "ergodic":
+            raise ValueError(
+                "iterate='ergodic' averages the iterates of an exact learner, and boosters have "
+                "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
+            )
+        adapter.check_parameters()
         limit = TimeLimit(given.time_limit)
         settings = adapter.settings()
         fit = ConstrainedFit(

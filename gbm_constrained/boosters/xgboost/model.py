@@ -1,4 +1,4 @@
-"""XGBoost's models in their binary form: cut them, add to scores."""
+"""Edits of XGBoost's models in their binary form: a cut, and a shift of all scores."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gbm_constrained.boosters import ubjson
 def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     """Cut a booster to its first rounds, with its categories and attributes.
 
-    A slice of XGBoost's has no categories, and takes the codes of any table for those of the
-    training rows. The slice also loses the best iteration of early stopping.
+    XGBoost's own slice loses the best iteration of early stopping, and the categories: it would
+    read the codes of any table as those of the training rows.
     """
     kept = booster[:end]
     kept.set_attr(**booster.attributes())
@@ -53,32 +53,25 @@ def has_dropped_trees(booster: xgb.Booster) -> bool:
 
 
 def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
-    """Add to all margins that a booster predicts, in place; those of its prefixes too.
+    """Add ``shift[k]`` to all margins of class k that a booster of trees predicts, in place.
 
-    The shift goes into the leaves of one tree of each class in the first round: ``base_score`` of
-    two classes is a probability in float32, which has no room for large margins. It is used only
-    where there is no tree.
-
-    Parameters
-    ----------
-    booster : Booster
-        Of ``gbtree``.
-    shift : ndarray of shape (1,) or (n_classes,)
-        What to add to each class's margin.
+    The shift goes into the leaves of one tree of each class in the first round, and so into all
+    prefixes. ``base_score`` takes the shift only where there is no tree: for two classes it is a
+    probability in float32, which has no room for large margins.
     """
     config, data = booster.save_config(), booster.save_raw("ubj")
     model = ubjson.read(data)
     forest = _trees_of(model)
     if forest["trees"]:
         for i, add in _carriers(forest, shift):
-            _add_to_leaves(forest["trees"][i], add)  # whose arrays are views of the data
+            _add_to_leaves(forest["trees"][i], add)  # The arrays are views of the data.
     else:
-        told = json.loads(config)
-        for holder in (model, told):
+        configuration = json.loads(config)
+        for holder in (model, configuration):
             _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-        config, data = json.dumps(told), ubjson.write(model)
+        config, data = json.dumps(configuration), ubjson.write(model)
     booster.load_model(data)
-    booster.load_config(config)  # the model alone forgets how it was trained
+    booster.load_config(config)  # The model has no parameters of training.
 
 
 def _carriers(forest: dict[str, Any], shift: Array) -> list[tuple[int, Array]]:
@@ -98,14 +91,14 @@ def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
 
 
 def _of_classes(values: Array, add: Array) -> Array:
-    """View of nodes' values, a column of each class."""
+    """View the values of nodes with one column for each class."""
     return values.reshape(-1, add.size)
 
 
 def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
     base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
     if shift.size == 1:
-        # float32 ends the probabilities below one at 1 - 2^-24.
+        # The largest probability below one in float32 is 1 - 2^-24.
         base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
     else:
         base_score = base_score + shift
