@@ -44,7 +44,7 @@ def with_solver(library, **options):
 
 
 def make(library, rules, **options):
-    """Rules are measured on training rows, unless `options` say otherwise."""
+    """Constraints are measured on training rows, unless `options` say otherwise."""
     return CLASSIFIERS[library](constraints=rules, **{**DEFAULTS[library], **options})
 
 
@@ -66,7 +66,7 @@ def gap_of(decisions, groups, weight=None):
 
 
 def counted(rules, y, decisions, sex, old):
-    """Values of the rules below, by counting."""
+    """Values of the constraints below, by counting."""
     selected = [decisions[sex == s].mean() for s in (0, 1)]
     hits = [decisions[(sex == s) & (y == 1)].mean() for s in (0, 1)]
     wrong = [(decisions != y)[sex == s].mean() for s in (0, 1)]

@@ -25,7 +25,7 @@ TOLERANCE = {"xgboost": 5e-7, "lightgbm": 1e-12}
 
 
 def fitted_pair(library, options, X=X, y=Y, **arguments):
-    """The parent, and ours with a rule that never binds, measured on rows not seen."""
+    """The parent, and ours with a constraint that never binds, measured on rows not seen."""
     options = {**ALWAYS[library], **options}
     models = []
     with warnings.catch_warnings():

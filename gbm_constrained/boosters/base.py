@@ -29,17 +29,6 @@ from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_wit
 
 
 @dataclass(frozen=True)
-class ConstraintArguments:
-    """Arguments of ``fit`` that both classifiers add to the parent's, as :mod:`.fit_docs` says."""
-
-    rows: FitArguments
-    sensitive_features_eval_set: Any = None
-    constraint_callbacks: Any = None
-    checkpoint: Any = None
-    time_limit: float | None = None
-
-
-@dataclass(frozen=True)
 class Trained:
     """A booster that the library has trained.
 
@@ -148,12 +137,20 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
             return np.asarray(self.classes_[MarginShift(self._threshold).decide(margins)])
         return None
 
-    def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
+    def _fit_constrained(
+        self,
+        adapter: BoosterAdapter,
+        rows: FitArguments,
+        sensitive_features_eval_set: Any,
+        constraint_callbacks: Any,
+        checkpoint: Any,
+        time_limit: float | None,
+    ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
         if not options.constraints:
-            refuse_without_constraints(given.checkpoint)
-            refuse_time_limit_without_constraints(given.time_limit)
+            refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             adapter.fit_plain()
             remove_report(self)
             return
@@ -163,25 +160,20 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
                 "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
             )
         adapter.check_parameters()
-        limit = TimeLimit(given.time_limit)
-        settings = adapter.settings()
+        limit = TimeLimit(time_limit)  # Its time begins here.
         fit = ConstrainedFit(
             options,
-            given.rows,
-            settings,
+            rows,
+            adapter.settings(),
             progress=adapter.progress(),
-            constraint_callbacks=given.constraint_callbacks,
+            constraint_callbacks=constraint_callbacks,
             limit=limit,
         )
-        evaluation = adapter.bind(fit)
-        held_out = take_evaluation_sets(fit, evaluation, given.sensitive_features_eval_set)
+        held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
         fit.data.alignment.warn()
-        arguments = {
-            **adapter.given(),
-            **vars(given.rows),
-            "sensitive_features_eval_set": given.sensitive_features_eval_set,
-        }
-        fit.save_to(given.checkpoint, self, arguments)
+        arguments = {**adapter.given(), **vars(rows)}
+        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+        fit.save_to(checkpoint, self, arguments)
         adapter.prepare(fit, held_out)
         with adapter.measuring():
             fit.measure(
@@ -189,6 +181,10 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
                 is_divisible=adapter.is_divisible,
                 has_offset=adapter.has_offset,
             )
+        self._train(fit, adapter)
+
+    def _train(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
+        """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)
@@ -197,7 +193,7 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
             self.shift_ = model.shift
-            if model.shift.any() and options.probabilities == "calibrated":
+            if model.shift.any() and fit.options.probabilities == "calibrated":
                 self._threshold = model.shift
             feasibility = report(self, fit, model)
             adapter.finish()

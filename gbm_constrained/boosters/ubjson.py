@@ -1,6 +1,6 @@
 """Read and write UBJSON, the binary form of XGBoost's models (https://ubjson.org).
 
-A value is a marker, followed by as many bytes as the marker, or a length after it, says. Numbers
+A value is a marker, followed by as many bytes as the marker, or a length after it, gives. Numbers
 of one type become numpy arrays on the bytes, which can be edited in place. The JSON form of a
 model takes half as long as a fit of some ten thousand rows.
 

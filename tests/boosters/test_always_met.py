@@ -8,8 +8,6 @@ from vacuous_pairs import weights
 import gbm_constrained as gc
 from gbm_constrained.solvers import AutoSolver
 
-# --- beside rules that bind ---------------------------------------------------------------------
-
 EVEN = np.arange(1600) % 2 == 0
 MORE = {
     "in cells that there are": lambda n: [gc.selection_rate(1) <= 1.0, gc.precision(1) >= 0.0],
@@ -22,7 +20,7 @@ MORE = {
 
 
 def beside(library, X, y, rules, more=(), **options):
-    """Fit rules with others before and after them."""
+    """Fit constraints with others before and after them."""
     sources = {"xgboost": gc.ConstrainedXGBClassifier, "lightgbm": gc.ConstrainedLGBMClassifier}
     quiet = {"verbose": -1} if library == "lightgbm" else {}
     model = sources[library](
@@ -36,7 +34,7 @@ def beside(library, X, y, rules, more=(), **options):
 @pytest.mark.parametrize("kind", ["binary", "several"])
 @pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_rules_that_are_always_met_change_no_bit_of_those_that_bind(
+def test_constraints_that_are_always_met_change_no_bit_of_those_that_bind(
     library, measure_on, kind, request
 ):
     X, y = request.getfixturevalue(kind)
@@ -73,7 +71,7 @@ def test_rules_that_are_always_met_change_no_bit_of_those_that_bind(
         {"guarantee": "high_probability", "calibration_fraction": 0.4},
     ],
 )
-def test_rules_that_are_always_met_change_no_choice(options, binary):
+def test_constraints_that_are_always_met_change_no_choice(options, binary):
     X, y = binary
     alone = beside("lightgbm", X, y, [gc.fpr() <= 0.2], **options)
     for make_more in MORE.values():
@@ -85,7 +83,7 @@ def test_rules_that_are_always_met_change_no_choice(options, binary):
         )
 
 
-def test_multipliers_of_rules_that_are_always_met_are_warm_starts_of_nothing(binary):
+def test_multipliers_of_constraints_that_are_always_met_are_warm_starts_of_nothing(binary):
     X, y = binary
     more = MORE["in cells of their own"](y.size)
     first = beside("lightgbm", X, y, [gc.fpr() <= 0.02], more, measure_on="train")
@@ -100,7 +98,7 @@ def test_multipliers_of_rules_that_are_always_met_are_warm_starts_of_nothing(bin
     np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
 
 
-def test_which_rules_are_always_met():
+def test_which_constraints_are_always_met():
     always = [
         gc.fpr() <= 1.0,
         gc.recall() >= 0.0,

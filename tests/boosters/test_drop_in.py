@@ -201,7 +201,7 @@ def elsewhere(problem):
 @EACH
 @pytest.mark.parametrize("weighted", [False, True])
 def test_coverage_and_egregious_examples(library, weighted, problem, elsewhere):
-    """Rules on other rows bind with class weights, evaluation sets and string labels as well."""
+    """Constraints on other rows bind beside weights, evaluation sets and string labels."""
     X, y, _ = problem
     monitor, egregious = elsewhere
     labels = y if library == "xgboost" else np.array(["no", "yes"])[y]

@@ -74,7 +74,7 @@ def test_pipeline_and_column_transformer(library, binary):
 
 @BOTH
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])
-def test_searches_over_rules_and_parameters(library, search, binary):
+def test_searches_over_constraints_and_parameters(library, search, binary):
     """Every score is that of a model fitted by hand on the fold."""
     X, y = binary
     folds = StratifiedKFold(2)
@@ -103,7 +103,7 @@ def test_cross_val_predict(library, binary):
 
 @BOTH
 def test_calibration(library, binary):
-    """The rule moves probabilities away from frequencies, and calibration brings them back."""
+    """Calibration turns probabilities under a constraint into frequencies again."""
     X, y = binary
     train, test = slice(0, 1000), slice(1000, None)
     model = make(library).fit(X[train], y[train])
@@ -148,7 +148,7 @@ def test_stacking(library, binary):
     ids=["vote", "stack", "bag"],
 )
 def test_ensembles_that_encode_the_labels(ensemble, binary):
-    """A rule with a label is then about its code, as the page says; one without is as before."""
+    """A label in a constraint is then a code, as the page says; other constraints are as before."""
     X, y = binary
     for rule, labels in ((class_error(1) <= 0.02, y), (fnr() <= 0.02, y + 1)):
         model = make("lightgbm", [rule])

@@ -58,7 +58,7 @@ def test_categories(library):
     errors = [
         np.mean(m.predict(t) != Y) for m, t in ((fitted, frame), (plain, frame[list("bcd")]))
     ]
-    assert errors[0] < errors[1], "the column of categories is what tells the classes apart"
+    assert errors[0] < errors[1], "the column of categories separates the classes"
     categories = pyarrow().array(kind.tolist()).dictionary_encode()
     given = {
         "pyarrow": pyarrow().table(

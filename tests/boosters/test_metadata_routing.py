@@ -126,7 +126,7 @@ def test_what_is_given_by_row_is_a_column_where_rows_are_split(
 @BOOSTERS
 @pytest.mark.parametrize("rules", [[], [gc.fpr() <= 0.05]], ids=["no rule", "a rule"])
 def test_groups_of_a_splitter_arrive_in_the_fit(library, rules, problem):
-    """They are asked for by default, as the splitters do; without a rule they do nothing."""
+    """They are asked for by default, as the splitters do; without a constraint they do nothing."""
     X, y, _ = problem
     groups = np.arange(y.size) // 5
     with config_context(**ROUTING):

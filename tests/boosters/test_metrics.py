@@ -116,7 +116,7 @@ def test_xgboost_callable_metric_sees_probabilities(kind, request):
 
 @pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
 def test_xgboost_names_of_metrics_beside_a_function(measure_on, binary):
-    """Also where boosters that nothing evaluates measure the rules; of functions, one only."""
+    """XGBoost takes one function, and fold boosters evaluate no metric."""
     X, y = binary
 
     def brier(y_true, p):

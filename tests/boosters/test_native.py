@@ -19,8 +19,8 @@ from gbm_constrained import (
 )
 from gbm_constrained.solvers import AutoSolver
 
-# Runs where gbm_constrained cannot be imported: any attempt is an error. Answers until it is told
-# of no more models: to start a process for each takes longer than to read it.
+# The script runs where any import of gbm_constrained is an error. One process reads all models,
+# for a start takes longer than a model.
 READER = """
 import json, sys
 sys.modules["gbm_constrained"] = None

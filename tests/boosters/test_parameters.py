@@ -264,7 +264,7 @@ def test_every_parameter_of_lightgbms_core_is_known():
     ],
 )  # fmt: skip
 def test_parameters_of_ours_that_are_misspelt(library, given, wrong, right):
-    """The libraries would hand them on, and train without the rule."""
+    """The libraries would hand them on, and train without the constraint."""
     clf = OWN[library](**given, **{wrong: NEVER_BINDS}, **ALWAYS[library])
     with pytest.raises(TypeError, match=f"no parameter '{wrong}': did you mean {right}=?"):
         clf.fit(X, Y)

@@ -99,7 +99,7 @@ def assert_equal_decisions(library, model, folder):
 
 
 def assert_attributes_of_the_model(library, model, *, stopped):
-    """All that the parent tells of a fit that early stopping ended is of the kept rounds."""
+    """All attributes of a fit that early stopping ended are about the kept rounds."""
     booster = booster_of(model)
     kept = rounds_of(booster)
     assert model.history_["rounds"].iloc[-1] == kept

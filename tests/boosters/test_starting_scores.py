@@ -1,4 +1,4 @@
-"""Scores that training starts from: rules are measured on decisions that the user can make.
+"""Scores that training starts from: constraints are measured on decisions that the user can make.
 
 LightGBM's ``predict`` does not add ``init_score``, XGBoost's adds the ``base_margin`` it is given.
 """
@@ -58,7 +58,7 @@ def test_lightgbm_reports_what_predict_decides(kind, measure_on, iterate):
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "train"])
 @pytest.mark.parametrize("given", ["all", "training rows", "evaluation set"])
 def test_lightgbm_evaluation_sets(kind, measure_on, given):
-    """Of each round as well, which early stopping on the rules looks at."""
+    """Of each round as well, which early stopping on the constraints looks at."""
     y, rows = LABELS[kind], (1 if kind == "binary" else 2)
     held, start = slice(1000, 2000), START[kind]
     arguments = {"init_score": start[:1000], "eval_init_score": [start[held]]}
@@ -107,7 +107,7 @@ def test_lightgbm_certifies_what_predict_decides(guarantee):
 
 
 def test_lightgbm_gap_of_error_rates():
-    """Multipliers of such rules are corrected by what boosters lose on unseen rows."""
+    """Multipliers of such constraints are corrected by what boosters lose on unseen rows."""
     y, sex = LABELS["binary"], (X[:, 3] > 0).astype(int)
     model = make("lightgbm", [gap(fpr(), by="sex") <= 0.02], measure_on="crossfit")
     model.fit(

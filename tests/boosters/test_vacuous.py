@@ -117,7 +117,7 @@ def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, mea
     ],
 )
 def test_options_where_rates_are_measured_on_unseen_rows(library, name, kind, measure_on, request):
-    """Random subsamples are those of the plain fit: no scout draws from its stream."""
+    """Random subsamples are those of the plain fit: no fold booster draws from its stream."""
     X, y = request.getfixturevalue(kind)
     options = {"n_estimators": 8, "measure_on": measure_on}
     if library == "xgboost":
@@ -162,17 +162,6 @@ def test_a_source_of_randomness_is_left_to_the_library(library, source, measure_
     assert plain.random_state.random() == constrained.random_state.random()
 
 
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_scores_to_start_from_where_rates_are_measured_on_unseen_rows(library, binary):
-    X, y = binary
-    start = np.linspace(-1, 1, y.size)
-    options = {"n_estimators": 8, "measure_on": "crossfit"}
-    if library == "xgboost":
-        compare(*xgb_pair(**options), X, y, {"base_margin": start}, 2e-7)
-    else:
-        compare(*lgb_pair(**options), X, y, {"init_score": start}, 1e-12)
-
-
 def test_lightgbm_trees_are_identical_in_the_saved_text(binary):
     """Not only predictions: leaves, internal values, counts and the objective line."""
     X, y = binary
@@ -194,12 +183,6 @@ def test_lightgbm_class_weight(options, binary):
     compare(*lgb_pair(**options), X, y, {"sample_weight": weights(y.size)}, 1e-12)
 
 
-@pytest.mark.parametrize("options", [{"is_unbalance": True}, {"scale_pos_weight": 3.0}])
-def test_lightgbm_unbalance(options, binary):
-    X, y = binary
-    compare(*lgb_pair(**options), X, y, {}, 1e-12)
-
-
 def test_xgboost_scale_pos_weight(binary):
     X, y = binary
     compare(*xgb_pair(scale_pos_weight=3.0), X, y, {"sample_weight": weights(y.size)}, 2e-7)
@@ -211,15 +194,6 @@ def test_user_starting_scores(binary):
     start = np.linspace(-1, 1, y.size)
     compare(*xgb_pair(), X, y, {"base_margin": start}, 2e-7)
     compare(*lgb_pair(), X, y, {"init_score": start}, 1e-12)
-
-
-def test_continued_training(binary):
-    X, y = binary
-    first, second = xgb_pair()
-    compare(first, second, X, y, {}, 2e-7)
-    compare(*xgb_pair(), X, y, {"xgb_model": first.get_booster()}, 2e-7)
-    start = lgb_pair()[0].fit(X, y).booster_
-    compare(*lgb_pair(), X, y, {"init_model": start}, 1e-12)
 
 
 def test_no_constraints_is_the_parents_own_fit(binary):

@@ -1,6 +1,6 @@
 """The drop-in classifier of LightGBM.
 
-LightGBM takes custom gradients only without an objective of its own. LightGBM then forgets the
+LightGBM takes custom gradients only without an objective of its own. LightGBM then drops the
 intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. Hence
 the intercept is given as a constant ``init_score``, and metrics of probabilities as callables.
 After training, intercept and objective are put into the model's text
@@ -21,7 +21,7 @@ import lightgbm as lgb
 import numpy as np
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.base import ConstrainedBoosterMixin, ConstraintArguments
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_categories
@@ -248,13 +248,11 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             LightGBMAdapter(
                 self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
             ),
-            ConstraintArguments(
-                FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
-                sensitive_features_eval_set,
-                constraint_callbacks,
-                checkpoint,
-                time_limit,
-            ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
         )
         return self
 

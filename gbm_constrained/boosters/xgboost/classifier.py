@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import xgboost as xgb
 from xgboost.core import require_keyword_args
 
-from gbm_constrained.boosters.base import ConstrainedBoosterMixin, ConstraintArguments
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
 from gbm_constrained.boosters.xgboost.checks import check_complete
@@ -184,13 +184,11 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         }
         self._fit_constrained(
             XGBoostAdapter(self, super().fit, X, y, arguments),
-            ConstraintArguments(
-                FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
-                sensitive_features_eval_set,
-                constraint_callbacks,
-                checkpoint,
-                time_limit,
-            ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
         )
         return self
 
