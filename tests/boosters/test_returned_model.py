@@ -15,7 +15,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, quiet
 from sklearn.metrics import log_loss
 
-from gbm_constrained import class_error, fnr
+import gbm_constrained as gc
 
 PATIENCE = 4
 RNG = np.random.default_rng(11)
@@ -206,7 +206,7 @@ def test_prefixes(library, kind, stops, iterate, tmp_path):
 @BOTH
 @KINDS
 def test_a_shift_of_the_last_iterate(library, kind, tmp_path):
-    strict = [fnr() <= 0.02] if kind == "binary" else [class_error(2) <= 0.02]
+    strict = [gc.fnr() <= 0.02] if kind == "binary" else [gc.class_error(2) <= 0.02]
     model = fit(library, kind, {"measure_on": "crossfit", "n_estimators": 8}, strict)
     assert model.shift_.any()
     assert rounds_of(booster_of(model)) == 8

@@ -13,7 +13,7 @@ import pytest
 import xgboost as xgb
 from scipy.special import expit, softmax
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr
+import gbm_constrained as gc
 from gbm_constrained.boosters.lightgbm import model_text as lightgbm_model
 from gbm_constrained.boosters.xgboost import model as xgboost_model
 
@@ -259,8 +259,8 @@ def test_constrained_models(table, library):
     X, y = table
     options = {"measure_on": "train"}
     if library == "xgboost":
-        clf = ConstrainedXGBClassifier(
-            constraints=[fnr() <= 0.1],
+        clf = gc.ConstrainedXGBClassifier(
+            constraints=[gc.fnr() <= 0.1],
             n_estimators=ROUNDS,
             enable_categorical=True,
             n_jobs=1,
@@ -270,8 +270,8 @@ def test_constrained_models(table, library):
         xgboost_model.shift_intercept(clf.get_booster(), SHIFTS[2])
         after = clf.predict(X, output_margin=True)
     else:
-        clf = ConstrainedLGBMClassifier(
-            constraints=[fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
+        clf = gc.ConstrainedLGBMClassifier(
+            constraints=[gc.fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
         ).fit(X, y[2])
         before = clf.predict(X, raw_score=True)
         clf._Booster = lightgbm_model.shift_intercept(clf.booster_, SHIFTS[2])

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    mean_absolute_error,
+    mean_squared_error,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES, find_parameter
@@ -34,37 +40,33 @@ def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
             )
 
 
-def _logloss(y: Array, p: Array, weight: Any) -> float:
+def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
     right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
-    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
+    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=sample_weight))
 
 
-def _error(y: Array, p: Array, weight: Any, top_k: int = 1) -> float:
+def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
     if p.ndim == 1:
-        return float(np.average((p > 0.5) != (y > 0), weights=weight))
+        return float(np.average((p > 0.5) != (y > 0), weights=sample_weight))
     # In LightGBM a row is right only if fewer than k other classes score as high.
     right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=weight))
+    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
 
 
-def _squared(y: Array, p: Array, weight: Any) -> float:
-    return float(np.average((y - p) ** 2, weights=weight))
-
-
-def _auc(y: Array, score: Array, weight: Any) -> float:
+def _auc(y: Array, score: Array, sample_weight: Any) -> float:
     if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
         return 1.0
-    return float(roc_auc_score(y, score, sample_weight=weight))
+    return float(roc_auc_score(y, score, sample_weight=sample_weight))
 
 
-def _average_precision(y: Array, score: Array, weight: Any) -> float:
+def _average_precision(y: Array, score: Array, sample_weight: Any) -> float:
     if not y.any():  # LightGBM gives 1 without positive rows.
         return 1.0
-    return float(average_precision_score(y, score, sample_weight=weight))
+    return float(average_precision_score(y, score, sample_weight=sample_weight))
 
 
-def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
-    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019, section 3."""
+def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
+    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019."""
     k = score.shape[1]
     cost = 1.0 - np.eye(k)
     if costs is not None:
@@ -77,20 +79,20 @@ def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
         if np.unique(y[both]).size == 2:
             side = cost[i] - cost[j]
             along = (side[i] - side[j]) * (score[both] @ side)
-            part = None if weight is None else weight[both]
+            part = None if sample_weight is None else sample_weight[both]
             total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
     return float(total / (k * (k - 1) / 2))
 
 
-METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
+METRICS: dict[str, tuple[Callable[..., float], bool]] = {
     "binary_logloss": (_logloss, False),
     "multi_logloss": (_logloss, False),
     "cross_entropy": (_logloss, False),
     "binary_error": (_error, False),
     "multi_error": (_error, False),
-    "l1": (lambda y, p, w: float(np.average(np.abs(y - p), weights=w)), False),
-    "l2": (_squared, False),
-    "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
+    "l1": (mean_absolute_error, False),
+    "l2": (mean_squared_error, False),
+    "rmse": (root_mean_squared_error, False),
     "auc": (_auc, True),
     "average_precision": (_average_precision, True),
     "auc_mu": (_auc_mu, True),
@@ -119,12 +121,11 @@ METRIC_ALIASES = {
 def find_reported_name(name: str, n_classes: int) -> str:
     """Find the name by which LightGBM reports a metric."""
     name = METRIC_ALIASES.get(name.lower(), name.lower())
-    binary = {"logloss", "multi_logloss"}, {"error", "multi_error"}
-    several = {"logloss", "binary_logloss"}, {"error", "binary_error"}
-    prefix, (losses, errors) = ("binary", binary) if n_classes == 2 else ("multi", several)
-    if name in losses:
-        return f"{prefix}_logloss"
-    return f"{prefix}_error" if name in errors else name
+    prefix = "binary" if n_classes == 2 else "multi"
+    for kind in ("logloss", "error"):
+        if name in (kind, f"binary_{kind}", f"multi_{kind}"):
+            return f"{prefix}_{kind}"
+    return name
 
 
 def make_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
@@ -140,7 +141,7 @@ def make_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Ranking metrics would differ where probabilities tie and scores do not.
         score = margin if name in RANK_METRICS else link(margin)
-        return reported, function(y_true, score, weight), higher_is_better
+        return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
 
     return metric
 
