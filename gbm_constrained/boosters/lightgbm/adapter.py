@@ -26,9 +26,9 @@ from gbm_constrained.boosters.lightgbm.checks import (
     check_classes,
     check_evaluation_sets,
     check_supported,
+    has_early_stopping,
     list_evaluation_pairs,
     list_for_each,
-    stops_early,
 )
 from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
 from gbm_constrained.boosters.lightgbm.metrics import EPSILON, check_arguments, split_metrics
@@ -155,7 +155,7 @@ class LightGBMAdapter:
             self.pairs,
             weights,
             self.starts,
-            has_patience=stops_early(self.model, given["callbacks"]),
+            has_patience=has_early_stopping(self.model, given["callbacks"]),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
         )

@@ -21,7 +21,7 @@ from gbm_constrained.training.callbacks import check_booster_callbacks
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 
 
-def stops_early(model: Any, callbacks: Any) -> bool:
+def has_early_stopping(model: Any, callbacks: Any) -> bool:
     """Whether a parameter or a callback stops early."""
     return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
 

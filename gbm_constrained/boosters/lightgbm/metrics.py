@@ -23,7 +23,7 @@ from sklearn.metrics import (
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES, find_parameter
-from gbm_constrained.boosters.metrics import link, map_scores
+from gbm_constrained.boosters.metrics import compute_probabilities, map_scores
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
@@ -140,7 +140,7 @@ def make_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Ranking metrics would differ where probabilities tie and scores do not.
-        score = margin if name in RANK_METRICS else link(margin)
+        score = margin if name in RANK_METRICS else compute_probabilities(margin)
         return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
 
     return metric
@@ -179,7 +179,10 @@ def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[st
     top_k = find_parameter(model, "multi_error_top_k", 1)
     costs = find_parameter(model, "auc_mu_weights", None)
     builtin = [make_metric(m, top_k, costs) for m in names[n_own:]]
-    return names[:n_own], [*builtin, *(map_scores(metric, link) for metric in own)]
+    return names[:n_own], [
+        *builtin,
+        *(map_scores(metric, compute_probabilities) for metric in own),
+    ]
 
 
 def _check_types(model: Any, eval_metric: Any) -> None:

@@ -12,28 +12,28 @@ import xgboost as xgb
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metrics import link
+from gbm_constrained.boosters.metrics import compute_probabilities
 from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
     check_metric,
     check_stoppers,
     check_supported,
+    has_early_stopping,
     list_for_each,
+    list_stoppers,
     native_objective,
     refuse_dart_model,
-    stoppers_of,
-    stops_early,
     warn_of_base_margin,
     warn_of_cut_names,
 )
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
-from gbm_constrained.boosters.xgboost.model import first_rounds
+from gbm_constrained.boosters.xgboost.model import keep_first_rounds
 from gbm_constrained.boosters.xgboost.native import (
-    booster_of,
     find_classes,
     find_intercept,
     map_metrics,
+    open_booster,
 )
 from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
 from gbm_constrained.data.validation import (
@@ -116,7 +116,7 @@ class XGBoostAdapter:
         warn_of_cut_names(self.X)
         check_integer("n_estimators", self.model.get_num_boosting_rounds(), 1)
         continued = self.arguments["xgb_model"]
-        if (booster := booster_of(continued)) is not None:
+        if (booster := open_booster(continued)) is not None:
             refuse_dart_model(booster)
             model_note.refuse_threshold(continued, booster.attr(model_note.NAME), "xgb_model")
 
@@ -159,7 +159,7 @@ class XGBoostAdapter:
             given["sample_weight_eval_set"], eval_set, "sample_weight_eval_set"
         )
         has_weights = any(weight is not None for weight in weights)
-        check_metric(self.model, n_classes, evaluates=bool(self.pairs), weighted=has_weights)
+        check_metric(self.model, n_classes, is_evaluated=bool(self.pairs), is_weighted=has_weights)
         starts = list_for_each(given["base_margin_eval_set"], eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(self.pairs):
             check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
@@ -169,7 +169,7 @@ class XGBoostAdapter:
             self.pairs,
             weights,
             starts,
-            has_patience=stops_early(self.model),
+            has_patience=has_early_stopping(self.model),
             parameter="early_stopping_rounds",
             is_evaluated=bool(self.pairs),
         )
@@ -260,14 +260,14 @@ class XGBoostAdapter:
         if fit.measured.has_multipliers:
             model.objective = objective
             model.eval_metric = map_metrics(
-                model.eval_metric, find_classes if wants_classes else link
+                model.eval_metric, find_classes if wants_classes else compute_probabilities
             )
         elif wants_classes:
             model.eval_metric = map_metrics(model.eval_metric, find_classes)
         observer = Observer(fit, driven.matrices)
         callbacks, stopping = model.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
-            stopping = stoppers_of(model)
+            stopping = list_stoppers(model)
             callbacks = [c for c in callbacks if c not in stopping]
             if model.early_stopping_rounds is not None:
                 stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
@@ -302,7 +302,7 @@ class XGBoostAdapter:
         if best is not None and int(best) + 1 < end:
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
-            booster = model._Booster = first_rounds(booster, end)
+            booster = model._Booster = keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
         score_after = _score_after(model, self.fit)
         trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
@@ -312,11 +312,11 @@ class XGBoostAdapter:
 def _score_after(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
     """Make the function of rounds that early stopping compared, while the fit is driven."""
     by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
-    if by_constraints and by_constraints[-1].decides:
+    if by_constraints and by_constraints[-1].has_decided_alone:
         return fit.violation
     data = metric = None
     if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
-        stopping = [c.by_metric for c in by_constraints] or stoppers_of(model)
+        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
         if not stopping:  # A callback of the user has stopped.
             return lambda rounds: None
         data, metric = stopping[-1].data, stopping[-1].metric_name

@@ -93,7 +93,7 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
         self.watch = RulesWatch()
 
     @property
-    def decides(self) -> bool:
+    def has_decided_alone(self) -> bool:
         """Whether the constraints alone decided which round is best."""
         return self.on == "constraints" or not self.watch.met
 

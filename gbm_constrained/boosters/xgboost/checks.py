@@ -37,11 +37,11 @@ def check_supported(model: Any) -> None:
     )
     for name, rounds in [
         ("early_stopping_rounds", model.early_stopping_rounds),
-        *(("rounds of EarlyStopping", callback.rounds) for callback in stoppers_of(model)),
+        *(("rounds of EarlyStopping", callback.rounds) for callback in list_stoppers(model)),
     ]:
         if rounds is not None and not isinstance(rounds, Real):
             raise TypeError(f"{name} must be a number, got {rounds!r}: give an integer.")
-    if sum(map(callable, metrics_of(model))) > 1:  # The parent fails while it trains.
+    if sum(map(callable, list_metrics(model))) > 1:  # The parent fails while it trains.
         raise NotImplementedError(
             "eval_metric holds several functions. Using multiple custom metrics is not yet "
             "supported by XGBoost: leave one, beside names of its own metrics."
@@ -85,7 +85,7 @@ def check_classes(model: Any, classes: Array) -> None:
             f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
             f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
         )
-    # Not from get_params, which draws from a random_state that can be drawn from.
+    # get_params would draw from a random_state that is a generator.
     num_class = (getattr(model, "kwargs", None) or {}).get("num_class")
     if classes.size == 2 and num_class not in (None, 0, 1):
         raise ValueError(
@@ -94,13 +94,13 @@ def check_classes(model: Any, classes: Array) -> None:
         )
 
 
-def check_metric(model: Any, n_classes: int, *, evaluates: bool, weighted: bool) -> None:
+def check_metric(model: Any, n_classes: int, *, is_evaluated: bool, is_weighted: bool) -> None:
     """Refuse metrics that XGBoost does not know, or does not evaluate for so many classes.
 
     XGBoost evaluates one row of each class. Functions are called with weights where evaluation
-    sets are `weighted`.
+    sets have weights.
     """
-    given, metrics = model.eval_metric, metrics_of(model)
+    given, metrics = model.eval_metric, list_metrics(model)
     if isinstance(given, (list, tuple)) and given and all(map(callable, given)):
         raise ValueError(
             f"eval_metric={given!r} holds a function and no name of a metric, which XGBoost "
@@ -108,13 +108,13 @@ def check_metric(model: Any, n_classes: int, *, evaluates: bool, weighted: bool)
         )
     for metric in metrics:
         if callable(metric):
-            if evaluates and not hasattr(metric, "__name__"):
+            if is_evaluated and not hasattr(metric, "__name__"):
                 raise TypeError(
                     f"eval_metric holds {metric!r}, which has no __name__ that XGBoost could "
                     f"record its values under: give a function."
                 )
-            if evaluates:
-                _check_arguments(metric, weighted=weighted)
+            if is_evaluated:
+                _check_arguments(metric, is_weighted=is_weighted)
             continue
         if not isinstance(metric, str):
             raise TypeError(
@@ -122,7 +122,7 @@ def check_metric(model: Any, n_classes: int, *, evaluates: bool, weighted: bool)
                 f"a function, or a list of them, got {given!r}."
             )
         try:
-            _find_recorded_names(model, n_classes, [metric], evaluates=evaluates)
+            _find_recorded_names(model, n_classes, [metric], is_evaluated=is_evaluated)
         except xgb.core.XGBoostError as error:
             message = str(error).partition("\nStack trace:")[0]
             # XGBoost begins with the time and the place in its source.
@@ -134,7 +134,7 @@ def check_metric(model: Any, n_classes: int, *, evaluates: bool, weighted: bool)
 
 
 def _find_recorded_names(
-    model: Any, n_classes: int, metrics: list[str], *, evaluates: bool = True
+    model: Any, n_classes: int, metrics: list[str], *, is_evaluated: bool = True
 ) -> list[str]:
     """Find the names by which XGBoost records its metrics: those asked for, or its default."""
     rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
@@ -143,7 +143,7 @@ def _find_recorded_names(
         params["eval_metric"] = metrics
     with xgb.config_context(verbosity=0):
         booster = xgb.Booster({**params, "nthread": 1}, [rows])
-        if not evaluates:
+        if not is_evaluated:
             booster.save_config()  # This call reads the metrics.
             return []
         results = booster.eval(rows, name="").split()[1:]
@@ -152,9 +152,9 @@ def _find_recorded_names(
 
 def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
     """Refuse to stop early by an evaluation set or a metric that is not there."""
-    given = metrics_of(model)
+    given = list_metrics(model)
     sets = [f"validation_{i}" for i in range(n_sets)]
-    for callback in stoppers_of(model):
+    for callback in list_stoppers(model):
         if callback.data and callback.data not in sets:
             raise ValueError(
                 f"EarlyStopping has data_name={callback.data!r}, and the evaluation sets are "
@@ -172,7 +172,7 @@ def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
             )
 
 
-def metrics_of(model: Any) -> list[Any]:
+def list_metrics(model: Any) -> list[Any]:
     """List the metrics that were asked for; the parent takes any sequence but a text."""
     given = model.eval_metric
     if isinstance(given, Sequence) and not isinstance(given, str):
@@ -180,15 +180,15 @@ def metrics_of(model: Any) -> list[Any]:
     return [] if given is None else [given]
 
 
-def stoppers_of(model: Any) -> list[Any]:
+def list_stoppers(model: Any) -> list[Any]:
     """List the callbacks that stop early."""
     stopping = xgb.callback.EarlyStopping
     return [callback for callback in model.callbacks or () if isinstance(callback, stopping)]
 
 
-def stops_early(model: Any) -> bool:
+def has_early_stopping(model: Any) -> bool:
     """Whether a parameter or a callback stops early."""
-    return model.early_stopping_rounds is not None or bool(stoppers_of(model))
+    return model.early_stopping_rounds is not None or bool(list_stoppers(model))
 
 
 def native_objective(n_classes: int) -> dict[str, Any]:
@@ -211,9 +211,9 @@ def list_for_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Seq
     return values
 
 
-def _check_arguments(metric: Callable[..., Any], *, weighted: bool) -> None:
+def _check_arguments(metric: Callable[..., Any], *, is_weighted: bool) -> None:
     """Refuse a function that XGBoost cannot call with its arguments."""
-    weights = {"sample_weight": None} if weighted else {}
+    weights = {"sample_weight": None} if is_weighted else {}
     try:
         takes = inspect.signature(metric, follow_wrapped=False)
     except ValueError:  # Functions that are not written in Python may have no signature.
@@ -221,7 +221,7 @@ def _check_arguments(metric: Callable[..., Any], *, weighted: bool) -> None:
     try:
         takes.bind(None, None, **weights)
     except TypeError as error:
-        called = f"(y_true, y_score{', sample_weight=...' * weighted})"
+        called = f"(y_true, y_score{', sample_weight=...' * is_weighted})"
         raise TypeError(
             f"eval_metric {metric.__name__!r} cannot be called with {called}, as XGBoost does: "
             f"{error}. Give a function of these."

@@ -13,7 +13,7 @@ from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
 
 
-def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
+def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     """Cut a booster to its first rounds, with its categories and attributes.
 
     XGBoost's own slice loses the best iteration of early stopping, and the categories: it would

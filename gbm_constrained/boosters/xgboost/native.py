@@ -33,7 +33,7 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def booster_of(model: Any) -> xgb.Booster | None:
+def open_booster(model: Any) -> xgb.Booster | None:
     """Give the booster that training continues from: itself, in a file or in a classifier."""
     if model is None:
         return None
@@ -44,11 +44,11 @@ def booster_of(model: Any) -> xgb.Booster | None:
     return model if isinstance(model, xgb.Booster) else None
 
 
-def map_metrics(metrics: Any, link: Callable[[Array], Array]) -> Any:
+def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:
     """Hand functions of scores to metrics, one or several; leave names as they are."""
     if isinstance(metrics, (list, tuple)):
-        return [map_metrics(metric, link) for metric in metrics]
-    return map_scores(metrics, link) if callable(metrics) else metrics
+        return [map_metrics(metric, function) for metric in metrics]
+    return map_scores(metrics, function) if callable(metrics) else metrics
 
 
 def find_classes(scores: Array) -> Array:

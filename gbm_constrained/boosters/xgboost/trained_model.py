@@ -10,7 +10,7 @@ import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -76,7 +76,7 @@ class TrainedXGBModel:
     def truncate(self, rounds: int) -> None:
         end = self.grown_before + rounds
         stopped = self.booster.attr("best_iteration") is not None
-        self.booster = self.parent._Booster = first_rounds(self.booster, end)
+        self.booster = self.parent._Booster = keep_first_rounds(self.booster, end)
         if stopped:  # ``predict`` uses the rounds up to the best iteration.
             score = self.score_after(rounds)
             best_score = None if score is None else str(score)
