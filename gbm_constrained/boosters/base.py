@@ -181,9 +181,9 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
                 is_divisible=adapter.is_divisible,
                 has_offset=adapter.has_offset,
             )
-        self._train(fit, adapter)
+        self._train_and_report(fit, adapter)
 
-    def _train(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
+    def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
         """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
             trained = adapter.train()
