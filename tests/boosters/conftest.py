@@ -1,4 +1,4 @@
-"""Fixtures of the tests of both boosters."""
+"""Fixtures of the tests of the boosters."""
 
 from __future__ import annotations
 

@@ -288,8 +288,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         booster = self.booster_
         if callable(self._objective):
             raise ValueError(
-                f"objective={self._objective!r} cannot be saved: a file of LightGBM predicts raw "
-                f"scores under an objective of one's own. Pickle the estimator."
+                f"objective={self._objective!r} cannot be saved: what a file of LightGBM predicts "
+                f"under an objective of one's own are raw scores. Pickle the estimator."
             )
         text = booster.model_to_string(num_iteration, start_iteration, importance_type)
         end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
