@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
-from gbm_constrained._typing import Array
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
@@ -123,18 +121,18 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
 
     def _decide(
         self, margins: Margins | None, random_state: Any, *, is_whole: bool
-    ) -> Array | None:
-        """Decide by the mixture or the threshold that is kept beside the model, if there is one.
+    ) -> Codes | None:
+        """Decide by the mixture or the threshold beside the model, if any, in class positions.
 
         ``margins(0)`` are the scores of the rounds that were asked for; None asks for no classes.
         Only the whole model is a mixture.
         """
         if margins is not None and is_whole and hasattr(self, "prefixes_"):
             mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
-            return np.asarray(self.classes_[mixture.decide(margins)])
+            return mixture.decide(margins)
         refuse_random_state(random_state)
         if margins is not None and hasattr(self, "_threshold"):
-            return np.asarray(self.classes_[MarginShift(self._threshold).decide(margins)])
+            return MarginShift(self._threshold).decide(margins)
         return None
 
     def _fit_constrained(
@@ -145,6 +143,7 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
         constraint_callbacks: Any,
         checkpoint: Any,
         time_limit: float | None,
+        /,
     ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)

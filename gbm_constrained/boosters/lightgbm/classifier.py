@@ -387,5 +387,5 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             is_whole=num_iteration is None and not start_iteration,
         )
         if decided is not None:
-            return decided
+            return self.classes_[decided]
         return of_parent(raw_score=raw_score, num_iteration=num_iteration)
