@@ -12,6 +12,7 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
+from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.finalize import finalize
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
@@ -143,15 +144,20 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
-    def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
-        """Fit under constraints, or leave the fit to the parent if there are none."""
+    def _fit_constrained(
+        self, adapter: BoosterAdapter, given: ConstraintArguments
+    ) -> tuple[ConstrainedFit, FinalModel] | None:
+        """Fit under constraints, or leave the fit to the parent if there are none.
+
+        Returns what the stages came to; None without constraints.
+        """
         options = SolverOptions.of(self)
         if not options.constraints:
             refuse_without_constraints(given.checkpoint)
             refuse_time_limit_without_constraints(given.time_limit)
             adapter.fit_plain()
             remove_report(self)
-            return
+            return None
         adapter.check_parameters(options)
         limit = TimeLimit(given.time_limit)
         settings = adapter.settings()
@@ -193,3 +199,4 @@ class ConstrainedBoosterMixin(ConstrainedFitAttributes):
             adapter.finish()
         fit.notifier.warn()
         warn(fit, model, feasibility)
+        return fit, model

@@ -141,6 +141,12 @@ class ConstrainedFit:
         """Solver that gives the gradients of the model."""
         return self.measured.solver
 
+    @property
+    def reporting_rows(self) -> list[EvaluationSet]:
+        """Held-out rows whose rates are reported; the first that have a value count."""
+        rows = self.measured.rows
+        return [*self.evaluation_sets[-1:], *([] if rows is None else [rows])]
+
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> EvaluationSet:

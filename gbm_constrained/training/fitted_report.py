@@ -21,12 +21,9 @@ from gbm_constrained.evaluation.report_tables import (
 )
 from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
-from gbm_constrained.training.finalize import (
-    MAX_MIXTURE_VIOLATION,
-    FinalModel,
-    reporting_rows,
-)
+from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.mixture import MAX_MIXTURE_VIOLATION
 
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
@@ -142,7 +139,7 @@ def _assess_rule(
         if found.rules and source == found.source:
             return found.rules[j]
         value = float(model.layout.values(outcome)[j])
-        rows = next(rows for rows in reporting_rows(fit) if rows.source == source)
+        rows = next(rows for rows in fit.reporting_rows if rows.source == source)
         cells, compiled = rows.cells, rows.compiled
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
     estimate = Estimate(value, *map(float, interval))
@@ -166,7 +163,7 @@ def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
     assert final is not None
     records = [r for r in fit.solver.history if r.rounds < final.rounds]
     records.append(final)
-    sources = reporting_rows(fit)
+    sources = fit.reporting_rows
     values = [np.array([held.values(r.rounds) for r in records]) for held in sources]
     held_out = None
     if values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import CLASSIFIERS
 from references import draw_decisions_of_folds
 from scipy import stats
 
@@ -19,7 +20,7 @@ from gbm_constrained.decision.refit_transfer import (
 )
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.training import finalize
+from gbm_constrained.training import decision_choice
 
 CLASSES = {gc.ConstrainedLGBMClassifier: {"verbose": -1}, gc.ConstrainedXGBClassifier: {}}
 
@@ -221,11 +222,11 @@ def test_what_training_rows_say_of_shares_of_predictions():
 def test_rules_that_the_folds_miss_are_doubted_as_well(rule, leaves, named, monkeypatch):
     """Steps so short that all rows have nearly one score: they are decided one way together."""
     if named == "refuted":  # as it would not be if the threshold were carried over to the model
-        monkeypatch.setattr(finalize, "rows_to_match", lambda compiled, cells: None)
+        monkeypatch.setattr(decision_choice, "rows_to_match", lambda compiled, cells: None)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 5))
     y = (X[:, 0] + 0.7 * X[:, 1] + rng.normal(size=800) > 0.8).astype(int)
-    clf = gc.ConstrainedLGBMClassifier(
+    clf = CLASSIFIERS["lightgbm"](
         constraints=[rule], max_delta_step=0.1, n_estimators=200, num_leaves=leaves,
         random_state=0, n_jobs=1, verbose=-1, solver="abpp",
     )  # fmt: skip
