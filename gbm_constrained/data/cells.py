@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.selectors import Key, Levels, Selector
-from gbm_constrained.data.communicator import ReduceSum, local_sum
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12
@@ -115,8 +115,8 @@ class Cells:
         The rows.
     needs : sequence of collections of attribute keys, default=()
         Attributes that each constraint looks at.
-    reduce_sum : callable, default=identity
-        Function that sums a table over machines.
+    communicator : Communicator, default=SingleMachine()
+        Adds tables of cells over machines.
     idle : collection of int, default=()
         Elements of `needs` whose constraints are only reported. They add views of their own, so
         that all others have the partitions that they would have without them.
@@ -159,13 +159,13 @@ class Cells:
         self,
         rows: Rows,
         needs: Sequence[Sequence[Key]] = (),
-        reduce_sum: ReduceSum = local_sum,
+        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
         idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
         self.class_weight = np.ones(rows.classes.size)
-        self.reduce_sum = reduce_sum
+        self.communicator, self.reduce_sum = communicator, communicator.sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         self._sizes = {
@@ -179,11 +179,11 @@ class Cells:
         self.in_objective = np.ones(self.labels.size, dtype=bool)
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.count = reduce_sum(self.total())
+        self.count = self.reduce_sum(self.total())
         self.weight = self.weighted_count = self.count
         if rows.weight is not None:
-            self.weight = reduce_sum(self.total(rows.weight))
-            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
+            self.weight = self.reduce_sum(self.total(rows.weight))
+            self.weighted_count = self.reduce_sum(self.total(rows.weight > 0))
         self.whole_weight = self.weight
 
     def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:

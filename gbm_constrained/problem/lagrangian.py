@@ -45,7 +45,7 @@ class Lagrangian:
     constraints : LinearConstraints
         Constraints on the model.
     **options
-        Weights, reduction and kernel options, as in
+        Weights and kernel options, as in
         :class:`~gbm_constrained.problem.problem_rows.ProblemRows`.
 
     Attributes

@@ -12,6 +12,7 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -50,6 +51,8 @@ class LibrarySettings:
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
+    communicator : Communicator, default=SingleMachine()
+        Adds tables of cells over machines that each train on their part of the rows.
     """
 
     learning_rate: float
@@ -61,6 +64,7 @@ class LibrarySettings:
     is_lazy: bool = True
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
+    communicator: Communicator = field(default_factory=SingleMachine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,19 +130,20 @@ class FitProblem:
         """
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
-        idle = _find_idle(options.constraints)
+        idle, communicator = _find_idle(options.constraints), library.communicator
         whole = data
         if options.guarantee is not None:
-            data = _set_aside(data, options, idle)
+            data = _set_aside(data, options, idle, communicator)
         factors = ClassFactors.of(
             data.classes, data.y, library.library_factor, library.objective_factor
         )
         try:
-            cells, compiled = _compile(options.constraints, data.rows, idle, factors)
+            cells, compiled = _compile(options.constraints, data.rows, factors, communicator)
         except ValueError as error:
             if data.certification is None:
                 raise
-            _compile(options.constraints, whole.rows, idle, factors)  # raises what concerns all
+            # What concerns all rows is raised here.
+            _compile(options.constraints, whole.rows, factors, communicator)
             raise ValueError(
                 f"guarantee={options.guarantee!r} sets aside calibration_fraction="
                 f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
@@ -158,7 +163,8 @@ class FitProblem:
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
-        return _compile(self.constraints, rows, self.idle, self.factors, self.compiled, name)
+        communicator = self.cells.communicator
+        return _compile(self.constraints, rows, self.factors, communicator, self.compiled, name)
 
     def lagrangian(
         self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
@@ -288,7 +294,9 @@ def _find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     return frozenset(met) if len(met) < len(constraints) else frozenset()
 
 
-def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
+def _set_aside(
+    data: FitData, options: SolverOptions, idle: frozenset[int], communicator: Communicator
+) -> FitData:
     """Set rows aside for a guarantee."""
     if data.groups is not None:
         raise ValueError(
@@ -297,7 +305,7 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
             f"without groups."
         )
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
-    cells = Cells(data.rows, needs, idle=idle)
+    cells = Cells(data.rows, needs, communicator, idle)
     data = data.without_certification_rows(cells, options.calibration_fraction)
     is_left = np.isin(np.arange(data.classes.size), data.y)
     if not is_left.all():
@@ -312,8 +320,8 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
 def _compile(
     constraints: Sequence[Constraint],
     rows: Rows,
-    idle: frozenset[int],
     factors: ClassFactors,
+    communicator: Communicator,
     like: LinearConstraints | None = None,
     name: str = "",
 ) -> tuple[Cells, LinearConstraints]:
@@ -321,8 +329,9 @@ def _compile(
     cells, compiled = compile_constraints(
         constraints,
         rows,
-        like=like,
-        idle=idle,
+        communicator,
+        like,
+        _find_idle(constraints),
         warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
     )
     cells.class_weight = factors.both

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,11 +44,11 @@ PROXIES = ("auto", "logistic", "sigmoid")
 def build(y, constraints=(), n_classes=None, weight=None, factor=None, reduce_sum=None, **options):
     """Lagrangian of rows; `factor` multiplies the objective of each class."""
     classes = np.arange(n_classes or y.max() + 1)
-    reduction = {} if reduce_sum is None else {"reduce_sum": reduce_sum}
+    reduction = {} if reduce_sum is None else {"communicator": SimpleNamespace(sum=reduce_sum)}
     cells, compiled = compile_constraints(constraints, Rows(y, classes, weight), **reduction)
     if factor is not None:
         weight = (1.0 if weight is None else weight) * factor[y]
-    return Lagrangian(y, cells, compiled, weight=weight, **reduction, **options)
+    return Lagrangian(y, cells, compiled, weight=weight, **options)
 
 
 def draw(n_classes, n=N, seed=0):
