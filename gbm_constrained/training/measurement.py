@@ -163,7 +163,7 @@ class HeldOutRows:
         """Grow the boosters of the folds, and make the solver that follows their multipliers."""
         source = "holdout" if self.n_folds == 1 else "out of fold"
         growth = FoldGrowth(run, self.factory, self._folds(run), source)
-        boosters, unseen = growth.best()
+        boosters, unseen = growth.find_best()
         if boosters.rounds < run.notifier.n_rounds:
             run.notifier.end_for_time(boosters.rounds, "measuring")
         controller = boosters.controller

@@ -62,7 +62,8 @@ class FitRun:
 
     def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
         """Notify the callbacks of a solver's iterations."""
-        solver.callback = self.notifier.teller(phase, rows, solver.lagrangian.constraints)
+        constraints = solver.lagrangian.constraints
+        solver.callback = self.notifier.make_callback(phase, rows, constraints)
 
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Make the bounds that multipliers move towards, as a function of the rates."""
