@@ -1,7 +1,7 @@
 """Variants of boosting under a constraint that binds: each does what it does in the parent.
 
-That each equals the parent's own under a constraint that never binds is shown in test_vacuous.py and
-test_surface.py; what is refused, in test_estimators.py.
+That each equals the parent's own under a constraint that never binds is shown in test_vacuous.py
+and test_surface.py; what is refused, in test_estimators.py.
 """
 
 import json
@@ -156,7 +156,7 @@ def test_linear_trees_stay_linear(binary):
 
 
 def test_one_tree_of_all_classes(several):
-    """``multi_strategy="multi_output_tree"``: as many trees as rounds, and the constraint is satisfied."""
+    """``multi_strategy="multi_output_tree"``: as many trees as rounds, constraint satisfied."""
     constraint = [gc.class_error(2) <= 0.2]
     models = [
         fitted("xgboost", "none", several, constraints=constraint, multi_strategy=strategy)
