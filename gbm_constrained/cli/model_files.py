@@ -25,7 +25,7 @@ from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.text import format_constraint, parse_constraint
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
-from gbm_constrained.training.model_note import rules_of
+from gbm_constrained.training.model_note import constraints_of
 
 LABELS_ATTRIBUTE = "class_labels"
 NAMES_ATTRIBUTE = "category_names"
@@ -413,7 +413,7 @@ def stored_constraints(
     labels : mapping, default=None
         What the class positions that the rules speak of stand for.
     """
-    rules = rules_of(classifier)
+    rules = constraints_of(classifier)
     if labels is None:
         return rules
     return tuple(parse_constraint(format_constraint(rule), labels=labels) for rule in rules)

@@ -81,22 +81,12 @@ class Lagrangian:
             self.coefficients.forget()
 
     def state(self) -> dict[str, Any]:
-        """Give what the scores seen so far have changed, for :meth:`restore`."""
-        packed = self.coefficients.views.packed if self.rows.has_several_views else []
-        return {
-            "dtype": self.rows.dtype.str,
-            "decided": self.decisions.decided,
-            "decisions": self.decisions.sums,
-            "packed": np.array(packed, np.intp),
-        }
+        """Collect the decisions at the last scores, from which sums go on to the last bit."""
+        return {"decided": self.decisions.decided, "decisions": self.decisions.sums}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a Lagrangian that was made with the same arguments."""
-        if state["dtype"] != self.rows.dtype.str:
-            self.narrow()
         self.decisions.decided, self.decisions.sums = state["decided"], state["decisions"]
-        if self.rows.has_several_views:
-            self.coefficients.views.pack(state["packed"].tolist())
 
     def at(self, margin: Array) -> Point:
         """Fix the scores at which the Lagrangian is looked at.

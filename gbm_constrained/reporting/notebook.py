@@ -11,7 +11,7 @@ from sklearn.utils import estimator_html_repr
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import name_positive_class
-from gbm_constrained.training.model_note import rules_of
+from gbm_constrained.training.model_note import constraints_of
 
 
 def html_of(estimator: Any) -> str:
@@ -31,7 +31,7 @@ def html_of(estimator: Any) -> str:
     try:
         constraints = check_constraints(estimator.constraints)
         if constraints and classes is not None:
-            constraints = rules_of(estimator)
+            constraints = constraints_of(estimator)
     except (TypeError, ValueError) as refusal:  # As fit would say; a view must not fail.
         error = str(refusal)
     has_view = bool(constraints or error) and importlib.util.find_spec("jinja2") is not None

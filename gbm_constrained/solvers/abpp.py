@@ -51,7 +51,7 @@ call it in a plain loop.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -143,8 +143,6 @@ class DualAscent:
     sigma_k: float = field(init=False)
     gamma_k: float = field(init=False)
 
-    CHANGING: ClassVar[tuple[str, ...]] = ("lipschitz", "tau_k", "sigma_k", "gamma_k")
-
     def __post_init__(self) -> None:
         lagrangian = self.slopes.lagrangian
         m = len(lagrangian.constraints)
@@ -206,21 +204,6 @@ class DualAscent:
         """t_k = sigma_k / sigma_0: the weight of the iterate in the ergodic average."""
         assert self.sigma is not None
         return self.sigma_k / self.sigma
-
-    def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs."""
-        return {
-            **{name: getattr(self, name) for name in self.CHANGING},
-            "strides": self.strides.factors,
-            "previous_violation": self.strides.previous_violation,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over the state of an equal dual ascent."""
-        for name in self.CHANGING:
-            setattr(self, name, state[name])
-        self.strides.factors = state["strides"]
-        self.strides.previous_violation = state["previous_violation"]
 
 
 @dataclass

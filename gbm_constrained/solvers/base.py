@@ -49,12 +49,6 @@ class DualMethod(Protocol):
     def ergodic_weight(self) -> float:
         """Weight of the iterate in the ergodic average."""
 
-    def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over the state of an equal method."""
-
 
 class Solver(Protocol):
     """An outer loop on one problem, which answers scores with gradients and Hessians."""
@@ -80,10 +74,10 @@ class Solver(Protocol):
         """Start an outer iteration at the current scores."""
 
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs to go on from here, to the last bit."""
+        """Collect what later stages of a fit read of a solver that is done."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of a solver that was made with the same arguments."""
+        """Take over the state of a solver that was made with the same arguments, and is done."""
 
     @property
     def subproblem(self) -> Subproblem:

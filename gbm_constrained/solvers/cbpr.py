@@ -191,13 +191,6 @@ class NewtonAscent:
         elif not self.holds_rates:
             self._factor = max(self._factor / 2.0, 1.0)
 
-    def state(self) -> dict[str, Any]:
-        """Give nothing: states are those of boosters."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over nothing."""
-
 
 @dataclass
 class CBPRSolver(OuterLoop):
@@ -237,10 +230,6 @@ class CBPRSolver(OuterLoop):
     inner_tol: float = 0.1
     project: Callable[[Array], Float] | None = None
     residuals: list[float] = field(default_factory=list, init=False)
-
-    CHANGING: ClassVar[tuple[str, ...]] = (
-        *OuterLoop.CHANGING, "residuals", "_outer_centre", "_inner",
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

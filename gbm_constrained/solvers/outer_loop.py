@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -119,11 +119,6 @@ class OuterLoop(ABC):
     history: list[Record] = field(default_factory=list, init=False)
     ergodic_weights: list[float] = field(default_factory=list, init=False)
     dual: DualMethod = field(init=False)
-
-    # What changes from call to call, besides the history, the clock and the Lagrangian's state.
-    CHANGING: ClassVar[tuple[str, ...]] = (
-        "multipliers", "bounds", "ergodic_weights", "_rounds", "_centre", "_previous_values",
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         m = len(self.lagrangian.constraints)
@@ -339,37 +334,21 @@ class OuterLoop(ABC):
     # -- state ------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Give all that :meth:`restore` needs to go on from here, to the last bit.
-
-        For boosters (`lazy`); an exact learner's subproblem has more.
-        """
+        """Collect what later stages of a fit read of a solver that is done."""
         return {
-            **{name: getattr(self, name) for name in self.CHANGING},
             "history": columns_of_records(self.history),
             "elapsed": self.elapsed,
             "lagrangian": self.lagrangian.state(),
-            "dual": self.dual.state(),
-            "loss_curvature": self.slopes.loss_curvature,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of a solver that was made with the same arguments.
+        """Take over the state of a solver that was made with the same arguments, and is done.
 
-        The callback receives the records of its history once more.
-
-        Parameters
-        ----------
-        state : mapping
-            What :meth:`state` gave.
+        The callback receives the records of the history once more.
         """
-        for name in self.CHANGING:
-            setattr(self, name, state[name])
-        self._subproblem = None
         self.history[:] = records_of_columns(state["history"])
         self._started = time.perf_counter() - state["elapsed"]
         self.lagrangian.restore(state["lagrangian"])
-        self.dual.restore(state["dual"])
-        self.slopes.loss_curvature = state["loss_curvature"]
         if self.callback is not None:
             for record in self.history:
                 self.callback(record)

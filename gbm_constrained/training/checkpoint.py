@@ -29,7 +29,7 @@ from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts and lists of what JSON holds, of NumPy arrays and of NumPy scalars.
 State: TypeAlias = dict[str, Any]
-FORMAT = 6
+FORMAT = 7
 ARRAY = "__array__"
 LIBRARIES = ("xgboost", "lightgbm", "numpy", "scipy", "sklearn")  # Their versions must agree.
 PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
@@ -37,27 +37,14 @@ MAX_SHOWN = 60  # Characters of a value beyond which a message does not show the
 
 
 class CheckpointFile:
-    """The checkpoint of a running fit.
+    """The checkpoint of a running fit, with the states of its finished passes.
 
     Parameters
     ----------
     path : str or path-like
-        The file, in a folder that exists. ``<path>.partial`` is written first and replaces the
-        file in one step.
+        The file, in a folder that exists. ``<path>.partial`` is written first and replaces it.
     fingerprint : mapping from str to str
         Description of the fit by :func:`describe_fit`, which a file must share to be resumed.
-
-    Attributes
-    ----------
-    passes : list of dict
-        States of the passes that are finished, in their order.
-
-    Raises
-    ------
-    TypeError
-        If `path` is not a path.
-    ValueError
-        If the file is of another fit or cannot be read, or if its folder does not exist.
     """
 
     def __init__(self, path: Any, fingerprint: Mapping[str, str]) -> None:
@@ -70,23 +57,12 @@ class CheckpointFile:
         self.passes: list[State] = self._read() if self.path.exists() else []
 
     def save(self, state: State) -> None:
-        """Add the state of a finished pass to the file.
-
-        Warns
-        -----
-        CheckpointWarning
-            If the file cannot be written; the fit goes on without.
-        """
+        """Add the state of a finished pass; warn if the file cannot be written, and go on."""
         self.passes.append(state)
-        document = {
-            "format": FORMAT,
-            "fingerprint": self._fingerprint,
-            "machine": self._machine,
-            "passes": self.passes,
-        }
+        document = {"format": FORMAT, "fingerprint": self._fingerprint, "machine": self._machine}
         try:
             with self._partial.open("wb") as file:
-                _write_archive(file, document)
+                _write_archive(file, document | {"passes": self.passes})
                 file.flush()
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
@@ -100,7 +76,7 @@ class CheckpointFile:
     def remove(self) -> None:
         """Remove the file of a fit that is done."""
         for path in (self.path, self._partial):
-            with contextlib.suppress(OSError):  # a file that stays does no harm
+            with contextlib.suppress(OSError):  # A file that stays does no harm.
                 path.unlink()
 
     def _check_folder(self) -> None:
@@ -120,13 +96,12 @@ class CheckpointFile:
     def _read(self) -> list[State]:
         try:
             document = _read_archive(self.path)
-            found = document["format"]
-            reason = (
-                "" if found == FORMAT else f"has format {found}, and this version reads {FORMAT}"
-            )
+            reason = ""
+            if (found := document["format"]) != FORMAT:
+                reason = f"has format {found}, and this version reads {FORMAT}"
         except OSError as error:
             reason = f"cannot be read ({error})"
-        except Exception:  # of whichever kind the bytes provoke
+        except Exception:  # Damaged bytes provoke errors of any kind.
             reason = "is not a checkpoint, or is damaged"
         if reason:
             raise ValueError(
@@ -161,7 +136,7 @@ class CheckpointFile:
 
 
 def refuse_without_constraints(checkpoint: Any) -> None:
-    """Refuse a checkpoint of a fit that is left to the library."""
+    """Refuse a checkpoint of a fit without constraints, which the library does by itself."""
     if checkpoint is not None:
         raise ValueError(
             f"checkpoint={checkpoint!r} saves fits under constraints, and there are none: give "
@@ -174,19 +149,8 @@ def describe_fit(
 ) -> dict[str, str]:
     """Describe a fit, one entry for each thing that can be different.
 
-    Parameters
-    ----------
-    estimator : classifier
-        The classifier, whose parameters count.
-    arguments : mapping
-        Arguments of ``fit``; None stands for those that were not given.
-    compiled : mapping
-        The constraints, and what they compile to on these rows.
-
-    Returns
-    -------
-    dict from str to str
-        Values as they print, or their hash by :func:`joblib.hash`.
+    `arguments` are those of ``fit``, None if they were not given. `compiled` has the constraints,
+    and what they compile to on these rows. Entries are values as they print, or their hash.
     """
     found = {name: importlib.import_module(name).__version__ for name in LIBRARIES}
     found["gbm_constrained"] = __version__
@@ -198,12 +162,11 @@ def describe_fit(
             is_plain = value is None or isinstance(value, (bool, int, float, str))
             found[name] = text if is_plain and len(text) <= MAX_SHOWN else _hash(value)
     found["constraints"] = "[" + ", ".join(map(str, compiled["constraints"])) + "]"
-    found["rows of the constraints"] = _hash(
-        [value for name, value in compiled.items() if name != "constraints"]
-    )
+    rows = [value for name, value in compiled.items() if name != "constraints"]
+    found["rows of the constraints"] = _hash(rows)
     found.update((name, _hash(v)) for name, v in arguments.items() if v is not None)
     callbacks = params.get("callbacks") or arguments.get("callbacks")
-    if callbacks is not None:  # calls change their attributes
+    if callbacks is not None:  # Calls change their attributes.
         found["callbacks"] = "[" + ", ".join(map(_name_of, callbacks)) + "]"
     return found
 
@@ -219,7 +182,7 @@ def _hash(value: Any) -> str:
     values = _without_layout(value)
     try:
         return f"hash:{joblib.hash(values)}"
-    except Exception:  # of whichever library the value is
+    except Exception:  # The value may be of any library.
         return _name_of(value)
 
 
@@ -243,10 +206,9 @@ def _without_layout(value: Any) -> Any:
     if isinstance(value, (pd.DataFrame, pd.Series)):
         table = pd.DataFrame(value)
         kinds = [(str(kind), list(getattr(kind, "categories", ()))) for kind in table.dtypes]
-        hashes = [
-            pd.util.hash_pandas_object(table.iloc[:, j], index=False) for j in range(len(kinds))
-        ]
-        return list(table.columns), kinds, [column.to_numpy() for column in hashes]
+        columns = [table.iloc[:, j] for j in range(len(kinds))]
+        hashes = [pd.util.hash_pandas_object(c, index=False).to_numpy() for c in columns]
+        return list(table.columns), kinds, hashes
     return value
 
 
@@ -271,7 +233,7 @@ def _describe_difference(name: str, before: str | None, now: str | None) -> str:
 
 
 def _write_archive(file: IO[bytes], document: State) -> None:
-    """Write a document as JSON, beside the arrays that it refers to."""
+    """Write a document as JSON, beside the arrays that the JSON refers to."""
     arrays: dict[str, Any] = {}
 
     def refer(value: Any) -> dict[str, str]:

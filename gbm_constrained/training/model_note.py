@@ -1,11 +1,10 @@
-"""What a file of a booster is to know besides its trees, and how an estimator gets it back.
+"""The note that a library's own model file holds beside the trees, and how it is read.
 
-A model file of XGBoost or LightGBM holds trees. The *note* that is added to it, one JSON object
-under the name ``gbm_constrained``, holds the rest of a fitted estimator: its parameters and rules,
-the classes, everything that was measured. Libraries that do not know it leave it alone.
+A model file of XGBoost or LightGBM holds trees. The *note* is one JSON object under the name
+``gbm_constrained`` with the rest of a fitted estimator: parameters, constraints, classes and
+reports. Libraries that do not know the note leave it alone. ``docs/saving.md`` has its entries,
 :mod:`gbm_constrained.boosters.xgboost.classifier` and
-:mod:`gbm_constrained.boosters.lightgbm.classifier` say where in a file it stands,
-``docs/saving.md`` what is in it.
+:mod:`gbm_constrained.boosters.lightgbm.classifier` have its place in a file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -31,98 +30,59 @@ from gbm_constrained.training.note_json import dumps, loads
 
 NAME = "gbm_constrained"
 SHA256 = "sha256"
-FORMAT = 2  # Raised where one version of this package would misread the note of another.
+FORMAT = 3  # Raised where one version of this package would misread the note of another.
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a file knows of an estimator.
+    """Entries of a note that an estimator is restored from."""
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    parameters : dict
-        Constructor parameters.
-    left_out : list of str
-        Names of those that could not be written.
-    fitted : dict
-        Fitted attributes that tell of the constraints.
-    library : dict
-        Fitted attributes of the parent that its own file does not hold.
-    """
-
-    classes: Any
-    parameters: dict[str, Any]
-    left_out: list[str]
-    fitted: dict[str, Any]
-    library: dict[str, Any]
+    classes: Any  # Sorted labels, an array of shape (n_classes,).
+    parameters: dict[str, Any]  # Constructor parameters.
+    left_out: list[str]  # Names of parameters that could not be written.
+    fitted: dict[str, Any]  # Fitted attributes that report on the constraints.
+    library: dict[str, Any]  # Fitted attributes of the parent that its own file does not hold.
 
     def restore(self, estimator: Any) -> None:
-        """Give an estimator its parameters and what was measured; all else is its adapter's."""
-        own = {
-            name: getattr(estimator, name) for name in self.left_out if hasattr(estimator, name)
-        }
-        anew = type(estimator)(**{**own, **self.parameters})
-        vars(estimator).pop(
-            "kwargs", None
-        )  # where XGBoost keeps parameters that it has no name for
-        vars(estimator).update(vars(anew))
-        vars(estimator).update(self.fitted)
-        estimator._rules_of_file = estimator.constraints
+        """Set the parameters and reports of an estimator; its adapter sets all else."""
+        known = vars(estimator)
+        own = {name: value for name, value in known.items() if name in self.left_out}
+        known.pop("kwargs", None)  # XGBoost keeps parameters there that it has no name for.
+        known |= vars(type(estimator)(**{**own, **self.parameters})) | self.fitted
+        known["_constraints_of_file"] = estimator.constraints
 
 
-def forget_rules(estimator: Any) -> None:
-    """Forget the rules of a file that was loaded before; those that a user gave stay."""
-    of_file = vars(estimator).pop("_rules_of_file", None)
+def forget_constraints(estimator: Any) -> None:
+    """Forget constraints that came with an earlier file; those that a user gave stay."""
+    of_file = vars(estimator).pop("_constraints_of_file", None)
     if of_file is not None and estimator.constraints is of_file:
         estimator.constraints = None
+
+
+def constraints_of(estimator: Any) -> tuple[Constraint, ...]:
+    """List the constraints of a fitted estimator, whose rates name their class as reports do."""
+    found = check_constraints(estimator.constraints)
+    return resolve_positive_class(found, estimator.classes_, estimator.positive)
 
 
 def write_note(
     estimator: Any,
     rounds: int,
     library: Mapping[str, Any],
-    whole: bool = True,
+    *,
+    is_whole: bool = True,
     model: str | None = None,
 ) -> str:
-    """Write the note of a fitted estimator.
+    """Write the note of a fitted estimator whose file holds some boosting rounds.
 
-    Parameters
-    ----------
-    estimator : classifier
-        Fitted.
-    rounds : int
-        Boosting rounds in the file.
-    library : dict
-        Fitted attributes of the parent that its own file does not hold.
-    whole : bool, default=True
-        Whether the file holds the whole model. Of a part, nothing was measured.
-    model : str, default=None
-        All else that the file holds, if the library does not carry a note on to another model.
-
-    Raises
-    ------
-    TypeError
-        If the constraints or the labels hold a value that cannot be written.
+    A file that is not of the whole model has no reports. `model` is the rest of a file whose
+    checksum is noted: that of a library that does not carry the note on to another model.
     """
     known = vars(estimator)
-    fitted = {name: known[name] for name in FITTED_ATTRIBUTES if name in known} if whole else {}
+    fitted = {name: known[name] for name in FITTED_ATTRIBUTES if is_whole and name in known}
     classes = np.asarray(estimator.classes_)
     shift = fitted.get("_threshold", np.zeros(1 if classes.size == 2 else classes.size))
-    parameters, left_out = {}, []
-    with untouched_random_state(estimator):
-        names = list(estimator.get_params(deep=False).items())
-    for name, value in names:
-        value = getattr(estimator, name, value)  # a RandomState, of which XGBoost gives a draw
-        try:
-            dumps(value)
-        except TypeError as error:
-            if name == "constraints":
-                raise TypeError(f"The constraints cannot be saved: {error}") from error
-            left_out.append(name)
-        else:
-            parameters[name] = value
+    parameters, left_out = _split_parameters(estimator)
     if left_out:
         issue_warning(
             f"{type(estimator).__name__}.save_model does not keep {', '.join(left_out)}: a file "
@@ -130,49 +90,62 @@ def write_note(
             f"them again after load_model where they matter to another fit.",
             "GC401",
         )
-    return dumps(
-        {
-            "format": FORMAT,
-            "version": __version__,
-            "rounds": rounds,
-            "rules": list(map(str, rules_of(estimator))),
-            "decision_shift": shift.tolist(),
-            "classes": classes,
-            "parameters": parameters,
-            "left_out": left_out,
-            "fitted": fitted,
-            "library": dict(library),
-            **({} if model is None else {SHA256: _sha256(model)}),
-        }
-    )
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "rounds": rounds,
+        "constraints": list(map(str, constraints_of(estimator))),
+        "decision_shift": shift.tolist(),
+        "classes": classes,
+        "parameters": parameters,
+        "left_out": left_out,
+        "fitted": fitted,
+        "library": dict(library),
+    }
+    if model is not None:
+        content[SHA256] = _hash(model)
+    return dumps(content)
 
 
-def rules_of(estimator: Any) -> tuple[Constraint, ...]:
-    """Rules of a fitted estimator, whose rates name their class as its reports do."""
-    rules = check_constraints(estimator.constraints)
-    return resolve_positive_class(rules, estimator.classes_, estimator.positive)
+def _split_parameters(estimator: Any) -> tuple[dict[str, Any], list[str]]:
+    """Find the parameters that a note can hold, and the names of all others."""
+    found, left_out = {}, []
+    with untouched_random_state(estimator):
+        given = estimator.get_params(deep=False)
+    for name, value in given.items():
+        value = getattr(estimator, name, value)  # XGBoost gives a draw of a RandomState.
+        try:
+            dumps(value)
+        except TypeError as error:
+            if name == "constraints":
+                raise TypeError(f"The constraints cannot be saved: {error}") from error
+            left_out.append(name)
+        else:
+            found[name] = value
+    return found, left_out
 
 
 def check_unchanged(note: str | None, model: str) -> None:
-    """Check that a model is the one that a note was written with, before the library reads it.
+    """Refuse a model other than the one that a note was written with.
 
-    Raises
-    ------
-    ValueError
-        If it is not. Of a note that cannot be read, it is :func:`read_note` that complains.
+    A note that cannot be read is left to :func:`read_note`.
     """
-    try:
-        written = json.loads(note or "")[SHA256]
-    except (ValueError, KeyError, TypeError):
-        return
-    if written != _sha256(model):
+    if _peek(note, SHA256) not in (None, _hash(model)):
         raise ValueError(
             f"its model has changed since gbm_constrained wrote it: delete the line that begins "
             f"with '{NAME}:' if the change was meant, and it is loaded as a plain model"
         )
 
 
-def _sha256(model: str) -> str:
+def _peek(note: str | None, name: str) -> Any:
+    """Read one plain entry of a note; None where there is none, or no note that can be read."""
+    try:
+        return json.loads(note or "")[name]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _hash(model: str) -> str:
     return hashlib.sha256(model.encode()).hexdigest()
 
 
@@ -187,74 +160,57 @@ def read_note(
 ) -> Note | None:
     """Read the note of a file, and check that it can be that of the model in the file.
 
-    Parameters
-    ----------
-    text : str or None
-        The note.
-    estimator : classifier
-        Which loads the file.
-    library : dict from str to type
-        Fitted attributes of the parent that a note may hold.
-    rounds, n_classes : int
-        Boosting rounds and classes of the model in the file.
-    source : str
-        What the file is called.
-
-    Returns
-    -------
-    Note or None
-        None of a plain model, and (with a warning) of one that was changed since.
-
-    Raises
-    ------
-    ValueError
-        If it is torn or forged, or was written by another version of this package in a format
-        that this one does not know.
+    `library` has the types of the parent's attributes that a note may hold, `rounds` and
+    `n_classes` are those of the model, `source` names the file. A plain model, and (with a
+    warning) one that was changed since, has no note. A note that is damaged, forged or of another
+    format raises a ValueError.
     """
     if text is None:
         return None
     try:
-        plain = json.loads(text)  # objects of another format may have fields that are unknown here
-        written_by, format_, noted = (plain[name] for name in ("version", "format", "rounds"))
+        plain = json.loads(
+            text
+        )  # Objects of another format may have fields that are unknown here.
+        version, format_, noted = (plain[name] for name in ("version", "format", "rounds"))
         if type(format_) is not int or type(noted) is not int:
             raise ValueError(f"it says format {format_!r} and {noted!r} rounds.")
-        note = None
         if format_ == FORMAT:
-            note = _checked(loads(text), type(estimator), n_classes)
+            note = _check(loads(text), type(estimator), n_classes)
             _check_types("library", note.library, library)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{source} holds a note of gbm_constrained that cannot be read, so that the file must "
             f"be damaged: {error}"
         ) from error
-    if note is None:
-        remedy = "update the package" if format_ > FORMAT else f"load it by {written_by}"
+    if format_ != FORMAT:
+        remedy = "update the package" if format_ > FORMAT else f"load it by {version}"
         raise ValueError(
-            f"{source} was saved by gbm_constrained {written_by}, in format {format_}, and this "
+            f"{source} was saved by gbm_constrained {version}, in format {format_}, and this "
             f"is {__version__}, which reads format {FORMAT}: {remedy}, or load "
             f"the file as a plain model by the library itself."
         )
-    if noted != rounds:
-        issue_warning(
-            f"{source} holds {rounds} boosting rounds, and what gbm_constrained noted in it "
-            f"speaks of {noted}: another program continued or cut the model. It is loaded as a "
-            f"plain model, without its rules and reports.",
-            "GC402",
-        )
-        return None
-    return note
+    if noted == rounds:
+        return note
+    issue_warning(
+        f"{source} holds {rounds} boosting rounds, and what gbm_constrained noted in it speaks of "
+        f"{noted}: another program continued or cut the model. It is loaded as a plain model, "
+        f"without its constraints and reports.",
+        "GC402",
+    )
+    return None
 
 
-def _checked(content: dict[str, Any], cls: type, n_classes: int) -> Note:
-    note = Note(**{name: content[name] for name in Note.__dataclass_fields__})
-    if not all(isinstance(d, dict) for d in (note.parameters, note.fitted, note.library)):
+def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
+    """Check that entries can be those of an estimator of some class."""
+    note = Note(**{field.name: content[field.name] for field in fields(Note)})
+    named = (note.parameters, note.fitted, note.library)
+    if not all(isinstance(each, dict) for each in named) or not isinstance(note.left_out, list):
         raise ValueError("parameters and attributes must have names.")
     if not isinstance(note.classes, np.ndarray) or note.classes.shape != (n_classes,):
         raise ValueError(f"its classes are not the {n_classes} of the model.")
-    # Parameters of these names would stand in the place of methods.
-    strange = [name for name in note.parameters if not isinstance(name, str) or hasattr(cls, name)]
-    if strange:
-        raise ValueError(f"{strange[0]!r} is no parameter.")
+    for name in note.parameters:
+        if not isinstance(name, str) or hasattr(cls, name):  # It would take a method's place.
+            raise ValueError(f"{name!r} is no parameter.")
     check_constraints(note.parameters.get("constraints"))
     tables = {"constraint_report_": pd.DataFrame, "prefixes_": pd.DataFrame}
     _check_types("fitted", note.fitted, {**dict.fromkeys(FITTED_ATTRIBUTES, object), **tables})
@@ -275,26 +231,10 @@ def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) ->
 def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
     """Refuse to continue from the trees of a model whose threshold is kept beside them.
 
-    Parameters
-    ----------
-    given : object
-        The model to continue from.
-    note : str or None
-        The note of its file, where it is one.
-    parameter : str
-        Name of the parameter that gives the model.
-
-    Raises
-    ------
-    ValueError
-        If a fit with ``probabilities="calibrated"`` has moved the threshold of that model.
+    A `parameter` gives the model, or the file that has the `note`.
     """
     shift = getattr(given, "_threshold", None)
-    if shift is None and note is not None:
-        try:
-            shift = json.loads(note)["decision_shift"]
-        except (ValueError, KeyError, TypeError):  # a note that load_model would refuse
-            return
+    shift = _peek(note, "decision_shift") if shift is None else shift
     if shift is not None and np.any(shift):
         raise ValueError(
             f"{parameter} is a model of probabilities='calibrated', whose threshold is kept "
@@ -306,7 +246,7 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
 
 @contextmanager
 def unchanged_on_error(estimator: Any) -> Iterator[None]:
-    """Give an estimator back all its attributes where a fit, or loading a file, fails."""
+    """Restore all attributes of an estimator if a fit, or loading a file, fails."""
     before = dict(vars(estimator))
     try:
         yield

@@ -1,16 +1,22 @@
 """JSON for constraints, reports and parameters: exact, and safe to read from anybody's file.
 
-JSON knows lists, strings, numbers and objects. Everything else becomes an object with the key
-``"$"``, which names what it is: a tuple, an array, a table, one of the classes in
-:data:`CLASSES`. Reading builds these and nothing else, by this list; no name in a file is ever
-imported, and every field of a class is checked against its annotation.
+A value that JSON lacks becomes an object whose key ``"$"`` names an entry of :data:`FORMS`, beside
+the parts that the value is built from. Reading builds the values of this table and nothing else:
+no name in a file is ever imported, and each field of a class is checked against its annotation.
+
+A constraint is written as its text if :func:`~gbm_constrained.constraints.text.parse_constraint`
+reads the text as the same constraint. Constraints that have no text are written by their fields:
+those with masks, with decisions of another model, or with dates, tuples and bytes as labels.
+Columns of tables are written with their dtype, since the JSON of pandas rounds numbers.
 
 Numbers survive to the last bit (the shortest decimal form that is read as the same number), and so
 do NaN and infinity, types of numpy, missing values, categories, and the order of dicts. The text
 is ASCII.
 
->>> from gbm_constrained.constraints.rates import fnr
+>>> from gbm_constrained import fnr
 >>> from gbm_constrained.training.note_json import dumps, loads
+>>> dumps([fnr() <= 0.05])
+'[{"$":"Constraint","text":"fnr <= 0.05"}]'
 >>> loads(dumps([fnr() <= 0.05]))
 [fnr <= 0.05]
 """
@@ -18,41 +24,27 @@ is ASCII.
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import math
 import types
-from collections.abc import Callable, Hashable
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 
+from gbm_constrained.constraints import events, expressions, grouped, selectors
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.events import (
-    Correct,
-    CrossEntropy,
-    Differs,
-    Misclassified,
-    Predicted,
-    Term,
-)
-from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.fairlearn import from_fairlearn
-from gbm_constrained.constraints.grouped import Each, Gap, Overall, Ratio
 from gbm_constrained.constraints.presets import is_fairlearn
 from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import (
-    ClassifiedBy,
-    ClassPosition,
-    Column,
-    DataSet,
-    Label,
-    Mask,
-    MissingValue,
-)
+from gbm_constrained.constraints.text import format_constraint, parse_constraint
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
@@ -65,6 +57,17 @@ from gbm_constrained.solvers.cbpr import CBPR
 
 __all__ = ["dumps", "loads"]
 
+# Classes that are written by the arguments of their constructors. A new one is added here.
+CLASSES: tuple[type, ...] = (
+    *(
+        cls
+        for module in (events, expressions, grouped, selectors)
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
+    ),
+    Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
+    ABPP, AutoSolver, CBPR,
+)  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind
 LARGEST_ITEM = 2**20  # Bytes of one string in an array; a dtype in a file may claim any number.
@@ -72,60 +75,25 @@ EXTENSION_DTYPES = (
     "boolean", "string", "str", "Float32", "Float64",
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
 )  # fmt: skip
-CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        ClassifiedBy, ClassPosition, Column, Constraint, Correct, CrossEntropy, DataSet, Differs,
-        Each, Gap, Label, Mask, Misclassified, MissingValue, Overall, Predicted, Quotient, Rate,
-        Ratio, ReferenceModel, Term,
-        Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
-        ABPP, AutoSolver, CBPR,
-    )
-}  # fmt: skip
-# Models, and the row labels of what was given for each training row.
-NOT_WRITTEN = ((ReferenceModel, "model"), (ReferenceModel, "index"), (Mask, "index"))
-
-
-def _fields_of(cls: Any) -> dict[str, Any]:
-    """Fields of a class that are written, and what they hold."""
-    names = [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
-    hints = get_type_hints(cls)
-    return {name: hints[name] for name in names if (cls, name) not in NOT_WRITTEN}
-
-
-FIELDS = {cls: _fields_of(cls) for cls in CLASSES.values()}
+# NaN is the object of NumPy, since NaN equals itself only by identity.
+NOT_FINITE = {"nan": np.nan, "-nan": -np.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def dumps(value: Any) -> str:
     """Write a value as JSON text.
 
-    Parameters
-    ----------
-    value : object
-        Made of None, bool, int, float, str, bytes, list, tuple, dict, dates, numpy's scalars and
-        arrays, pandas' tables, and constraints. A deployed model inside a constraint is not
-        written, but only what it is called.
-
-    Raises
-    ------
-    TypeError
-        If there is anything else in it.
+    The value is made of None, bool, int, float, str, bytes, list, tuple, dict, dates, numpy's
+    scalars and arrays, pandas' tables, and :data:`CLASSES`. Another model inside a constraint is
+    written by the name of its class alone. Raises a TypeError for anything else.
     """
     return json.dumps(_encode(value), allow_nan=False, separators=(",", ":"))
 
 
 def loads(text: str) -> Any:
-    """Read what :func:`dumps` has written.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a text: not JSON, a class that is not known here, a field that is none
-        or has the wrong type.
-    """
+    """Read what :func:`dumps` has written, and raise a ValueError for anything else."""
     try:
         with np.errstate(over="raise", invalid="raise"):  # numbers that a dtype cannot hold
-            return _decode(json.loads(text))
+            return json.loads(text, object_hook=_build)
     except RecursionError:
         raise ValueError("It is nested too deeply.") from None
     except (
@@ -136,254 +104,227 @@ def loads(text: str) -> Any:
 
 
 def _encode(value: Any) -> Any:
-    cls = type(value)
-    if value is None or cls in (bool, int, str):
+    """Replace all that JSON lacks by objects with a tag."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
         return value
-    if cls is float:
-        return value if math.isfinite(value) else {TAG: "float", "value": _lacking(value)}
-    if cls is list:
+    if kind is list:
         return [_encode(item) for item in value]
-    if cls is tuple:
-        return {TAG: "tuple", "items": [_encode(item) for item in value]}
-    if isinstance(value, dict):
-        if all(type(key) is str for key in value) and TAG not in value:
-            return {key: _encode(item) for key, item in value.items()}
-        return {TAG: "dict", "items": [[_encode(k), _encode(v)] for k, v in value.items()]}
-    if CLASSES.get(cls.__name__) is cls:
-        return _encode_instance(value)
+    if isinstance(value, dict) and all(type(key) is str and key != TAG for key in value):
+        return {key: _encode(item) for key, item in value.items()}
     if is_fairlearn(value):
         return _encode(from_fairlearn(value))
-    for name, (known, write, _) in SCALARS.items():
-        if cls is known:
-            return {TAG: name, "value": write(value)}
-    if isinstance(value, np.generic):
-        array = _encode_array(np.asarray(value))
-        return {TAG: "scalar", "dtype": array["dtype"], "value": array["values"][0]}
-    if cls is np.ndarray:
-        return _encode_array(value)
-    return _encode_pandas(value)
+    name = _name_of_form(value)
+    return {TAG: name, **{key: _encode(part) for key, part in FORMS[name].parts(value).items()}}
 
 
-def _lacking(value: float) -> str:
-    """Write a number that JSON lacks, with the sign of a NaN, which repr leaves out."""
-    return "-nan" if math.isnan(value) and math.copysign(1.0, value) < 0 else repr(value)
+def _name_of_form(value: Any) -> str:
+    """Find the form of a value by its type, or by the family of types that it belongs to."""
+    kind = type(value)
+    if kind not in NAMES and kind is not pd.MultiIndex:
+        kind = next((family for family in FAMILIES if isinstance(value, family)), kind)
+    if kind not in NAMES:
+        raise TypeError(f"{value!r} of type {kind.__name__} cannot be written as JSON.")
+    return NAMES[kind]
 
 
-def _encode_instance(value: Any) -> dict[str, Any]:
-    if isinstance(value, ReferenceModel) and value.model is not None:
-        value = replace(value, model=None, forgotten=type(value.model).__name__)
-    content = {name: _encode(getattr(value, name)) for name in FIELDS[type(value)]}
-    return {TAG: type(value).__name__, **content}
+def _build(content: dict[str, Any]) -> Any:
+    """Build what an object of the JSON stands for; its parts are built already."""
+    if TAG not in content:
+        return content
+    name = content.pop(TAG)
+    if not isinstance(name, str) or name not in FORMS:
+        raise ValueError(f"There is no {name!r} that could be read.")
+    return FORMS[name].build(**content)
 
 
-def _encode_array(array: Any) -> dict[str, Any]:
-    kind, values = array.dtype.kind, array
-    if kind not in ARRAY_KINDS or (kind == "f" and array.dtype.itemsize > 8):
-        raise TypeError(f"An array of dtype {array.dtype} cannot be written as JSON.")
-    if kind in "Mm":
-        values = array.astype(np.int64)
-    return {
-        TAG: "ndarray",
-        "dtype": array.dtype.str,
-        "shape": list(array.shape),
-        "values": [_encode(item) for item in values.ravel().tolist()],
-    }
+class Form(NamedTuple):
+    """How values of a type are taken apart, and built from the parts."""
+
+    kind: type
+    parts: Callable[[Any], dict[str, Any]]
+    build: Callable[..., Any]
 
 
-def _encode_pandas(value: Any) -> dict[str, Any]:
-    if type(value) is pd.DataFrame:
-        columns = [_encode_column(value.iloc[:, j]) for j in range(value.shape[1])]
-        index = {"index": _encode(value.index), "columns": _encode(value.columns)}
-        return {TAG: "DataFrame", **index, "values": columns}
-    if type(value) is pd.Series:
-        found = {"values": _encode_column(value), "index": _encode(value.index)}
-        return {TAG: "Series", **found, "name": _encode(value.name)}
-    if type(value) is pd.RangeIndex:
-        span = [value.start, value.stop, value.step]
-        return {TAG: "RangeIndex", "span": span, "name": _encode(value.name)}
-    if isinstance(value, pd.Index) and not isinstance(value, pd.MultiIndex):
-        return {TAG: "Index", "values": _encode_column(value), "name": _encode(value.name)}
-    if type(value) is pd.Interval:
-        ends = {"left": _encode(value.left), "right": _encode(value.right)}
-        return {TAG: "Interval", **ends, "closed": value.closed}
-    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON.")
+def _form_of_attributes(kind: type, *names: str, build: Callable[..., Any] | None = None) -> Form:
+    """Make the form of a type whose parts are attributes and arguments of its constructor."""
+    return Form(kind, lambda value: {name: getattr(value, name) for name in names}, build or kind)
 
 
-def _encode_column(column: Any) -> dict[str, Any]:
-    """Values of a column or an index."""
-    dtype, array = column.dtype, column.array
-    if isinstance(dtype, np.dtype):
-        return _encode_array(column.to_numpy())
-    if isinstance(dtype, pd.CategoricalDtype):
-        content = {"categories": _encode(dtype.categories), "codes": _encode_array(array.codes)}
-        return {TAG: "Categorical", **content, "ordered": bool(dtype.ordered)}
-    if str(dtype) not in EXTENSION_DTYPES:
-        raise TypeError(f"A column of dtype {dtype} cannot be written as JSON.")
-    pairs = zip(array, array.isna(), strict=True)
-    values = [None if missing else _encode(item) for item, missing in pairs]
-    return {TAG: "extension", "dtype": str(dtype), "values": values}
+def _form_of_class(cls: type, *left_out: str) -> Form:
+    """Make the form of a class whose parts are checked against its annotations."""
+    hints = get_type_hints(cls)
+    names = [name for name in inspect.signature(cls).parameters if name not in left_out]
+    build = partial(_build_instance, cls, {name: hints[name] for name in names})
+    return _form_of_attributes(cls, *names, build=build)
 
 
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if TAG not in value:
-        return {key: _decode(item) for key, item in value.items()}
-    name = value[TAG]
-    content = {key: item for key, item in value.items() if key != TAG}
-    if isinstance(name, str):
-        if name in CLASSES:
-            return _decode_instance(CLASSES[name], content)
-        if name in SCALARS:
-            return SCALARS[name][2](**content)
-        if name in READERS:
-            return READERS[name](**content)
-    raise ValueError(f"There is no {name!r} that could be read.")
+def _form_of_text(kind: type, read: Callable[[str], Any]) -> Form:
+    """Make the form of a type whose values are read from how they print."""
+    return Form(kind, lambda value: {"value": str(value)}, lambda value: read(value))
 
 
-def _decode_instance(cls: type, content: dict[str, Any]) -> Any:
-    hints = FIELDS[cls]
-    decoded = {key: _decode(item) for key, item in content.items()}
-    for key, item in decoded.items():
-        if key not in hints:
-            raise ValueError(f"{cls.__name__} has no field {key!r}.")
-        if not _fits(item, hints[key]):
-            raise ValueError(f"{item!r} cannot be the {key} of a {cls.__name__}.")
-    return cls(**decoded)
+def _form_of_time(kind: Any) -> Form:
+    """Make the form of a time of pandas."""
+    return Form(
+        kind,
+        lambda time: {"value": time.isoformat(), "unit": time.unit},
+        lambda value, unit: kind(value).as_unit(unit),
+    )
+
+
+def _build_instance(cls: type, hints: dict[str, Any], /, **parts: Any) -> Any:
+    for name, part in parts.items():
+        if name not in hints:
+            raise ValueError(f"{cls.__name__} has no field {name!r}.")
+        if not _fits(part, hints[name]):
+            raise ValueError(f"{part!r} cannot be the {name} of a {cls.__name__}.")
+    return cls(**parts)
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value is what an annotation says."""
     origin, parts = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in parts)
     if origin is tuple:
-        if type(value) is not tuple:
-            return False
-        if parts[-1] is Ellipsis:
-            return all(_fits(item, parts[0]) for item in value)
-        return len(value) == len(parts) and all(map(_fits, value, parts))
-    if hint is Hashable:
-        return _is_hashable(value)
+        if type(value) is tuple and parts[-1] is Ellipsis:
+            parts = parts[:1] * len(value)
+        return type(value) is tuple and len(value) == len(parts) and all(map(_fits, value, parts))
     if hint in (int, float):
         numbers = (int, np.integer) if hint is int else (int, float, np.integer, np.floating)
         return isinstance(value, numbers) and not isinstance(value, bool)
-    return isinstance(value, hint)
+    return hint is Any or isinstance(value, origin or hint)  # arrays by their type alone
 
 
-def _is_hashable(value: Any) -> bool:
+def _parts_of_constraint(constraint: Constraint) -> dict[str, Any]:
     try:
-        hash(value)
-    except TypeError:  # a tuple that holds a list
-        return False
-    return True
+        return {"text": format_constraint(constraint)}
+    except ValueError:
+        return CONSTRAINT_BY_FIELDS.parts(constraint)
 
 
-def _float(value: str) -> float:
-    if value not in ("nan", "-nan", "inf", "-inf"):
-        raise ValueError(f"{value!r} is not a number that JSON lacks.")
-    # The very object that most code takes for it: NaN equals itself only by identity.
-    return np.nan if value == "nan" else float(value)
+def _build_constraint(text: str | None = None, **parts: Any) -> Any:
+    built = CONSTRAINT_BY_FIELDS.build(**parts) if text is None else parse_constraint(text)
+    hash(built)  # A tuple is hashable by its type, and is not if it holds a list.
+    return built
 
 
-def _dict(items: list[Any]) -> dict[Any, Any]:
-    return {_decode(key): _decode(item) for key, item in items}
+def _parts_of_reference_model(reference: ReferenceModel) -> dict[str, Any]:
+    """Keep the name of a model, in the place of the model."""
+    parts = REFERENCE_MODEL.parts(reference)
+    if reference.model is not None:
+        parts["forgotten"] = type(reference.model).__name__
+    return parts
 
 
-def _array(dtype: str, shape: list[int], values: list[Any]) -> Any:
+def _parts_of_float(value: float) -> dict[str, Any]:
+    """Write a number that JSON lacks, with the sign of a NaN, which repr leaves out."""
+    return {"value": "-" * (math.copysign(1.0, value) < 0) + repr(abs(value))}
+
+
+def _parts_of_array(array: Any) -> dict[str, Any]:
+    kind = array.dtype.kind
+    if kind not in ARRAY_KINDS or (kind == "f" and array.dtype.itemsize > 8):
+        raise TypeError(f"An array of dtype {array.dtype} cannot be written as JSON.")
+    values = array.astype(np.int64) if kind in "Mm" else array
+    shape = list(array.shape)
+    return {"dtype": array.dtype.str, "shape": shape, "values": values.ravel().tolist()}
+
+
+def _build_array(dtype: str, shape: list[int], values: list[Any]) -> Any:
     found = np.dtype(dtype)
     if found.kind not in ARRAY_KINDS or found.itemsize > LARGEST_ITEM:
         raise ValueError(f"dtype {dtype!r} cannot be read.")
-    items = _decode(values)
-    if found.kind == "O":
-        array = np.empty(len(items), dtype=object)
-        for i, item in enumerate(items):  # at once, numpy would look into tuples
-            array[i] = item
-    elif found.kind in "Mm":
-        array = np.array(items, dtype=np.int64).astype(found)
-    else:
-        array = np.array(items, dtype=found)
-    return array.reshape(shape)
+    return np.fromiter(values, dtype=found).reshape(shape)
 
 
-def _scalar(dtype: str, value: Any) -> Any:
-    return _array(dtype, [1], [value])[0]
+def _parts_of_extension(array: Any) -> dict[str, Any]:
+    if str(array.dtype) not in EXTENSION_DTYPES:
+        raise TypeError(f"A column of dtype {array.dtype} cannot be written as JSON.")
+    values = array.astype(object)
+    values[array.isna()] = None
+    return {"dtype": str(array.dtype), "values": values.tolist()}
 
 
-def _extension(dtype: str, values: list[Any]) -> Any:
+def _build_extension(dtype: Any, values: list[Any]) -> Any:
     if dtype not in EXTENSION_DTYPES:
         raise ValueError(f"A column of dtype {dtype!r} cannot be read.")
     if dtype == "str" and not isinstance(pd.Series(["a"]).dtype, pd.StringDtype):
         dtype = "object"  # what strings are before pandas 3
-    return pd.array(_decode(values), dtype=dtype)
+    return pd.array(values, dtype=dtype)
 
 
-def _categorical(categories: Any, codes: Any, ordered: bool) -> Any:
-    return pd.Categorical.from_codes(_decode(codes), _decode(categories), ordered=ordered)
+def _values_of(column: Any) -> Any:
+    """Values of a Series or an Index as an array that has a form."""
+    return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
-def _index(values: Any, name: Any) -> Any:
-    array = _decode(values)
-    return pd.Index(array, dtype=array.dtype, name=_decode(name))
+def _build_index(values: Any, name: Any) -> Any:
+    return pd.Index(values, dtype=values.dtype, name=name)
 
 
-def _series(values: Any, index: Any, name: Any = None) -> Any:
-    array = _decode(values)
-    return pd.Series(array, dtype=array.dtype, index=_decode(index), name=_decode(name))
+def _parts_of_series(series: Any) -> dict[str, Any]:
+    return {"values": _values_of(series), "index": series.index, "name": series.name}
 
 
-def _frame(index: Any, columns: Any, values: list[Any]) -> Any:
-    found = {j: _series(column, index) for j, column in enumerate(values)}
-    frame = pd.DataFrame(found, index=_decode(index))
-    frame.columns = _decode(columns)
+def _build_series(values: Any, index: Any, name: Any = None) -> Any:
+    return pd.Series(values, dtype=values.dtype, index=index, name=name)
+
+
+def _parts_of_frame(frame: pd.DataFrame) -> dict[str, Any]:
+    columns = [_values_of(frame.iloc[:, j]) for j in range(frame.shape[1])]
+    return {"index": frame.index, "columns": frame.columns, "values": columns}
+
+
+def _build_frame(index: Any, columns: Any, values: list[Any]) -> Any:
+    found = {j: _build_series(column, index) for j, column in enumerate(values)}
+    frame = pd.DataFrame(found, index=index)
+    frame.columns = columns
     return frame
 
 
-READERS: dict[str, Callable[..., Any]] = {
-    "float": _float,
-    "tuple": lambda items: tuple(_decode(items)),
-    "dict": _dict,
-    "scalar": _scalar,
-    "ndarray": _array,
-    "extension": _extension,
-    "Categorical": _categorical,
-    "RangeIndex": lambda span, name: pd.RangeIndex(range(*span), name=_decode(name)),
-    "Index": _index,
-    "Series": _series,
-    "DataFrame": _frame,
-    "Interval": lambda left, right, closed: pd.Interval(_decode(left), _decode(right), closed),
-}
-# Scalars that are one string or one list in JSON: their type, and how they are written and read.
-SCALARS: dict[str, tuple[type, Callable[[Any], Any], Callable[..., Any]]] = {
-    "bytes": (
+def _build_categorical(categories: Any, codes: Any, *, ordered: bool) -> Any:
+    return pd.Categorical.from_codes(codes, categories, ordered=ordered)
+
+
+CONSTRAINT_BY_FIELDS = _form_of_class(Constraint)
+# Models are left out, and row labels, which are those of the table that was given to ``fit``.
+REFERENCE_MODEL = _form_of_class(ReferenceModel, "model", "index")
+FORMS: dict[str, Form] = {
+    **{cls.__name__: _form_of_class(cls) for cls in CLASSES},
+    "Mask": _form_of_class(selectors.Mask, "index"),
+    "ReferenceModel": REFERENCE_MODEL._replace(parts=_parts_of_reference_model),
+    "Constraint": Form(Constraint, _parts_of_constraint, _build_constraint),
+    "float": Form(float, _parts_of_float, lambda value: NOT_FINITE[value]),
+    "tuple": Form(tuple, lambda v: {"items": list(v)}, lambda items: tuple(items)),
+    "dict": Form(dict, lambda v: {"items": list(map(list, v.items()))}, lambda items: dict(items)),
+    "bytes": Form(
         bytes,
-        lambda v: base64.b64encode(v).decode("ascii"),
+        lambda v: {"value": base64.b64encode(v).decode("ascii")},
         lambda value: base64.b64decode(value, validate=True),
     ),
-    "date": (date, date.isoformat, lambda value: date.fromisoformat(value)),
-    "datetime": (datetime, datetime.isoformat, lambda value: datetime.fromisoformat(value)),
-    "timedelta": (
-        timedelta,
-        lambda v: [v.days, v.seconds, v.microseconds],
-        lambda value: timedelta(*value),
+    "date": _form_of_text(date, date.fromisoformat),
+    "datetime": _form_of_text(datetime, datetime.fromisoformat),
+    "timedelta": _form_of_attributes(timedelta, "days", "seconds", "microseconds"),
+    "Decimal": _form_of_text(Decimal, Decimal),
+    "scalar": Form(np.generic, lambda v: {"array": np.asarray(v)}, lambda array: array[()]),
+    "ndarray": Form(np.ndarray, _parts_of_array, _build_array),
+    "NA": _form_of_attributes(type(pd.NA), build=lambda: pd.NA),
+    "NaT": _form_of_attributes(type(pd.NaT), build=lambda: pd.NaT),
+    "Timestamp": _form_of_time(pd.Timestamp),
+    "Timedelta": _form_of_time(pd.Timedelta),
+    "Interval": _form_of_attributes(pd.Interval, "left", "right", "closed"),
+    "Categorical": _form_of_attributes(
+        pd.Categorical, "categories", "codes", "ordered", build=_build_categorical
     ),
-    "Decimal": (Decimal, str, lambda value: Decimal(value)),
-    "Timestamp": (
-        pd.Timestamp,
-        lambda v: [v.isoformat(), v.unit],
-        lambda value: pd.Timestamp(value[0]).as_unit(value[1]),
-    ),
-    "Timedelta": (
-        pd.Timedelta,
-        lambda v: [v.isoformat(), v.unit],
-        lambda value: pd.Timedelta(value[0]).as_unit(value[1]),
-    ),
-    "NA": (type(pd.NA), lambda v: None, lambda value: pd.NA),
-    "NaT": (type(pd.NaT), lambda v: None, lambda value: pd.NaT),
+    "extension": Form(ExtensionArray, _parts_of_extension, _build_extension),
+    "RangeIndex": _form_of_attributes(pd.RangeIndex, "start", "stop", "step", "name"),
+    "Index": Form(pd.Index, lambda v: {"values": _values_of(v), "name": v.name}, _build_index),
+    "Series": Form(pd.Series, _parts_of_series, _build_series),
+    "DataFrame": Form(pd.DataFrame, _parts_of_frame, _build_frame),
 }
+NAMES = {form.kind: name for name, form in FORMS.items()}
+FAMILIES = (np.generic, dict, pd.Index, ExtensionArray)  # Their subclasses share a form.

@@ -348,7 +348,7 @@ def test_clones_and_files_keep_it(library, tmp_path):
     assert loaded.constraint_report_["constraint"].tolist() == [f"fnr({label!r}) <= 0.3"]
     found = audit(loaded, X, labels_of(library), loaded.constraints)
     assert found.frame["constraint"].tolist() == [f"fnr({label!r}) <= 0.3"]
-    assert f'"rules":["fnr({label!r})' in path.read_text().replace("\\", "")
+    assert f'"constraints":["fnr({label!r})' in path.read_text().replace("\\", "")
 
 
 def test_a_view_names_the_class():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,19 +143,32 @@ def test_cells_of_a_part_in_other_proportions_stay_as_they_are():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_partitions_are_made_again_as_they_were(seed):
-    """From the constraints they are by, in their order: what a checkpoint keeps."""
+    """From the constraints they are by, in their order."""
     y, cells, constraints = compiled(16, seed=seed)
     rng = np.random.default_rng(seed)
     one, other = Lagrangian(y, cells, constraints), Lagrangian(y, cells, constraints)
     for _ in range(12):
         multipliers = rng.gamma(1.0, size=len(constraints)) * (rng.random(len(constraints)) < 0.2)
         looked_up(one, multipliers)
-    other.restore(one.state())
+    other.coefficients.views.pack(one.coefficients.views.packed)
     parts = [list(lag.coefficients.views.look_up(multipliers[:, None])) for lag in (one, other)]
     assert len(parts[0]) == len(parts[1])
     for (view, tables), (again, same) in zip(*parts, strict=True):
         np.testing.assert_array_equal(view.small_codes, again.small_codes)
         np.testing.assert_array_equal(np.array(tables), np.array(same))
+
+
+def test_a_restored_lagrangian_counts_decisions_on_to_the_last_bit():
+    """Sums of weights from one iteration to the next end in other digits than sums of all rows."""
+    y, cells, constraints = compiled(16, weighted=True)
+    rng = np.random.default_rng(0)
+    weight, margins = rng.gamma(1.0, size=N), rng.normal(size=(2, N))
+    one, other, fresh = (Lagrangian(y, cells, constraints, weight=weight) for _ in range(3))
+    one.at(margins[0]).statistics()
+    other.restore(copy.deepcopy(one.state()))  # The state holds buffers of the Lagrangian.
+    counted = [lag.at(margins[1]).statistics().predicted for lag in (one, other, fresh)]
+    np.testing.assert_array_equal(counted[1], counted[0])
+    assert (counted[2] != counted[0]).any()
 
 
 @pytest.mark.parametrize("by_rule", [True, False])

@@ -54,14 +54,14 @@ def interrupt_training(library, path):
 # The file
 
 
-def written(path, *states, fingerprint=None):
+def write_states(path, *states, fingerprint=None):
     file = CheckpointFile(path, {"X": "hash:1", "learning_rate": "0.1"} | (fingerprint or {}))
     for state in states:
         file.save(state)
     return file
 
 
-def passes(path):
+def read_passes(path):
     return CheckpointFile(path, {"X": "hash:1", "learning_rate": "0.1"}).passes
 
 
@@ -73,8 +73,8 @@ def test_states_are_read_as_written(path):
         np.asfortranarray(np.arange(6, dtype="i2").reshape(2, 3)), np.zeros(0), np.float32(0.1),
         np.array([np.nan, -0.0, np.inf]), np.frombuffer(b"bytes\0", np.uint8), np.bool_(True),
     ]  # fmt: skip
-    written(path, STATE, {"arrays": arrays})
-    first, second = passes(path)
+    write_states(path, STATE, {"arrays": arrays})
+    first, second = read_passes(path)
     np.testing.assert_array_equal(first.pop("scores"), STATE["scores"])
     assert first == {name: value for name, value in STATE.items() if name != "scores"}
     for read, array in zip(second["arrays"], arrays, strict=True):
@@ -86,9 +86,9 @@ def test_states_are_read_as_written(path):
 
 def test_nothing_is_pickled(path):
     with pytest.raises(TypeError, match=r"cannot hold builtins\.set"):
-        written(path, {"a": {1, 2}})
+        write_states(path, {"a": {1, 2}})
     with pytest.raises(TypeError, match=r"cannot hold numpy\.ndarray"):
-        written(path, {"a": np.array([None])})
+        write_states(path, {"a": np.array([None])})
     interrupt_training("lightgbm", path)
     with np.load(path, allow_pickle=False) as arrays:
         assert all(arrays[name].dtype.kind in "biuf" for name in arrays.files)
@@ -99,7 +99,7 @@ def test_nothing_is_pickled(path):
 def test_a_torn_file_is_noticed(data, tmp_path_factory):
     """Cut short anywhere, or with any bit changed: the states are as written, or refused."""
     path = tmp_path_factory.mktemp("torn") / "file"
-    written(path, STATE)
+    write_states(path, STATE)
     whole = path.read_bytes()
     if data.draw(st.booleans()):
         torn = whole[: data.draw(st.integers(0, len(whole) - 1))]
@@ -109,7 +109,7 @@ def test_a_torn_file_is_noticed(data, tmp_path_factory):
         torn[bit // 8] ^= 1 << bit % 8
     path.write_bytes(torn)
     with contextlib.suppress(ValueError):
-        np.testing.assert_equal(passes(path), [STATE])
+        np.testing.assert_equal(read_passes(path), [STATE])
 
 
 def test_files_of_something_else_are_left_alone(path, tmp_path):
@@ -121,29 +121,29 @@ def test_files_of_something_else_are_left_alone(path, tmp_path):
     for file in tmp_path.iterdir():
         before = file.read_bytes()
         with pytest.raises(ValueError, match="is not a checkpoint, or is damaged"):
-            passes(file)
+            read_passes(file)
         assert file.read_bytes() == before
     text = np.frombuffer(b'{"format": 1}', np.uint8)
     np.savez(tmp_path / "old.npz", document=text)
     with pytest.raises(ValueError, match="has format 1, and this version reads"):
-        passes(tmp_path / "old.npz")
+        read_passes(tmp_path / "old.npz")
 
 
 def test_a_file_of_another_fit_is_refused(path):
-    written(path, STATE, fingerprint={"learning_rate": "0.2"})
+    write_states(path, STATE, fingerprint={"learning_rate": "0.2"})
     with pytest.raises(ValueError, match=r"of another fit: learning_rate was 0\.2 and is 0\.1\. "):
-        passes(path)
+        read_passes(path)
     path.unlink()
-    written(path, STATE, fingerprint={"X": "hash:2", "y": "hash:3"})
+    write_states(path, STATE, fingerprint={"X": "hash:2", "y": "hash:3"})
     with pytest.raises(ValueError, match="X differs; y was given, and is not now"):
-        passes(path)
+        read_passes(path)
 
 
 def test_another_machine_is_a_warning(path, monkeypatch):
-    written(path, STATE)
+    write_states(path, STATE)
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     with pytest.warns(gc.CheckpointWarning, match="the number of threads differs"):
-        assert len(passes(path)) == 1
+        assert len(read_passes(path)) == 1
 
 
 @pytest.mark.parametrize("obstacle", ["a folder", "a full disk"])

@@ -15,41 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.dummy import DummyClassifier
 
-from gbm_constrained import ConstrainedLogisticRegression
-from gbm_constrained.constraints.base import Constraint
+import gbm_constrained as gc
+from gbm_constrained import presets
 from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio, overall
-from gbm_constrained.constraints.presets import (
-    BoundedGroupLoss,
-    EqualizedOdds,
-    FourFifths,
-    NeymanPearson,
-)
-from gbm_constrained.constraints.rates import (
-    accuracy,
-    churn,
-    class_error,
-    confusion,
-    each,
-    error_rate,
-    f1,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    losses,
-    precision,
-    ratio,
-    recall,
-    selection_rate,
-    tnr,
-    tpr,
-    wins,
-)
-from gbm_constrained.constraints.selectors import dataset, label
+from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 from gbm_constrained.training.note_json import dumps, loads
-
-# --- constraints ------------------------------------------------------------------------------
 
 floats = st.floats(allow_nan=False)
 labels = st.one_of(
@@ -60,8 +30,8 @@ labels = labels.map(lambda v: v[()] if isinstance(v, np.ndarray) else v)
 labels = labels.filter(lambda v: v == v)
 names = st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.text()))
 selectors = st.one_of(
-    labels.map(label),
-    st.text().map(dataset),
+    labels.map(gc.label),
+    st.text().map(gc.dataset),
     st.dictionaries(names, st.none() | labels, min_size=1, max_size=2),
     hnp.arrays(bool, st.integers(1, 20)),
 )
@@ -74,8 +44,8 @@ models = st.one_of(
 @st.composite
 def rates(draw):
     on = draw(where)
-    of_class = st.sampled_from([selection_rate, tpr, recall, fnr, fpr, tnr])
-    of_all = st.sampled_from([error_rate, accuracy, log_loss])
+    of_class = st.sampled_from([gc.selection_rate, gc.tpr, gc.recall, gc.fnr, gc.fpr, gc.tnr])
+    of_all = st.sampled_from([gc.error_rate, gc.accuracy, gc.log_loss])
     kind = draw(st.sampled_from(["class", "all", "confusion", "other", "sum"]))
     if kind == "class":
         return draw(of_class)(draw(st.one_of(st.none(), labels)), on=on)
@@ -83,12 +53,11 @@ def rates(draw):
         return draw(of_all)(on=on)
     if kind == "confusion":
         normalize = draw(st.sampled_from(["true", "all"]))
-        return confusion(draw(labels), draw(labels), normalize=normalize, on=on)
+        return gc.confusion(draw(labels), draw(labels), normalize=normalize, on=on)
     if kind == "other":
         other = draw(models)
-        return draw(
-            st.sampled_from([churn(to=other, on=on), wins(over=other), losses(to=other, on=on)])
-        )
+        made = [gc.churn(to=other, on=on), gc.wins(over=other), gc.losses(to=other, on=on)]
+        return draw(st.sampled_from(made))
     factor = draw(st.floats(-3, 3))
     return factor * draw(of_class)(on=on) - draw(of_all)() + draw(st.floats(-1, 1))
 
@@ -102,22 +71,22 @@ def constraints(draw):
         "min_group_size": draw(st.one_of(st.integers(1, 99), st.integers(1, 99).map(np.int64))),
         "small_groups": draw(st.sampled_from(["keep", "merge", "drop"])),
     }
-    reference = draw(st.one_of(st.none(), st.just(overall), st.just(np.nan), labels))
+    reference = draw(st.one_of(st.none(), st.just(gc.overall), st.just(np.nan), labels))
     kind = draw(st.sampled_from(["rate", "each", "gap", "ratio", "quotient"]))
     sense = draw(st.sampled_from(["<=", ">="]))
     try:
         if kind == "each":
-            rate = each(rate, **groups)
+            rate = gc.each(rate, **groups)
         elif kind == "gap":
-            rate, sense = gap(rate, reference=reference, **groups), "<="
+            rate, sense = gc.gap(rate, reference=reference, **groups), "<="
         elif kind == "ratio":
             slack = draw(st.floats(0, 1))
-            rate, sense = ratio(rate, reference=reference, slack=slack, **groups), ">="
+            rate, sense = gc.ratio(rate, reference=reference, slack=slack, **groups), ">="
         elif kind == "quotient":
-            of_class = draw(st.sampled_from([precision, f1]))
+            of_class = draw(st.sampled_from([gc.precision, gc.f1]))
             rate = draw(st.sampled_from([of_class(draw(labels)), rate / rate]))
-        return Constraint(rate, sense, draw(st.floats(0, 1)))
-    except ValueError:  # a bound out of range, a division by what may be negative
+        return gc.Constraint(rate, sense, draw(st.floats(0, 1)))
+    except ValueError:  # A bound is out of range, or a divisor may be negative.
         reject()
 
 
@@ -129,54 +98,65 @@ def test_a_constraint_is_read_as_it_was_written(constraint):
     assert read == constraint
     assert hash(read) == hash(constraint)
     assert str(read) == str(constraint)
-    assert dumps(read) == text  # 1, 1.0 and True are equal, but no text is
+    assert dumps(read) == text  # 1, 1.0 and True are equal, and their texts are not.
 
 
 def test_the_strategy_makes_every_kind_of_expression():
-    seen = set()
+    seen, has_text = set(), set()
 
     @settings(max_examples=300, deadline=None, database=None)
     @given(constraint=constraints())
     def look(constraint):
         seen.add(type(constraint.expression))
+        has_text.add("text" in json.loads(dumps(constraint)))
 
     look()
+    assert has_text == {True, False}
     assert seen >= {Each, Gap, Ratio, Quotient}
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [NeymanPearson({0: 0.05, "b": 0.1}), EqualizedOdds(difference_bound=0.02, by=["sex", "race"]),
-     FourFifths(by="race"), BoundedGroupLoss(upper_bound=0.3, by="age")],
-)  # fmt: skip
-def test_presets_are_read_as_they_were_written(rules):
-    assert loads(dumps(rules)) == rules
+PRESETS = [
+    presets.NeymanPearson({0: 0.05, "b": 0.1}),
+    presets.EqualizedOdds(difference_bound=0.02, by=["sex", "race"]),
+    presets.FourFifths(by="race"),
+    presets.BoundedGroupLoss(upper_bound=0.3, by="age"),
+]
+
+
+@pytest.mark.parametrize("given", PRESETS)
+def test_presets_are_read_as_they_were_written(given):
+    assert loads(dumps(given)) == given
+
+
+def test_constraints_are_written_as_texts_where_they_have_one():
+    assert dumps(gc.gap(gc.tpr("yes"), by=["a", "b"]) <= 0.1) == (
+        '{"$":"Constraint","text":"gap(tpr(yes), by=[a, b]) <= 0.1"}'
+    )
+    mask = gc.fnr(on=np.array([True, False])) <= 0.1
+    assert json.loads(dumps(mask)).keys() == {"$", "expression", "sense", "bound"}
 
 
 def test_constraints_of_fairlearn_are_written_as_ours():
     reductions = pytest.importorskip("fairlearn.reductions", reason="fairlearn is not installed")
-    moments = [reductions.DemographicParity(difference_bound=0.02), fnr() <= 0.1]
-    parity = gap(selection_rate(), reference=overall) <= 0.02
-    assert loads(dumps(moments)) == [(parity,), fnr() <= 0.1]
+    moments = [reductions.DemographicParity(difference_bound=0.02), gc.fnr() <= 0.1]
+    parity = gc.gap(gc.selection_rate(), reference=gc.overall) <= 0.02
+    assert loads(dumps(moments)) == [(parity,), gc.fnr() <= 0.1]
 
 
 def test_a_deployed_model_is_kept_by_name_only():
     X, y = np.arange(40.0)[:, None], np.arange(40) % 2
     model = DummyClassifier(strategy="most_frequent").fit(X, y)
-    rules = [churn(to=model) <= 0.1, wins(over=model) / losses(to=model) >= 2]
-    read = loads(dumps(rules))
-    assert str(read) == str(rules)
-    assert repr(read[0].terms[0].event) == repr(rules[0].terms[0].event)
-    assert read != rules  # there is no model in them
+    written = [gc.churn(to=model) <= 0.1, gc.wins(over=model) / gc.losses(to=model) >= 2]
+    read = loads(dumps(written))
+    assert str(read) == str(written)
+    assert repr(read[0].terms[0].event) == repr(written[0].terms[0].event)
+    assert read != written  # There is no model in what is read.
     again = loads(dumps(read))
     assert again == read
-    assert [hash(rule) for rule in again] == [hash(rule) for rule in read]
-    for rule in read:
+    assert list(map(hash, again)) == list(map(hash, read))
+    for constraint in read:
         with pytest.raises(ValueError, match=r"asks a DummyClassifier for its decisions, and"):
-            ConstrainedLogisticRegression(constraints=[rule]).fit(X, y)
-
-
-# --- values -----------------------------------------------------------------------------------
+            gc.ConstrainedLogisticRegression(constraints=[constraint]).fit(X, y)
 
 
 def assert_same(a, b):
@@ -283,9 +263,6 @@ def test_anything_else_is_refused(value):
         dumps(value)
 
 
-# --- texts of strangers -----------------------------------------------------------------------
-
-
 def term(**fields):
     return {"$": "Term", "name": "fnr", "event": {"$": "Misclassified"}, **fields}
 
@@ -304,7 +281,7 @@ def rate(**fields):
         ({"$": "tuple"}, "missing 1 required positional argument"),
         ({"$": "tuple", "items": 3}, "not iterable"),
         ({"$": "Label", "value": [1]}, "cannot be the value of a Label"),
-        ({"$": "Label", "value": {"$": "tuple", "items": [[1]]}}, "cannot be the value"),
+        ({"$": "Label", "value": {"$": "tuple", "items": [[1]]}}, "one value of y"),
         ({"$": "Label", "value": 1, "extra": 2}, "Label has no field 'extra'"),
         ({"$": "Label"}, "missing 1 required positional argument"),
         ({"$": "Label", "value": 1, "excluded": 1}, "1 cannot be the excluded of a Label"),
@@ -321,7 +298,12 @@ def rate(**fields):
         ({"$": "Constraint", "expression": rate(), "sense": "<=", "bound": 1.5}, "must be a rate"),
         ({"$": "Constraint", "expression": term(), "sense": "<=", "bound": 1}, "the expression"),
         ({"$": "Gap", "rate": rate(), "by": None, "missing": "hide"}, "the missing of a Gap"),
-        ({"$": "float", "value": "1e3"}, "is not a number that JSON lacks"),
+        ({"$": "Constraint", "text": "fpr <= 2"}, "must be a rate"),
+        ({"$": "Constraint", "text": "exec(1) <= 2"}, "exec"),
+        ({"$": "Constraint", "text": 1}, "must be a string"),
+        ({"$": "Categorical", "categories": ["a"], "codes": [7], "ordered": False}, "codes need"),
+        ({"$": "Categorical", "categories": ["a"], "codes": [7], "validate": False}, "validate"),
+        ({"$": "float", "value": "1e3"}, "KeyError: '1e3'"),
         ({"$": "bytes", "value": "?"}, "padding|base64"),
         ({"$": "ndarray", "dtype": "<f8", "shape": [3], "values": [1.0]}, "cannot reshape"),
         ({"$": "ndarray", "dtype": "<f8", "shape": [1], "values": ["x"]}, "could not convert"),
@@ -348,7 +330,10 @@ def test_a_torn_text_is_refused(text):
 WHOLE = json.loads(
     dumps(
         {
-            "rules": [gap(fpr(on=[True, False]), by="sex") <= 0.1, class_error("a") <= 0.2],
+            "constraints": [
+                gc.gap(gc.fpr(on=[True, False]), by="sex") <= 0.1,
+                gc.class_error("a") <= 0.2,
+            ],
             "table": TABLES["numbers"],
             "more": TABLES["categories"],
             "s": TABLES["series"],
@@ -406,8 +391,8 @@ def test_a_changed_text_is_read_or_refused_and_nothing_else(path, junk):
         read = loads(text)
     except ValueError:
         return
-    rules = read.get("rules") if isinstance(read, dict) else None
-    for rule in rules if type(rules) is list else ():
-        if isinstance(rule, Constraint):  # whatever it says, it is one
-            assert isinstance(hash(rule), int)
-            assert isinstance(str(rule), str)
+    found = read.get("constraints") if isinstance(read, dict) else None
+    for constraint in found if type(found) is list else ():
+        if isinstance(constraint, gc.Constraint):  # Whatever it says, it is one.
+            assert isinstance(hash(constraint), int)
+            assert isinstance(str(constraint), str)

@@ -327,7 +327,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
         rounds = count_trees(text) // booster.num_model_per_iteration()
-        note = saving.write_note(self, rounds, library, whole, text)
+        note = saving.write_note(self, rounds, library, is_whole=whole, model=text)
         text = add_note(text, saving.NAME, note)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
 
@@ -374,7 +374,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         )
         with saving.unchanged_on_error(self):
             remove_report(self)
-            saving.forget_rules(self)
+            saving.forget_constraints(self)
             own = {
                 "_objective": objective,
                 "_fitted_with_feature_names": booster.feature_name()

@@ -283,7 +283,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             remove_report(self)
             booster.set_attr(**{saving.NAME: None})
             self.__dict__.pop("evals_result_", None)
-            saving.forget_rules(self)
+            saving.forget_constraints(self)
             if note is not None:
                 note.restore(self)
                 self.__dict__.update(note.library)
