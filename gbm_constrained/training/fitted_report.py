@@ -33,7 +33,7 @@ FITTED_ATTRIBUTES = (
 
 
 def remove_report(estimator: Any) -> None:
-    """Remove from an estimator what an earlier constrained fit left on it."""
+    """Remove the fitted attributes of an earlier constrained fit."""
     for name in FITTED_ATTRIBUTES:
         estimator.__dict__.pop(name, None)
 
@@ -41,23 +41,9 @@ def remove_report(estimator: Any) -> None:
 def report(
     estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
 ) -> Feasibility:
-    """Set the fitted attributes that report on the constraints.
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
 
-    Parameters
-    ----------
-    estimator : classifier
-        The classifier that is given the attributes.
-    fit : ConstrainedFit
-        The fit.
-    model : FinalModel
-        The model that is returned.
-    rounds : int, default=None
-        Boosting rounds that were trained; those of the solver by default.
-
-    Returns
-    -------
-    Feasibility
-        The verdicts, which are also ``feasibility_``.
+    `rounds` are those that were trained; by default those of the solver.
     """
     assert model.record is not None
     assert model.functionals is not None
@@ -66,7 +52,7 @@ def report(
     feasibility = _assess_as_reported(fit, model, rounds)
     outcome = None if outcome is None else layout.lay_out(outcome)
     functionals = layout.spread(model.functionals)
-    verdicts = [rule.verdict for rule in feasibility.rules]
+    verdicts = [found.verdict for found in feasibility.rules]
     multipliers, compiled = model.record.multipliers, fit.problem.compiled
     estimator.constraint_report_ = constraints_frame(
         layout.compiled, functionals, multipliers, outcome, verdicts
@@ -83,20 +69,14 @@ def report(
 
 
 def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
-    """Warn or raise where constraints are violated, costly or in doubt.
-
-    Raises
-    ------
-    InfeasibleConstraintsError
-        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
-    """
+    """Warn of constraints that are violated, costly or in doubt; raise if the user asked so."""
     violations = model.mixture_violations
     if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
         worst = int(violations.argmax())
         issue_warning(
-            f"No mixture of this model's prefixes meets all rules: the one returned violates "
-            f"{fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the bounds, or "
-            f"use iterate='last', which moves the threshold as well.",
+            f"No mixture of this model's prefixes meets all constraints: the one returned "
+            f"violates {fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the "
+            f"bounds, or use iterate='last', which moves the threshold as well.",
             "GC106",
         )
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
