@@ -21,7 +21,7 @@ from gbm_constrained.data.validation import (
     check_sensitive_sets,
     refuse_strange,
 )
-from gbm_constrained.training.early_stopping import refuse_early_stopping
+from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import ConstrainedFit
 
 
@@ -126,6 +126,33 @@ class EvaluationArguments:
     is_evaluated: bool
     is_dart: bool = False
 
+    def check_early_stopping(self, on: EarlyStoppingOn, *, has_held_out: bool) -> None:
+        """Refuse early stopping that lacks a patience, a metric or rows to look at."""
+        if on == "metric":
+            if self.has_patience and not self.is_evaluated:
+                raise ValueError(
+                    f"Early stopping ({self.parameter}) looks at a metric of an evaluation set, "
+                    f"and there is none: give eval_set=[(X_valid, y_valid)], or leave early "
+                    f"stopping out."
+                )
+            return
+        asked = f"early_stopping_on={on!r}"
+        if not self.has_patience:
+            raise ValueError(
+                f"{asked} does not say after how many rounds without improvement to stop: give "
+                f"{self.parameter}, or leave early_stopping_on at 'metric'."
+            )
+        if not has_held_out:
+            raise ValueError(
+                f"{asked} measures the constraints on the last evaluation set, and there is none "
+                f"besides the training rows: give eval_set=[(X_valid, y_valid)]."
+            )
+        if self.is_dart:
+            raise ValueError(
+                f"{asked} cannot return to an earlier round of dart, whose old trees change: use "
+                f"another boosting type."
+            )
+
 
 def take_evaluation_sets(
     fit: ConstrainedFit, given: EvaluationArguments, sensitive_features: Any
@@ -147,14 +174,7 @@ def take_evaluation_sets(
         )
     held_out = fit.find_held_out(pairs)
     on = fit.options.early_stopping_on
-    refuse_early_stopping(
-        on,
-        patience=given.has_patience,
-        parameter=given.parameter,
-        evaluation_set=bool(held_out),
-        evaluated=given.is_evaluated,
-        dart=given.is_dart,
-    )
+    given.check_early_stopping(on, has_held_out=bool(held_out))
     for i in held_out:
         fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])
     fit.warn_of_further_groups()
