@@ -161,7 +161,7 @@ def test_thresholds_stay_where_the_constraint_is_met_with_room(library, table):
 def test_gaps_of_error_rates_hold_in_the_population(library):
     """By multipliers alone, a model of all rows makes fewer of the errors that are asked for.
 
-    Within what the sample can tell; without the correction the mean is 0.032 and 0.039.
+    Up to sampling error; without the correction the mean is 0.032 and 0.039.
     """
     gaps = []
     for seed in range(4):

@@ -112,16 +112,16 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
     boosters = conclusions[0].fit.measured.boosters
-    fold, scout = boosters.folds[0], boosters.members[0]  # all have its bins in XGBoost
+    fold, member = boosters.folds[0], boosters.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
-        start = scout.native["base_score"]
+        start = member.native["base_score"]
     else:
         share = np.log(np.bincount(y, weight) / weight.sum())
         start = share if kind == "several" else share[1:] - share[:1]
     scores = plain_scores(library, kind, X, y, weight, fold.training, start, **options)
     for found, rows in (
-        (scout.held_margin(), fold.held),
-        (scout.own_margin(ROUNDS), fold.training),
+        (member.held_margin(), fold.held),
+        (member.own_margin(ROUNDS), fold.training),
     ):
         np.testing.assert_allclose(found, scores[rows], atol=TOLERANCE[library], rtol=0)
 
