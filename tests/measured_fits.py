@@ -18,9 +18,9 @@ OPTIONS = {
 TOLERANCE = {"xgboost": 2e-7, "lightgbm": 1e-12}
 
 
-def make(library, rules, **options):
+def make(library, constraints, **options):
     options = {"n_estimators": ROUNDS, **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
+    return CLASSIFIERS[library](constraints=constraints, **options)
 
 
 def draw_table():

@@ -14,9 +14,9 @@ TOLERANCE = {"xgboost": 0.0, "lightgbm": 1e-12}
 SOLVERS = ("threshold", "abpp", "auto")
 
 
-def make(library, rules, **options):
+def make(library, constraints, **options):
     options = {"n_estimators": ROUNDS, "measure_on": "crossfit", **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
+    return CLASSIFIERS[library](constraints=constraints, **options)
 
 
 def draw_table():

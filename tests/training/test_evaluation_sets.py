@@ -28,8 +28,8 @@ def test_an_evaluation_set_moves_the_multipliers(library, kind, table, conclusio
     X, y = table[0], table[1][kind]
     sets = [(X[:50], y[:50]), (X[50:250], y[50:250])]
     # One that the whole ensemble meets: an earlier prefix would be kept otherwise.
-    rules = {"binary": RULES["binary"], "several": [gc.class_error(2) <= 0.3]}[kind]
-    model = make(library, rules, measure_on="holdout", probabilities="calibrated")
+    constraints = {"binary": RULES["binary"], "several": [gc.class_error(2) <= 0.3]}[kind]
+    model = make(library, constraints, measure_on="holdout", probabilities="calibrated")
     states = []
     given = {"constraint_callbacks": [states.append], **quiet(library)}
     model.fit(X[250:], y[250:], eval_set=sets, **given)
@@ -47,7 +47,7 @@ def test_an_evaluation_set_moves_the_multipliers(library, kind, table, conclusio
         decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
         rate = np.mean(decided[y_held == target] != target)
         assert record.functionals[0] == pytest.approx(rate, abs=1e-9)
-        assert history.loc[record.rounds, f"held_out[{rules[0]}]"] == pytest.approx(rate)
+        assert history.loc[record.rounds, f"held_out[{constraints[0]}]"] == pytest.approx(rate)
     # The model is moved by the multipliers that these rates have made.
     np.testing.assert_array_equal(
         [r.multipliers for r in fit.solver.history], fit.measured.controller.path[:5]
@@ -110,11 +110,11 @@ def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, c
 
 
 @BOTH
-def test_rules_that_an_evaluation_set_cannot_measure(library, table):
+def test_constraints_that_an_evaluation_set_cannot_measure(library, table):
     X, y = table[0], table[1]["binary"]
-    rule = gc.error_rate(on=X[200:, 0] > 0) <= 0.2
+    constraint = gc.error_rate(on=X[200:, 0] > 0) <= 0.2
     with pytest.raises(ValueError, match=r"eval_set\[0\].*holdout_fraction"):
-        make(library, [rule], measure_on="holdout").fit(
+        make(library, [constraint], measure_on="holdout").fit(
             X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library)
         )
 
@@ -163,8 +163,8 @@ def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table
 def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
     """The library is given others than the user's, and evaluates these as rows of their own."""
     X, y = table[0], table[1]["binary"]
-    rules = [gc.fnr() <= 0.1, gc.selection_rate(on=gc.dataset("more")) <= 0.9]
-    model = make(library, rules)
+    constraints = [gc.fnr() <= 0.1, gc.selection_rate(on=gc.dataset("more")) <= 0.9]
+    model = make(library, constraints)
     sets = [(X, y), (X[:300] + 0.0, y[:300])]
     model.fit(X, y, datasets={"more": X[:100]}, eval_set=sets, **quiet(library))
     report = model.constraint_report_.loc[0]
@@ -192,9 +192,9 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
     X, group = rng.normal(size=(900, 2)), np.arange(900) % 2
     y = (X[:, 0] + 0.5 * group + rng.normal(size=900) > 0.5).astype(int)
     given = {"eval_set": [(X[600:], y[600:])], **quiet(library)}
-    rule = gc.gap(gc.selection_rate(), by="g") <= 0.1
-    rules = [rule, gc.fpr() <= 0.3]
-    clf = make(library, rules, iterate=iterate, n_estimators=6)
+    constraint = gc.gap(gc.selection_rate(), by="g") <= 0.1
+    constraints = [constraint, gc.fpr() <= 0.3]
+    clf = make(library, constraints, iterate=iterate, n_estimators=6)
     found = {}
     for sensitive in (None, [{"g": group[600:]}]):
         clf.fit(
@@ -202,13 +202,13 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
             sensitive_features_eval_set=sensitive, **given,
         )  # fmt: skip
         found[sensitive is None] = report = clf.constraint_report_
-        last = [clf.history_[f"held_out[{r}]"].iloc[-1] for r in rules]
+        last = [clf.history_[f"held_out[{r}]"].iloc[-1] for r in constraints]
         np.testing.assert_allclose(report.held_out, last)
         of_groups = clf.group_report_.groupby("constraint").held_out.agg(np.ptp)
-        assert of_groups[str(rule)] == pytest.approx(report.held_out[0])
+        assert of_groups[str(constraint)] == pytest.approx(report.held_out[0])
     assert found[False]["rows"].tolist() == ["eval_set[0]", "eval_set[0]"]
     assert found[True]["rows"].tolist() == ["out of fold", "eval_set[0]"]
-    without = make(library, rules, iterate=iterate, n_estimators=6)
+    without = make(library, constraints, iterate=iterate, n_estimators=6)
     without.fit(X[:600], y[:600], sensitive_features={"g": group[:600]})
     columns = ["held_out", "low", "high", "satisfied"]
     given, out_of_fold = found[True][columns], without.constraint_report_[columns]
@@ -223,9 +223,9 @@ def test_an_evaluation_set_of_one_group_compares_nothing(library, compare, table
     X, y = table[0], table[1]["binary"]
     sex = np.random.default_rng(0).choice(list("fm"), y.size)
     new = sex[::3] == "f"
-    rule = compare(gc.selection_rate(), by="sex")
-    rule = rule <= 0.3 if compare is gc.gap else rule >= 0.5
-    model = make(library, [rule], measure_on="train", n_estimators=4).fit(
+    constraint = compare(gc.selection_rate(), by="sex")
+    constraint = constraint <= 0.3 if compare is gc.gap else constraint >= 0.5
+    model = make(library, [constraint], measure_on="train", n_estimators=4).fit(
         X, y, sensitive_features={"sex": sex}, eval_set=[(X[::3][new], y[::3][new])],
         sensitive_features_eval_set=[{"sex": sex[::3][new]}], **quiet(library),
     )  # fmt: skip

@@ -156,8 +156,8 @@ def test_scores_that_are_kept_are_those_of_the_prefixes(
 ):
     """Scores are kept while boosters grow; to score prefixes again takes longer."""
     X, y = table[0], table[1][kind]
-    rules = [gc.fnr() <= 0.1] if kind == "binary" else [gc.class_error(0) <= 0.1]
-    make(library, rules, n_estimators=20, **options).fit(X, y)
+    constraints = [gc.fnr() <= 0.1] if kind == "binary" else [gc.class_error(0) <= 0.1]
+    make(library, constraints, n_estimators=20, **options).fit(X, y)
     boosters = conclusions[-1].fit.measured.boosters
     kept = dict(boosters._held)
     assert len(kept) >= 3
@@ -208,8 +208,8 @@ def test_optimism_is_what_boosters_lose_and_more_rows_leave(
         wrong = (margin > 0) != (y[rows] == np.unique(y)[1])
         return wrong[group[rows] == 0].mean() - wrong[group[rows] == 1].mean()
 
-    rules = [gc.gap(gc.error_rate(), by="g") <= 0.01]
-    model = make(library, rules, measure_on=measure_on)
+    constraints = [gc.gap(gc.error_rate(), by="g") <= 0.01]
+    model = make(library, constraints, measure_on=measure_on)
     model.fit(X, y, sensitive_features={"g": group})
     boosters = conclusions[0].fit.measured.boosters
     rows = boosters.controller.rows

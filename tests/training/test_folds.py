@@ -66,7 +66,7 @@ def test_groups_of_a_fit(library, measure_on, table, conclusions):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "rules", "where"),
+    ("sizes", "constraints", "where"),
     [
         ((60_000, 50_000), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "holdout"),
         ((60_000, 49_999), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "crossfit"),
@@ -76,11 +76,11 @@ def test_groups_of_a_fit(library, measure_on, table, conclusions):
         ((60_000, 60_000), [gc.log_loss() <= 0.5], "crossfit"),
     ],
 )
-def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, rules, where):
+def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, constraints, where):
     assert MIN_ROWS_FOR_HOLDOUT == 50_000
     y = np.repeat([0, 1], sizes)
     s = np.arange(y.size) >= 45_000  # one group is too small
-    options = SolverOptions.of(gc.ConstrainedXGBClassifier(constraints=rules))
+    options = SolverOptions.of(gc.ConstrainedXGBClassifier(constraints=constraints))
     X = np.zeros((y.size, 1))
     arguments = FitArguments(X, y, sensitive_features={"s": s})
     run = ConstrainedFit(options, arguments, LibrarySettings(0.1, 1)).run
@@ -177,8 +177,8 @@ def test_fewer_groups_than_parts_are_refused():
 def test_rows_of_datasets_make_up_for_no_training_rows(library):
     """A fold of theirs alone would leave a booster nothing to learn from."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
-    rules = [gc.fpr() <= 0.1, gc.selection_rate(on=gc.dataset("more")) <= 0.5]
-    clf = make(library, rules, measure_on="crossfit")
+    constraints = [gc.fpr() <= 0.1, gc.selection_rate(on=gc.dataset("more")) <= 0.5]
+    clf = make(library, constraints, measure_on="crossfit")
     with pytest.raises(ValueError, match=r"groups has 1 different values.*4 parts"):
         clf.fit(X, y, groups=np.zeros(90), datasets={"more": X[:20]})
     weight = np.where(np.arange(90) < 2, 1.0, 0.0)

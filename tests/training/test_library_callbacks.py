@@ -67,11 +67,11 @@ def test_xgboost_callback_may_stop_training(binary):
 
 def test_xgboost_monitor_prints_what_the_parent_prints(binary, capfd):
     X, y, X_held, y_held = split(binary)
-    rules = [gc.fnr() <= 1.0]  # vacuous: the same model as the parent's
+    constraints = [gc.fnr() <= 1.0]  # vacuous: the same model as the parent's
     for verbose in (True, 3):
         printed = []
         for model in (
-            make("xgboost", rules),
+            make("xgboost", constraints),
             xgb.XGBClassifier(n_estimators=ROUNDS, max_depth=3, n_jobs=1),
         ):
             model.fit(X, y, eval_set=[(X_held, y_held)], verbose=verbose)

@@ -183,8 +183,8 @@ def test_gaps_of_error_rates_hold_in_the_population(library):
 def test_rates_over_few_rows_correct_nothing(n, corrected, conclusions):
     """Of those that reward all errors, which two of the rows do."""
     X, y, group = population(np.random.default_rng(0), n)
-    rules = [gc.gap(gc.error_rate(), by="g") <= 0.02, gc.fpr() <= 0.4]
-    make("lightgbm", rules, measure_on="crossfit").fit(X, y, sensitive_features={"g": group})
+    constraints = [gc.gap(gc.error_rate(), by="g") <= 0.02, gc.fpr() <= 0.4]
+    make("lightgbm", constraints, measure_on="crossfit").fit(X, y, sensitive_features={"g": group})
     assert conclusions[0].fit.solver.corrected.tolist() == corrected
 
 
@@ -192,9 +192,12 @@ def test_rates_over_few_rows_correct_nothing(n, corrected, conclusions):
 def test_refit_violations_are_of_the_training_rows(library, conclusions):
     """By its gap of error rates there at any threshold, and what the folds' boosters lose."""
     X, y, group = population(np.random.default_rng(0), 12_000)
-    rules, given = [gc.gap(gc.error_rate(), by="g") <= 0.02], {"sensitive_features": {"g": group}}
+    constraints, given = (
+        [gc.gap(gc.error_rate(), by="g") <= 0.02],
+        {"sensitive_features": {"g": group}},
+    )
     options = {"measure_on": "crossfit", "iterate": "best", "n_estimators": 24}
-    model = make(library, rules, probabilities="calibrated", **options).fit(X, y, **given)
+    model = make(library, constraints, probabilities="calibrated", **options).fit(X, y, **given)
     (conclusion,) = conclusions
     k = conclusion.choice.rounds // 2
     lost = conclusion.fit.measured.boosters.optimism(k)[0][0]
@@ -237,10 +240,10 @@ def test_constraints_on_one_class_among_many_leave_the_others_right(library):
     """Strict constraints on two of ten digits cost a few points, not a fourth."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:900], y[:900]
-    rules = [gc.recall(label=8) >= 0.98, gc.precision(label=1) >= 0.97]
+    constraints = [gc.recall(label=8) >= 0.98, gc.precision(label=1) >= 0.97]
     fast = {"n_estimators": 30, "learning_rate": 0.3}
     options = {**OPTIONS[library], **fast}
     free = cross_val_predict(PARENTS[library](**options), X, y, cv=4)
-    found = make(library, rules, measure_on="crossfit", **fast).fit(X, y)
+    found = make(library, constraints, measure_on="crossfit", **fast).fit(X, y)
     assert found.constraint_report_["satisfied"].all()
     assert found.unseen_accuracy_.value > np.mean(free == y) - 0.05

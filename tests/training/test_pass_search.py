@@ -166,7 +166,7 @@ def test_passes_are_made_while_there_is_time():
         assert (cost, len(asked)) == ([0.6, *costs][most], most)
 
 
-def test_mixed_rules_leave_those_of_labels_to_the_threshold():
+def test_mixed_constraints_leave_those_of_labels_to_the_threshold():
     """After one pass, with the shift that they need added to the log-odds, more in each pass."""
     mixed = {"of_labels": (True, False)}
     cost, asked = search(
@@ -186,7 +186,7 @@ def test_mixed_rules_leave_those_of_labels_to_the_threshold():
     np.testing.assert_allclose(weighed[0]["start"], [0.0, 0.5])
 
 
-def test_mixed_rules_whose_labels_ask_for_nothing_have_multipliers():
+def test_mixed_constraints_whose_labels_ask_for_nothing_have_multipliers():
     mixed = {"of_labels": (True, False)}
     costs = [0.5, 0.4, 0.3, 0.2, 0.2]
     _, asked = search(made(0.6, **mixed), *[made(c, **mixed) for c in costs])

@@ -56,9 +56,9 @@ def test_swings_count_beyond_sampling_error():
 # --- whole fits ---------------------------------------------------------------------------------
 
 
-def make(library, rules, **options):
+def make(library, constraints, **options):
     options = {"n_estimators": 14, **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
+    return CLASSIFIERS[library](constraints=constraints, **options)
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +91,10 @@ def test_the_best_pass_is_followed(library, options, table, grown, conclusions):
     """Also from where it started, and of the log-odds that it was grown at."""
     X, y, sex = table
     # Tighter ones are met by no decisions to within what a guarantee takes of them.
-    rules = PARITY if "guarantee" in options else PULLING
+    constraints = PARITY if "guarantee" in options else PULLING
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = make(library, rules, **options).fit(X, y, sensitive_features={"sex": sex})
+        model = make(library, constraints, **options).fit(X, y, sensitive_features={"sex": sex})
     assert len(grown) > 1 or (library, options) == ("xgboost", {"guarantee": "expected"})
     fit = conclusions[0].fit
     solver = fit.measured.controller.solver

@@ -73,8 +73,8 @@ def test_metrics_and_early_stopping_are_the_librarys_own(library, kind, table):
         )  # fmt: skip
 
     plain = fit(PARENTS[library])
-    rules = {"constraints": RULES[kind], "solver": "threshold"}
-    model = fit(CLASSIFIERS[library], **rules)
+    given = {"constraints": RULES[kind], "solver": "threshold"}
+    model = fit(CLASSIFIERS[library], **given)
     if library == "xgboost":
         assert model.evals_result() == plain.evals_result()
         assert len(plain.evals_result()["validation_0"]["brier"]) < 60

@@ -69,7 +69,7 @@ def test_constraints_on_labels_and_decisions_alone(constraint, is_of_labels):
 @BOTH
 @pytest.mark.usefixtures("one_pass")
 @pytest.mark.parametrize(
-    ("rules", "options"),
+    ("constraints", "options"),
     [
         ([gc.gap(gc.fpr(), by="g") <= 0.02], {}),
         ([gc.fnr() <= 0.1, gc.gap(gc.fpr(), by="g") <= 0.02], {}),
@@ -80,10 +80,10 @@ def test_constraints_on_labels_and_decisions_alone(constraint, is_of_labels):
         ([gc.fnr() <= 0.1], {"iterate": "randomized"}),
     ],
 )
-def test_multipliers_alone(library, rules, options, table, grown):
+def test_multipliers_alone(library, constraints, options, table, grown):
     X, y = table[0], table[1]["binary"]
     group = {"g": np.arange(y.size) % 2}
-    make(library, rules, **options).fit(X, y, sensitive_features=group)
+    make(library, constraints, **options).fit(X, y, sensitive_features=group)
     assert grown == [True]
 
 
@@ -118,9 +118,10 @@ def test_constraints_that_are_met_at_any_price_do_not_count(library, table, grow
 def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, grown):
     """The one that makes fewer errors out of fold, where both are grown."""
     X, y = table[0], table[1][kind]
-    rules = {"binary": [gc.fnr() <= 0.12], "several": [gc.class_error(2) <= 0.25]}[kind]
+    constraints = {"binary": [gc.fnr() <= 0.12], "several": [gc.class_error(2) <= 0.25]}[kind]
     threshold, abpp, auto = (
-        make(library, rules, solver=solver, guarantee=guarantee).fit(X, y) for solver in SOLVERS
+        make(library, constraints, solver=solver, guarantee=guarantee).fit(X, y)
+        for solver in SOLVERS
     )
     assert grown[:3] == [False, True, False]
     is_weighed = auto.history_.filter(like="multiplier").to_numpy().any()

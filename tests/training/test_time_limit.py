@@ -50,9 +50,9 @@ def pace(clock):
     return start
 
 
-def make(library, rules=GAP, **options):
+def make(library, constraints=GAP, **options):
     options = {"n_estimators": N, "measure_on": "crossfit", **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
+    return CLASSIFIERS[library](constraints=constraints, **options)
 
 
 def fit(model, part=slice(None), **given):
@@ -159,15 +159,15 @@ def test_nothing_is_said_of_a_limit_that_is_not_reached(library, pace):
 @BOTH
 def test_multipliers_are_given_up(library, pace):
     """Constraints that a threshold may meet are measured without them first."""
-    rules = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
+    constraints = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
     # Ten iterations of the first boosters, 20 seconds for others and a model each: 33 are needed.
     now = pace()
     with says("left no time to try multipliers: the constraints are met by the threshold alone"):
-        model = fit(make(library, rules), time_limit=25, constraint_callbacks=[now])
+        model = fit(make(library, constraints), time_limit=25, constraint_callbacks=[now])
     assert {rows for phase, rows, _ in now.seen if phase == "measuring"} == {
         "out of fold, without multipliers"
     }
-    alone = fit(make(library, rules, solver="threshold"))
+    alone = fit(make(library, constraints, solver="threshold"))
     np.testing.assert_array_equal(margins_of(model, X), margins_of(alone, X))
     assert "multipliers" in model.stopping_message_
 
@@ -175,7 +175,7 @@ def test_multipliers_are_given_up(library, pace):
 @BOTH
 def test_boosters_with_multipliers_that_take_too_long(library, pace):
     """They are dropped: the others were measured for all rounds."""
-    rules = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
+    constraints = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
 
     now = pace()
 
@@ -184,10 +184,12 @@ def test_boosters_with_multipliers_that_take_too_long(library, pace):
             now.clock.now += 2.0
 
     with says("left no time to try multipliers"):
-        model = fit(make(library, rules), time_limit=30, constraint_callbacks=[now, slow_down])
+        model = fit(
+            make(library, constraints), time_limit=30, constraint_callbacks=[now, slow_down]
+        )
     assert ("measuring", "out of fold", 0) in now.seen
     assert ("measuring", "out of fold", N - 2) not in now.seen
-    alone = fit(make(library, rules, solver="threshold"))
+    alone = fit(make(library, constraints, solver="threshold"))
     np.testing.assert_array_equal(margins_of(model, X), margins_of(alone, X))
 
 
@@ -248,11 +250,11 @@ def test_a_resumed_fit_keeps_what_has_ended(library, pace, tmp_path, grown):
 @BOTH
 def test_a_resumed_fit_knows_how_long_a_pass_takes(library, pace, tmp_path):
     """Ten seconds, as in the fit before, though they need not be spent again."""
-    path, rules = tmp_path / "fit", [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
-    interrupt_training(make(library, rules), path, pace(), 25)
+    path, constraints = tmp_path / "fit", [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
+    interrupt_training(make(library, constraints), path, pace(), 25)
     now = pace(measuring=0.0, training=0.0)
     with says("time_limit=12 left no time to try multipliers"):
-        fit(make(library, rules), checkpoint=path, time_limit=12, constraint_callbacks=[now])
+        fit(make(library, constraints), checkpoint=path, time_limit=12, constraint_callbacks=[now])
 
 
 @BOTH
@@ -299,8 +301,8 @@ def test_logistic_regression_that_violates_its_constraints_in_time(pace):
 def test_a_difference_of_losses(pace):
     """CBPR ends in time, and before it the search for a model that it can start from."""
     now = pace(training=1.0)
-    rules = [gc.gap(gc.log_loss(), by="sex") <= 1e-4]
-    model = gc.ConstrainedLogisticRegression(constraints=rules, tol=1e-12)
+    constraints = [gc.gap(gc.log_loss(), by="sex") <= 1e-4]
+    model = gc.ConstrainedLogisticRegression(constraints=constraints, tol=1e-12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with says("time_limit=5 ended training after"):
