@@ -16,10 +16,10 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import (
     as_array,
     as_column,
+    fill_masked,
     is_masked,
     never_equal,
     repeated_names,
-    unmasked,
 )
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
@@ -189,7 +189,7 @@ def check_weight(
     if weight is None:
         return None
     try:
-        values = np.asarray(unmasked(weight), dtype=np.float64)
+        values = np.asarray(fill_masked(weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers: {error}.") from None
     if values.shape == (n_samples, 1):  # which XGBoost takes

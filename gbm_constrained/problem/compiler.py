@@ -172,7 +172,7 @@ class _Programme:
             [compiler.compile(rate, view, group, undefined) for rate, group in functionals], groups
         )
         names = [
-            str(rate if group is None else rate.restricted(*group.selectors))
+            str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
         ]
         for row in constraint.rows(range(start, len(self.functionals)), names):
