@@ -133,7 +133,7 @@ class Problem:
         lagrangian = Lagrangian(np.asarray(self.codes), cells, compiled, weight=self.weight)
         statistics = lagrangian.at(self.margin).statistics()
         values = compiled.values(compiled.functionals(statistics))
-        return values, compiled.violations(statistics), compiled.satisfied(values), compiled
+        return values, compiled.violations(statistics), compiled.is_satisfied(values), compiled
 
     def value(self, expression):
         """Value of a rate or a comparison."""

@@ -90,7 +90,7 @@ class EvaluationSet:
 
     def decisions(self, margin: Array) -> Codes:
         """Decide the class index of each row by its scores."""
-        return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
+        return np.asarray(self.lagrangian.kernel.predict(margin)).astype(np.intp)
 
     def violations(self, margin: Array, counts: CellCounts | None = None) -> Float:
         """Compute left-hand minus right-hand side of each row of constraints."""

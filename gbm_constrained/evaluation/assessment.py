@@ -234,7 +234,7 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     margin = scored.margins(choice.rounds)
     before = compiled.values(rows.functionals(margin))
     sign = np.array([constraint.sign for constraint in compiled.constraints])
-    is_broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
+    is_broken = is_loss & ~compiled.is_satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
 
 

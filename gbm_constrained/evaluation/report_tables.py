@@ -39,7 +39,7 @@ def constraints_frame(
             "high": interval[:, 1],
             "rows": [verdict.source for verdict in verdicts],
             "multiplier": compiled.totals(multipliers),
-            "train_satisfied": compiled.satisfied(train),
+            "train_satisfied": compiled.is_satisfied(train),
             "satisfied": tabulate_satisfied(compiled, held_out),
             "verdict": [verdict.kind for verdict in verdicts],
         }
@@ -48,7 +48,7 @@ def constraints_frame(
 
 def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:
     """Tabulate whether each constraint is satisfied, missing where there is no value."""
-    satisfied = pd.array(compiled.satisfied(values), dtype="boolean")
+    satisfied = pd.array(compiled.is_satisfied(values), dtype="boolean")
     satisfied[np.isnan(values)] = pd.NA
     return satisfied
 

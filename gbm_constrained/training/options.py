@@ -17,10 +17,9 @@ from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
-from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.auto import AutoSolver
-from gbm_constrained.solvers.base import Solver, SolverMethod
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 
@@ -113,26 +112,6 @@ class SolverOptions:
         """Replace the method that "auto" would choose by ABPP."""
         assert isinstance(self.method, AutoSolver)
         return replace(self, solver="abpp", method=self.method.abpp)
-
-    def begin_solver(self, lagrangian: Lagrangian, **running: Any) -> Solver:
-        """Make the solver of a problem.
-
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem.
-        **running
-            Parameters of the solver that are no options of its method.
-        """
-        method = self.method
-        if isinstance(method, AutoSolver):
-            method = method.choose(lagrangian)
-        if isinstance(method, CBPR) and self.iterate == "ergodic":
-            raise ValueError(
-                "iterate='ergodic' is an average that means nothing for rules that are not "
-                "convex, which CBPR is for: use iterate='last'."
-            )
-        return method.begin(lagrangian, **running)
 
 
 # Parameters of the constructors, in their order.

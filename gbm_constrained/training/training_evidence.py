@@ -96,7 +96,7 @@ def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) 
     values = held_out.values(model.rounds)
     may_be_doubted = np.isfinite(values)
     if model.feasibility.conflict:  # Constraints that are missed for a conflict stay missed.
-        may_be_doubted = np.asarray(problem.compiled.satisfied(values), dtype=bool)
+        may_be_doubted = np.asarray(problem.compiled.is_satisfied(values), dtype=bool)
     corrected = correct_training_values(problem.compiled, model.functionals, optimism)
     return model.feasibility.add_training_evidence(corrected, broken & may_be_doubted)
 
@@ -106,7 +106,7 @@ def _losses(fit: ConstrainedFit, final: Scores) -> tuple[Codes, Float] | None:
     if not fit.problem.compiled.V.nnz:
         return None
     lagrangian = fit.solver.lagrangian
-    decided = lagrangian.kernel.predicted(final.for_decisions).astype(np.intp)
+    decided = lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
     return decided, lagrangian.at(final.for_probabilities).losses()
 
 

@@ -15,7 +15,7 @@ from narwhals.dependencies import is_polars_dataframe
 from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
@@ -33,7 +33,7 @@ def make_fold_booster_factory(
     """Prepare the data set whose parts boosters are grown on; binned once for all of them."""
     before, parent._n_classes = parent._n_classes, fit.data.classes.size  # which num_class follows
     try:
-        with untouched_random_state(parent):
+        with preserve_random_state(parent):
             params = {**parent._process_params(stage="fit"), "objective": "none"}
             params["verbosity"] = -1  # the returned model's fit says all that these would
     finally:

@@ -34,7 +34,7 @@ from gbm_constrained.data.validation import (
     check_labels,
     check_scores,
     check_weight,
-    untouched_random_state,
+    preserve_random_state,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
@@ -116,7 +116,7 @@ class XGBoostAdapter:
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
         model = self.model
-        with untouched_random_state(model):
+        with preserve_random_state(model):
             rate = model.get_xgb_params().get("eta", model.learning_rate)
         rate = DEFAULT_LEARNING_RATE if rate is None else rate
         return LibrarySettings(

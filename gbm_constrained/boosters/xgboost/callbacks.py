@@ -43,7 +43,7 @@ class Observer(xgb.callback.TrainingCallback):
         if self.fit.notifier.is_training_over(epoch):
             return True
         if not self.fit.measured.has_multipliers:
-            self.fit.solver.look(lambda: self._training_margin(model))
+            self.fit.solver.count_round(lambda: self._training_margin(model))
         return False
 
     def after_training(self, model: Any) -> Any:

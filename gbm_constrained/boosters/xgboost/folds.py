@@ -10,7 +10,7 @@ import xgboost as xgb
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
@@ -92,7 +92,7 @@ def make_fold_booster_factory(
     label, weight = stack.codes.clip(0), stack.sample_weight
     if weight is not None:
         weight = np.asarray(weight)
-    with untouched_random_state(parent):
+    with preserve_random_state(parent):
         native = {**parent.get_xgb_params(), **params}
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # which may be a function, and is about the returned model
