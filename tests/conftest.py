@@ -63,10 +63,10 @@ def conclusions(monkeypatch):
 
     def record(parent):
         class Recording(parent):
-            def _fit_constrained(self, adapter, given):
-                if (found := super()._fit_constrained(adapter, given)) is not None:
-                    fit, model = found
-                    seen.append(SimpleNamespace(fit=fit, model=model, choice=model.choice))
+            def _train_and_report(self, fit, adapter):
+                model = super()._train_and_report(fit, adapter)
+                seen.append(SimpleNamespace(fit=fit, model=model, choice=model.choice))
+                return model
 
         return Recording
 

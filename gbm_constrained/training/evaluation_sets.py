@@ -114,8 +114,6 @@ class EvaluationArguments:
         Parameter that gives this number.
     is_evaluated : bool
         Whether there is an evaluation set, and a metric of it.
-    is_dart : bool, default=False
-        Whether trees change as the booster grows, so that no earlier round can be returned to.
     """
 
     pairs: Sequence[tuple[Any, Any]]
@@ -124,7 +122,6 @@ class EvaluationArguments:
     has_patience: bool
     parameter: str
     is_evaluated: bool
-    is_dart: bool = False
 
     def check_early_stopping(self, on: EarlyStoppingOn, *, has_held_out: bool) -> None:
         """Refuse early stopping that lacks a patience, a metric or rows to look at."""
@@ -146,11 +143,6 @@ class EvaluationArguments:
             raise ValueError(
                 f"{asked} measures the constraints on the last evaluation set, and there is none "
                 f"besides the training rows: give eval_set=[(X_valid, y_valid)]."
-            )
-        if self.is_dart:
-            raise ValueError(
-                f"{asked} cannot return to an earlier round of dart, whose old trees change: use "
-                f"another boosting type."
             )
 
 

@@ -21,7 +21,6 @@ QUIET = {
     "lightgbm": {"verbose": -1, "n_jobs": 1},
     "linear": {},
 }
-DART = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}
 CONTINUED = {"xgboost": "xgb_model", "lightgbm": "init_model"}
 NAN = float("nan")
 
@@ -237,11 +236,9 @@ def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(librar
 
 
 @BOTH
-@pytest.mark.parametrize("mode", ["train", "dart", "continued"])
+@pytest.mark.parametrize("mode", ["train", "continued"])
 def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
     options, given = {"measure_on": "train"}, {}
-    if mode == "dart":
-        options |= DART[library]
     if mode == "continued":
         start = make(library, [], n_estimators=3).fit(noisy[0], noisy[1])
         given = {CONTINUED[library]: start}
@@ -264,13 +261,12 @@ def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
 
 @BOTH
 def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
-    _, caught = fitted(make(library, [gc.fpr() <= 0.9], **DART[library]), noisy)
+    given = {CONTINUED[library]: make(library, [], n_estimators=3).fit(noisy[0], noisy[1])}
+    _, caught = fitted(make(library, [gc.fpr() <= 0.9]), noisy, **given)
     found = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
     assert len(found) == 1
     assert "give an evaluation set with measure_on='holdout'" in found[0]
-    _, caught = fitted(
-        make(library, [gc.fpr() <= 0.9], measure_on="train", **DART[library]), noisy
-    )
+    _, caught = fitted(make(library, [gc.fpr() <= 0.9], measure_on="train"), noisy, **given)
     assert not any("measure_on" in str(w.message) for w in caught)
 
 
