@@ -50,4 +50,4 @@ def score(library, member, X, rounds):
         return member.booster.predict(
             xgb.DMatrix(X), output_margin=True, iteration_range=(0, rounds)
         )
-    return member.booster.predict(X, raw_score=True, num_iteration=rounds) + member.held_start
+    return member.booster.predict(X, raw_score=True, num_iteration=rounds) + member.start[0]
