@@ -50,8 +50,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--constraint", **several, metavar="CONSTRAINT",
         help='such as "fpr <= 0.05" or "gap(tpr, by=sex) <= 0.02"; may be repeated')
     add("--metric", **several, metavar="METRIC",
-        help='what the audit measures besides, such as g_mean, "f_beta(2, label=fraud)" or recall; '
-        "may be repeated")
+        help='what the audit measures besides, such as g_mean or "f_beta(2, label=fraud)"; may be '
+        "repeated")
     add("--sensitive", **several, metavar="COLUMN",
         help="a column that constraints use and the model does not; may be repeated")
     add("--small-groups", choices=("keep", "merge", "drop"),
@@ -78,7 +78,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         help="the objective in the place of the error: a metric such as g_mean, h_mean, "
         "min_recall or f1_macro, or a rate such as recall")
     add("--minimize", metavar="METRIC",
-        help='likewise, a metric that is better where it is smaller, such as "cost([[0, 1], [5, 0]])"')
+        help='likewise, where smaller values are better, such as "cost([[0, 1], [5, 0]])"')
     add("--drop", **several, metavar="COLUMN", help="a column to leave out; may be repeated")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE",
         help="rows that are held out, stratified by the target, for an audit after the fit; 0 "

@@ -162,7 +162,8 @@ def run_audit(options: argparse.Namespace) -> int:
     _check_options(options)
     if options.positive is not None and not (options.constraint or options.metric):
         raise ValueError(
-            "--positive is for --constraint and --metric: the constraints of a model name their labels."
+            "--positive is for --constraint and --metric: the constraints of a model name "
+            "their labels."
         )
     model = open_model(options.model)
     constraints = tuple(complete_groups(c, options) for c in model.constraints)

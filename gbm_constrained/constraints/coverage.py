@@ -7,7 +7,7 @@ With the share of predictions :math:`q_i = P(\hat y = i)`, also called coverage,
 - quantification is the divergence :math:`\sum_i \tau_i \log(\tau_i / q_i)` of Kullback and Leibler
 
 (Narasimhan et al., "Consistent Multiclass Algorithms for Complex Metrics and Constraints",
-section 3.2 and Table 1). The targets are given, or are the shares :math:`\pi_i` of the labels. Then
+section 3.2 and Table 1). The targets are given, or are the shares :math:`\pi_i` of labels. Then
 :math:`q_i - \pi_i = P(y \ne i, \hat y = i) - P(y = i, \hat y \ne i)` is a rate itself.
 
 The classes are known once labels are. Until then an expression has no rates.

@@ -48,7 +48,7 @@ from gbm_constrained.evaluation.findings import findings_of_audit
 __all__ = ["Audit", "audit"]
 
 FORMAT = "gbm_constrained.audit/2"
-INTEGERS = ("iteration", "rounds")  # columns of a history
+INTEGERS = ("iteration", "rounds")  # Integer columns of a history.
 
 
 class Audit(AuditTables):
@@ -82,7 +82,7 @@ class Audit(AuditTables):
         to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
         number of constraints by verdict, and ``value[...]`` of each.
     history : DataFrame or None
-        How values and multipliers moved while the model was trained under constraints.
+        Values and multipliers in each round of a constrained training.
     metrics : DataFrame
         One row per model and metric: ``model``, ``metric``, ``value`` and its interval ``low`` to
         ``high``.
@@ -109,7 +109,7 @@ class Audit(AuditTables):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        """Findings of the audit, by the codes that ``docs/warnings.md`` explains."""
         return findings_of_audit(self.frame)
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -139,7 +139,7 @@ class Audit(AuditTables):
 
     @classmethod
     def from_json(cls, text: str) -> Audit:
-        """Read what :meth:`to_json` wrote.
+        """Read the JSON of :meth:`to_json`.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Audit(AuditTables):
         Raises
         ------
         ValueError
-            If it is something else.
+            If `text` is something else.
         """
         content = json.loads(text)
         found = content.get("format") if isinstance(content, dict) else None
@@ -315,7 +315,7 @@ def audit(
 
 
 def _to_plain(value: Any) -> Any:
-    """Python's own types, with null for what is missing."""
+    """Convert values to Python's own types, and missing ones to None."""
     if isinstance(value, Mapping):
         return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
