@@ -179,8 +179,8 @@ def run_audit(options: argparse.Namespace) -> int:
     metrics = read_metrics(options, labels) or asked
     if not constraints and not metrics:
         raise ValueError(
-            f"{options.model} has no constraints with it: give at least one --constraint or "
-            f"--metric."
+            f"{options.model} has no constraints with it: give at least one --constraint. "
+            f"A --metric is measured without any."
         )
     check_constraints(constraints, options, table, rows, labels)
     check_metrics(metrics, options, table)

@@ -37,7 +37,7 @@ def draw(seed, n=200):
 def compiled_on(constraint, y, decided, weight=None):
     rows = Rows(y, CLASSES, weight, {})
     cells, compiled = compile_constraints(resolve_positive_class([constraint], CLASSES), rows)
-    counts = CellCounts.of(cells, decided, weight)
+    counts = CellCounts.of(cells, decided)
     return compiled, functionals_of(compiled, counts), counts
 
 
