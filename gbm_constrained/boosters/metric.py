@@ -158,6 +158,9 @@ class MetricMixin:
     def decision_probabilities(self, X: Any) -> Float:
         """Probability that ``predict`` decides each class.
 
+        These are no probabilities of the labels: ``predict_proba`` stays that of the booster, of
+        mixtures and of rules that are kept beside the model.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)

@@ -39,6 +39,9 @@ from gbm_constrained.constraints.rates import selection_rate
 from gbm_constrained.constraints.selectors import to_python_scalar
 
 SUM_TOLERANCE = 1e-6  # By which targets may miss the sum of one, from rounding to six digits.
+SMALLEST_SHARE = 1e-9
+"""Share of predictions at which the gradient of the divergence is taken where the share is smaller:
+less than one row of any table, and steeper than any cut that solvers take."""
 Targets: TypeAlias = tuple[tuple[Hashable, float], ...] | tuple[float, ...] | None
 
 
@@ -218,10 +221,14 @@ class CoverageDivergence(OfShares):
         return float(np.sum(target[some] * np.log(target[some] / predicted[some])))
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient of the divergence in the functionals."""
+        """Compute the gradient of the divergence in the functionals.
+
+        Where the divergence is infinite, the gradient points away from the classes that are never
+        predicted.
+        """
         predicted, target = self._parts(functionals)
         some = target > 0.0
-        ratio = np.divide(target, predicted, out=np.zeros(target.size), where=some)
+        ratio = target / np.maximum(predicted, SMALLEST_SHARE)
         if self.targets is not None:
             return -ratio
         of_target = np.zeros(target.size)
