@@ -132,8 +132,8 @@ class Audit(AuditTables):
             "constraints": self.frame.to_dict("records"),
             "groups": self.groups.to_dict("records"),
             "models": self.models.to_dict("records"),
-            "metrics": self.metrics.to_dict("records"),
             "history": None if self.history is None else self.history.to_dict("list"),
+            "metrics": self.metrics.to_dict("records"),
         }
         return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
 

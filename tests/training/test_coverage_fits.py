@@ -37,7 +37,7 @@ def shares_of(codes):
 @BOTH
 @pytest.mark.parametrize("solver", ["abpp", "threshold"])
 def test_coverage_is_met_by_multipliers_and_by_biases(library, solver):
-    X, y = draw()
+    X, _ = draw()
     plain = fit(library, gc.error_rate() <= 1.0)
     model = fit(library, Coverage(within=0.02, to=TARGETS), solver=solver)
     off = np.abs(shares_of(model.predict(X)) - TARGETS).max()
