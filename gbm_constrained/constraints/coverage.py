@@ -40,8 +40,8 @@ from gbm_constrained.constraints.selectors import to_python_scalar
 
 SUM_TOLERANCE = 1e-6  # By which targets may miss the sum of one, from rounding to six digits.
 SMALLEST_SHARE = 1e-9
-"""Smallest share of predictions at which the gradient of the divergence is taken: less than one row
-of any table, and steeper than any cut that solvers take."""
+"""Smallest share of predictions at which the divergence has a gradient: less than one row of any
+table, and steeper than any cut that solvers take."""
 Targets: TypeAlias = tuple[tuple[Hashable, float], ...] | tuple[float, ...] | None
 
 
