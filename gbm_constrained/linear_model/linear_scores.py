@@ -54,7 +54,7 @@ class LinearScores:
         self.offset = np.asarray(offset, dtype=np.float64)
         on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
         self.ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
-        self.row_weight = lagrangian.rows.weighted(np.ones(n), slice(None))
+        self.row_weight = lagrangian.rows.apply_weights(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
         """Compute the scores of rows; shape (n_samples,) or (n_samples, n_classes)."""

@@ -13,8 +13,9 @@ from scipy.optimize import approx_fprime
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.grouped import Each
 from gbm_constrained.constraints.rate_parts import name_with_rows, read_columns
-from gbm_constrained.constraints.rates import confusion, each
+from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import Columns, as_selectors
 from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric, bind_linear
 from gbm_constrained.problem.groups import Group
@@ -29,7 +30,7 @@ def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
 
 
 @dataclass(frozen=True, repr=False)
-class Cost(Metric):
+class MeanCost(Metric):
     """The mean cost of decisions.
 
     Parameters
@@ -95,7 +96,9 @@ class FunctionMetric(Metric):
         """Name the entries of the confusion matrices."""
         rates: Sequence[Expression] = _joint_rates(classes, self.on or None)
         if self.by is not None:
-            rates = [each(rate, by=self.by) for rate in _joint_rates(classes, self.on or None)]
+            rates = [
+                Each(rate=rate, by=self.by) for rate in _joint_rates(classes, self.on or None)
+            ]
         return self._bind(tuple(rates), classes.size, None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
@@ -117,7 +120,14 @@ class FunctionMetric(Metric):
             return dict(zip(keys, u.reshape(n, n, -1).transpose(2, 0, 1), strict=True))
 
         def function(u: Float) -> float:
-            return float(self.function(matrices(u)))
+            value = self.function(matrices(u))
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"function of {self} must return a number, got {value!r}: return one for the "
+                    f"whole confusion matrix."
+                ) from None
 
         def derivative(u: Float) -> Float:
             found = (
@@ -153,7 +163,7 @@ class FunctionMetric(Metric):
         return name_with_rows(f"metric({name}{by})", self.on or None)
 
 
-def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
+def cost(matrix: ArrayLike, *, on: Any = None) -> MeanCost:
     r"""Mean cost of decisions, :math:`\sum_{ij} M_{ij} C_{ij}`, which is minimised.
 
     Parameters
@@ -165,7 +175,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
 
     Returns
     -------
-    Cost
+    MeanCost
 
     Raises
     ------
@@ -179,7 +189,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
         raise ValueError(
             f"cost(matrix) must have finite entries that are not all zero, got {table.tolist()}."
         )
-    return Cost(tuple(map(tuple, table.tolist())), as_selectors(on))
+    return MeanCost(tuple(map(tuple, table.tolist())), as_selectors(on))
 
 
 def metric(

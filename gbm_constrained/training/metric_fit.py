@@ -27,6 +27,8 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabilities_of
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import Solution
+from gbm_constrained.reductions.solve import check_reduction
+from gbm_constrained.training.metric_checks import check_folds, check_function, spread_margin
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
@@ -123,6 +125,8 @@ class MetricFit:
     ) -> None:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
+        check_function(self.problem)
+        check_reduction(self.problem.loss.kind, options.solver)
         self.X, self.y = arguments.X, self.problem.data.y
 
     def run(
@@ -160,7 +164,6 @@ class MetricFit:
         else:
             source, rows, margin, parts = self._score_held_out(fit_part, target, is_joint)
         held = problem.on(rows)
-        held.check(source)
         probabilities = probabilities_of(margin, factors)
         search = MetricSearch(held, held.oracle(probabilities), solver, parts)
         exact, rules = search.solve_by_probabilities()
@@ -204,19 +207,28 @@ class MetricFit:
             Positions in `rows` of those of each booster; empty for a single one.
         """
         folds = self._folds()
+        source = "holdout" if len(folds) == 1 else "out of fold"
+        check_folds(self.problem, folds, source)
         found: list[tuple[Codes, Array]] = []
-        everyone = np.arange(len(self.problem.data.rows))
+        everyone, joint = np.arange(len(self.problem.data.rows)), self.problem.joint
         for held in folds:
             training = np.setdiff1d(everyone, held, assume_unique=True)
+            if is_joint:  # A small cell may have no rows outside of one fold.
+                known, codes = np.unique(joint.codes[training], return_inverse=True)
+                target = np.zeros(everyone.size, dtype=np.intp)
+                target[training] = codes
             model = fit_part(training, target, is_joint)
-            found.append((held, model.margin(take_rows(self.X, held), held)))
+            margin = model.margin(take_rows(self.X, held), held)
+            if is_joint:
+                margin = spread_margin(margin, known, len(joint))
+            found.append((held, margin))
         rows = np.concatenate([held for held, _ in found])
         margin = np.concatenate([margin for _, margin in found])
         order = np.argsort(rows)
         rows, margin = rows[order], margin[order]
         if len(folds) == 1:
-            return "holdout", rows, margin, []
-        return "out of fold", rows, margin, [np.searchsorted(rows, held) for held in folds]
+            return source, rows, margin, []
+        return source, rows, margin, [np.searchsorted(rows, held) for held in folds]
 
     def _folds(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""

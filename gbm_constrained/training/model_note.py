@@ -24,7 +24,7 @@ from gbm_constrained._version import __version__
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.training.note_json import dumps, loads
 
@@ -110,7 +110,7 @@ def write_note(
 def _split_parameters(estimator: Any) -> tuple[dict[str, Any], list[str]]:
     """Find the parameters that a note can hold, and the names of all others."""
     found, left_out = {}, []
-    with untouched_random_state(estimator):
+    with preserve_random_state(estimator):
         given = estimator.get_params(deep=False)
     for name, value in given.items():
         value = getattr(estimator, name, value)  # XGBoost gives a draw of a RandomState.
@@ -219,7 +219,22 @@ def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
         shift = note.fitted.get(name, np.zeros(columns))
         if not isinstance(shift, np.ndarray) or shift.shape != (columns,):
             raise ValueError(f"{name} must hold {columns} numbers, got {shift!r}.")
+    if "_rules" in note.fitted:
+        _check_rules(note.fitted["_rules"], n_classes)
     return note
+
+
+def _check_rules(rules: Any, n_classes: int) -> None:
+    """Check that an entry can be the decision rules of a classifier, with their probabilities."""
+    arrays = ("costs", "probability", "factors")
+    if not isinstance(rules, dict) or set(rules) != {*arrays, "cell_model"}:
+        raise ValueError("_rules must hold costs, probability, factors and cell_model.")
+    costs, probability, factors = (np.asarray(rules[name], dtype=np.float64) for name in arrays)
+    shape = (*probability.shape, *factors.shape, n_classes)
+    if costs.ndim != 3 or costs.shape != shape or not np.isclose(probability.sum(), 1.0):
+        raise ValueError(f"_rules must hold costs of shape {shape}, got {costs.shape}.")
+    if not isinstance(rules["cell_model"], bytes | None):
+        raise ValueError("the cell_model of _rules must be the bytes of a booster.")
 
 
 def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) -> None:
@@ -233,6 +248,12 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
 
     A `parameter` gives the model, or the file that has the `note`.
     """
+    if hasattr(given, "_rules") or "_rules" in (_peek(note, "fitted") or {}):
+        raise ValueError(
+            f"{parameter} is a model whose decision rules are kept beside its trees, as those of "
+            f"a mixture or of groups are: training that continues from the trees would lose them. "
+            f"Continue from a model without maximize= and minimize=."
+        )
     shift = getattr(given, "_threshold", None)
     shift = _peek(note, "decision_shift") if shift is None else shift
     if shift is not None and np.any(shift):

@@ -70,7 +70,7 @@ def measure(constraints, y, group, predicted):
     cells, compiled = compile_constraints(constraints, rows)
     statistics = Lagrangian(y, cells, compiled).at(np.where(predicted, 1.0, -1.0)).statistics()
     values = compiled.values(compiled.functionals(statistics))
-    return compiled.violations(statistics), compiled.satisfied(values)
+    return compiled.violations(statistics), compiled.is_satisfied(values)
 
 
 def moment_violation(moment, y, group, predicted):
