@@ -36,6 +36,7 @@ from result_file import Measurements, column
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import gap, overall, selection_rate, tpr
+from gbm_constrained.presets import Coverage
 
 SETS = ("page_blocks", "abalone", "satimage")
 MEANS = ("h_mean", "g_mean", "q_mean", "f1_micro")
@@ -173,10 +174,7 @@ def print_promises(path: Path, sets: Sequence[str], n: int) -> None:
 def measure_coverage(name: str, split: int) -> dict[str, float]:
     """Fit with the H-mean where each predicted share is within 0.01 of the class share."""
     X, X_test, y, y_test = split_rows(name, split)
-    priors = np.bincount(y) / len(y)
-    constraints = [selection_rate(k) <= p + 0.01 for k, p in enumerate(priors)]
-    constraints += [selection_rate(k) >= p - 0.01 for k, p in enumerate(priors) if p > 0.01]
-    fitted = make(maximize="h_mean", constraints=constraints).fit(X, y)
+    fitted = make(maximize="h_mean", constraints=[Coverage(within=0.01)]).fit(X, y)
     shares = fitted.decision_probabilities(X_test)
     beyond = np.abs(shares.mean(axis=0) - np.bincount(y_test) / len(y_test)) - 0.01
     worst = int(beyond.argmax())
