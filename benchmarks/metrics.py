@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from arguments import at_least
 from metric_data import find_metric, forget_fits, load_classes, load_groups, make, measure_loss
-from metric_rates import RECALL_FIGURES, RECALL_SETS, measure_recall, print_recall
+from metric_rates import BOUNDS, RECALL_FIGURES, RECALL_SETS, measure_recall, print_recall
 from result_file import Measurements, column
 from sklearn.model_selection import train_test_split
 
@@ -245,7 +245,7 @@ def print_recalls(path: Path, n: int) -> None:
     results = Measurements(path, ("set", "library", "bounds", "split"), RECALL_FIGURES)
     for name in RECALL_SETS:
         for library in ("lightgbm", "xgboost"):
-            for bounds in ("fpr and ratio", "precision", "alerts"):
+            for bounds in BOUNDS:
                 rows = collect(results, measure_recall, (name, library, bounds), n)
                 print_recall(name, library, bounds, rows)
             forget_fits()
