@@ -36,6 +36,8 @@ REDUCTIONS: tuple[SolverName, ...] = (
     "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
 )  # fmt: skip
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
+Ensemble: TypeAlias = Literal["folds"] | None
+ENSEMBLES: tuple[Ensemble, ...] = (None, "folds")
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
@@ -64,6 +66,7 @@ class SolverOptions:
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
+    ensemble: Ensemble = None
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
 
@@ -111,6 +114,7 @@ class SolverOptions:
                 f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
             )
+        options.check_ensemble()
         if options.solver == "threshold":
             _check_threshold(name, options)
         if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
@@ -138,7 +142,15 @@ class SolverOptions:
             raise ValueError(
                 f"deterministic must be None, True or False, got {self.deterministic!r}."
             )
-        for name, default in (("iterate", "last"), ("guarantee", None)):
+        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters of the folds, and "
+                f"measure_on={self.measure_on!r} grows none: use measure_on='crossfit'."
+            )
+        for name, default in (
+            ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
+        ):  # fmt: skip
             if (value := getattr(self, name)) != default:
                 raise ValueError(
                     f"{name}={value!r} has no meaning for decisions that optimise {metric}: leave "

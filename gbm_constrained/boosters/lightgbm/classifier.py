@@ -43,6 +43,7 @@ from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.options import (
+    Ensemble,
     Iterate,
     MeasureOn,
     OnInfeasible,
@@ -135,6 +136,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        ensemble: Ensemble = None,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -176,6 +178,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.ensemble = ensemble
         self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and

@@ -28,6 +28,7 @@ from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.options import (
+    Ensemble,
     Iterate,
     MeasureOn,
     OnInfeasible,
@@ -102,6 +103,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        ensemble: Ensemble = None,
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -123,6 +125,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.ensemble = ensemble
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
