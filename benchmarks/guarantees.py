@@ -38,11 +38,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from arguments import at_least
 from result_file import Measurements
 from scipy.stats import norm
 
 from gbm_constrained import ConstrainedLGBMClassifier
-from gbm_constrained.cli.main import at_least
 from gbm_constrained.constraints.rates import class_error, fnr, fpr, gap
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints

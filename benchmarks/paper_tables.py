@@ -63,6 +63,7 @@ import numpy as np
 import pandas as pd
 import paper_report
 import xgboost
+from arguments import at_least
 from npmc import NPMC
 from result_file import ResultFile, add_parts
 from sklearn.ensemble import RandomForestClassifier
@@ -77,7 +78,6 @@ from gbm_constrained import (
     gap,
     log_loss,
 )
-from gbm_constrained.cli.main import at_least
 from gbm_constrained.datasets import load_adult, load_compas, load_credit, load_dry_bean
 from gbm_constrained.solvers import ABPP, CBPR
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import at_least
 from peer_runs.booster import parameters
 from peer_runs.catalogue import PEERS, Peer
 from peer_runs.data import DATA, Data, plain_gaps, split_of
@@ -41,8 +42,6 @@ from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
 from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
 from result_file import ResultFile
-
-from gbm_constrained.cli.main import at_least
 
 HERE = Path(__file__).parent
 # Bounds of gaps, as shares of the plain booster's.

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from arguments import at_least
 from peer_runs.booster import plain
 from peer_runs.data import DATA, encoded
 from peer_runs.rules import counts
@@ -48,7 +49,6 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.cli.main import at_least
 
 RESULTS = Path(__file__).parent / "results" / "sweep.csv"
 RATES = {f.__name__: f for f in (fpr, fnr, selection_rate, tpr, error_rate)}

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import rates
+from arguments import at_least
 from peer_runs.data import DATA, encoded
 from rates import LIBRARIES, RATES, adult, gap_of, make
 from result_file import Measurements, Part, add_parts, column
@@ -42,7 +43,6 @@ from gbm_constrained import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.cli.main import at_least
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_credit, load_dry_bean
 from gbm_constrained.decision.threshold_search import ShiftSearch

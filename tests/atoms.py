@@ -131,7 +131,7 @@ def paper_synthetic(bins=4000):
 
 
 def paper_fairness(bins=1200):
-    """Two groups whose classes differ by 2 and by 1 standard deviations (R4), as separate cells."""
+    """Two groups whose classes differ by 2 and by 1 standard deviations, as separate cells."""
     edges = np.linspace(-8, 8, bins + 1)
     parts, groups = [], []
     for a, (share, positive, delta) in enumerate([(0.7, 0.4, 1.0), (0.3, 0.2, 0.5)]):

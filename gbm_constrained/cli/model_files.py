@@ -1,15 +1,14 @@
-"""Models in files of XGBoost and LightGBM, and what a table needs to be given to them.
+"""Model files of XGBoost and LightGBM, and the features that such a model takes from a table.
 
-A file is what the library itself writes and reads. XGBoost knows its classes as 0, 1, 2 ... only,
-and before 3.4 it cuts the names of categories that are not ASCII: labels and names are kept in
-attributes of the booster, which XGBoost carries along and does not look at.
+XGBoost before 3.4 cuts the names of categories that are not ASCII. The command line keeps them in
+an attribute of the booster, which XGBoost carries along with the trees.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,45 +21,29 @@ from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifi
 from gbm_constrained.boosters.lightgbm.model_text import classifier_of
 from gbm_constrained.boosters.xgboost.checks import KEEPS_NAMES
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.text import format_constraint, parse_constraint
+from gbm_constrained.cli.classifiers import LabelledXGBClassifier
+from gbm_constrained.cli.tables import Label, are_texts, make_categories
+from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
-from gbm_constrained.training.model_note import constraints_of
 
-LABELS_ATTRIBUTE = "class_labels"
-NAMES_ATTRIBUTE = "category_names"
-# Objectives of XGBoost under which its own classifier decides for classes.
-OF_CLASSIFIERS = (
+CATEGORIES_ATTRIBUTE = "category_names"
+# Objectives of XGBoost under which XGBClassifier decides for classes.
+CLASSIFIER_OBJECTIVES = (
     "binary:logistic", "binary:hinge", "reg:logistic", "multi:softprob", "multi:softmax"
 )  # fmt: skip
-Label = str | int | float | bool
 
 
-def save_classifier(
-    classifier: Any, path: str | os.PathLike[str], labels: Sequence[Label], X: pd.DataFrame
-) -> None:
-    """Write a fitted classifier as a model of its library.
-
-    Parameters
-    ----------
-    classifier : ConstrainedXGBClassifier or ConstrainedLGBMClassifier
-        The classifier.
-    path : path
-        Where to; for XGBoost it ends in ``.json`` or ``.ubj``.
-    labels : sequence
-        What the classes in their order stand for.
-    X : DataFrame
-        Features that it was trained on, whose categories it knows.
-
-    Raises
-    ------
-    ValueError
-        If it was trained with an objective that makes no classifier; nothing is written.
-    """
+def save_classifier(classifier: Any, path: str | os.PathLike[str], X: pd.DataFrame) -> None:
+    """Write a classifier that was fitted on the table X; one that is none is refused."""
     if isinstance(classifier, ConstrainedXGBClassifier):
         _check_objective(path, classifier.objective)
-        known = {LABELS_ATTRIBUTE: list(labels), NAMES_ATTRIBUTE: _names_of_categories(X)}
-        classifier.get_booster().set_attr(**{name: json.dumps(v) for name, v in known.items()})
+        names = {
+            str(column): X[column].cat.categories.tolist()
+            for column in X.select_dtypes("category")
+        }
+        # XGBoost's own file is right about categories that are numbers.
+        texts = {column: known for column, known in names.items() if are_texts(known)}
+        classifier.get_booster().set_attr(**{CATEGORIES_ATTRIBUTE: json.dumps(texts)})
     else:
         try:
             classifier_of(classifier.booster_.model_to_string(num_iteration=1))
@@ -69,68 +52,16 @@ def save_classifier(
     classifier.save_model(os.fspath(path))
 
 
-def _names_of_categories(X: pd.DataFrame) -> dict[str, list[str]]:
-    """Categories of a table's columns that are texts; numbers are right in files of XGBoost."""
-    found = {
-        str(column): values.cat.categories.tolist()
-        for column, values in X.items()
-        if isinstance(values.dtype, pd.CategoricalDtype)
-    }
-    return {name: names for name, names in found.items() if are_texts(names)}
-
-
 def _check_objective(path: str | os.PathLike[str], objective: Any) -> None:
-    if objective not in OF_CLASSIFIERS:
+    if objective not in CLASSIFIER_OBJECTIVES:
         raise ValueError(
             f"{path} is no classifier of XGBoost: it was trained with {objective!r}, and not "
-            f"with one of {', '.join(map(repr, OF_CLASSIFIERS))}."
+            f"with one of {', '.join(map(repr, CLASSIFIER_OBJECTIVES))}."
         )
 
 
-def with_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Make categories of the texts in a table of features, and name their columns.
-
-    Raises
-    ------
-    ValueError
-        If a column holds neither numbers, bools, categories nor texts.
-    """
-    table, made = table.copy(), []
-    for name in map(str, table):
-        dtype = table[name].dtype
-        if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_numeric_dtype(dtype):
-            continue  # bools are numeric
-        kind = pd.api.types.infer_dtype(table[name], skipna=True)
-        if kind == "boolean":
-            table[name] = table[name].astype("boolean")
-        elif kind == "empty":  # as in CSV; XGBoost takes no categories of which there are none
-            table[name] = np.nan
-        elif kind == "string":
-            table[name] = table[name].astype("category")
-            made.append(name)
-        else:
-            raise ValueError(
-                f"column {name!r} holds {kind} values, which no booster takes: turn them into "
-                f"numbers or texts, or leave the column out."
-            )
-    return table, made
-
-
 def open_model(path: str | os.PathLike[str]) -> ModelFile:
-    """Read a model of XGBoost or LightGBM, whichever it is.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Raises
-    ------
-    OSError
-        If there is no such file.
-    ValueError
-        If it is something else, or names no features.
-    """
+    """Read a model of either library; a ValueError says why a file is none."""
     with Path(path).open("rb") as file:
         begin = file.read(4)
     if begin == b"tree":
@@ -140,60 +71,68 @@ def open_model(path: str | os.PathLike[str]) -> ModelFile:
     raise ValueError(f"{path} is neither a model of XGBoost (JSON, UBJSON) nor one of LightGBM.")
 
 
-class ModelFile:
-    """A model that was read from a file: a classifier of tables.
+def is_numbered(labels: Sequence[Any]) -> bool:
+    """Whether labels are 0, 1, 2 ..., as the libraries number classes; False and True are not."""
+    return all(type(label) is int and label == i for i, label in enumerate(labels))
 
-    Parameters
-    ----------
-    path : path
-        The file.
+
+class ModelFile:
+    """A classifier of table rows that was read from a file.
 
     Attributes
     ----------
-    classifier : classifier
-        What the file holds.
+    classifier : ConstrainedXGBClassifier or ConstrainedLGBMClassifier
+        Content of the file.
     features : list of str
-        Columns that it takes, in their order.
-    n_classes : int
-        Classes that it tells apart.
+        Names of the columns that the model takes, in their order.
     labels : list or None
-        What they stand for, where the file tells.
-    constraints : tuple of Constraint
-        The rules that it was trained under, where the file tells; about `labels`.
+        Labels of the classes; None where the file numbers them.
+    constraints, positive
+        Constraints of the training, and the positive class of rates that name none.
     classes_ : ndarray of shape (n_classes,)
-        The labels that are predicted, once it is told by `named`.
+        Labels that are predicted, once `name_classes` has set them.
     history_ : DataFrame or None
-        How its training went, if it is told; audits show it.
+        History of the training under constraints, which audits show.
     """
 
-    features: list[str]
-    n_classes: int
-    labels: list[Label] | None = None
-    constraints: tuple[Constraint, ...] = ()
+    space = " "  # The library writes spaces in the names of columns as this character.
     classes_: NDArray[Any]
-    history_: pd.DataFrame | None = None
 
-    def __init__(self, path: str | os.PathLike[str], classifier: Any) -> None:
-        self.path, self.classifier = path, classifier
+    def __init__(self, path: str | os.PathLike[str], classifier: Any, features: list[str]) -> None:
+        self.path, self.classifier, self.features = path, classifier, features
+        self.n_classes = int(classifier.n_classes_)
+        labels: list[Label] = classifier.classes_.tolist()
+        self.labels = None if is_numbered(labels) else labels
+        self.constraints = check_constraints(classifier.constraints)
+        self.positive = classifier.positive
+        self.history_: pd.DataFrame | None = getattr(classifier, "history_", None)
 
-    def named(self, labels: Sequence[Label]) -> ModelFile:
-        """Tell what the classes stand for, and return the model."""
+    def name_classes(self, labels: Sequence[Label]) -> ModelFile:
+        """Set the labels of the classes, and return the model."""
         self.classes_ = np.array(labels)
         return self
 
-    def take(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Take the features out of a table, with categories for texts.
+    def predict(self, X: pd.DataFrame) -> NDArray[Any]:
+        """Predict labels."""
+        decided = repeatable_decisions(self.classifier, X)
+        return np.asarray(self.classes_[np.searchsorted(self.classifier.classes_, decided)])
 
-        Categories that are new to the model are missing values: XGBoost may take them for known
-        ones.
+    def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:
+        """Predict probabilities of shape (n_samples, n_classes)."""
+        return np.asarray(self.classifier.predict_proba(X))
 
-        Raises
-        ------
-        ValueError
-            If a feature is not there, holds none of its categories, or texts for numbers.
+    def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Find the categories that the model knows, by feature."""
+        raise NotImplementedError
+
+    def take_features(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Take the features out of a table, as numbers and as categories of the training.
+
+        Categories that are new to the model become missing values, because XGBoost may take them
+        for known ones.
         """
         X = self._features_in(table)
-        categories = self.categories(X)
+        categories = self.find_categories(X)
         for name in self.features:
             values = X[name].astype(object)
             if name in categories:
@@ -202,30 +141,22 @@ class ModelFile:
                 X[name] = self._as_number(values)
         return X
 
-    def texts(self, table: pd.DataFrame) -> list[str]:
-        """Columns of a table that held texts when the model was trained."""
-        categories = self.categories(self._features_in(table))
+    def find_text_columns(self, table: pd.DataFrame) -> list[str]:
+        """Find the columns of a table that held texts when the model was trained."""
+        categories = self.find_categories(self._features_in(table))
         columns = zip(self._columns_in(table), self.features, strict=True)
         return [column for column, name in columns if are_texts(categories.get(name, []))]
 
-    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
-        """Categories that the model knows, by feature."""
-        raise NotImplementedError
-
-    def name_of(self, column: str) -> str:
-        """Say what the model calls a column of a table."""
-        return column
-
     def _features_in(self, table: pd.DataFrame) -> pd.DataFrame:
         columns = self._columns_in(table)
-        return with_categories(table[columns].set_axis(self.features, axis=1))[0]
+        return make_categories(table[columns].set_axis(self.features, axis=1))[0]
 
     def _columns_in(self, table: pd.DataFrame) -> list[str]:
-        """Columns of a table that are the features, in their order."""
-        columns: dict[str, list[str]] = {}
+        """Find the columns of a table that are the features, in their order."""
+        columns: dict[str, list[str]] = {name: [] for name in self.features}
         for column in map(str, table):
-            columns.setdefault(self.name_of(column), []).append(column)
-        missing = [name for name in self.features if name not in columns]
+            columns.setdefault(column.replace(" ", self.space), []).append(column)
+        missing = [name for name in self.features if not columns[name]]
         if missing:
             raise ValueError(
                 f"the data have no column {missing[0]!r}, which {self.path} was trained on "
@@ -241,22 +172,22 @@ class ModelFile:
         return [columns[name][0] for name in self.features]
 
     def _as_category(self, values: pd.Series, known: list[Any]) -> pd.Categorical:
-        if are_texts(known):  # of which these may all look like numbers
-            values = values.map(_text_of, na_action="ignore")
-        of_model = pd.Categorical(values.where(values.isin(known)), categories=known)
-        if of_model.isna().all() and not values.isna().all():
+        if are_texts(known):  # A table may hold these texts as numbers.
+            values = values.map(_write_value, na_action="ignore")
+        categories = pd.Categorical(values.where(values.isin(known)), categories=known)
+        if categories.isna().all() and not values.isna().all():
             raise ValueError(
                 f"column {values.name!r} holds none of the values that {self.path} was trained "
                 f"on: {known[:10]}."
             )
-        return of_model
+        return categories
 
     def _as_number(self, values: pd.Series) -> pd.Series:
-        """Nothing but missing values; a booster would take the codes of others for numbers."""
-        there = values.dropna()
-        if len(there):
-            strange = there[pd.to_numeric(there, errors="coerce").isna()]
-            example = there.iloc[0] if strange.empty else strange.iloc[0]
+        """Refuse texts and categories; a booster would take their codes for numbers."""
+        present = values.dropna()
+        if len(present):
+            texts = present[pd.to_numeric(present, errors="coerce").isna()]
+            example = present.iloc[0] if texts.empty else texts.iloc[0]
             kind = "texts" if isinstance(example, str) else "categories"
             raise ValueError(
                 f"column {values.name!r} holds {kind} such as {example!r}, and {self.path} was "
@@ -264,24 +195,9 @@ class ModelFile:
             )
         return values.astype(float)
 
-    def predict(self, X: pd.DataFrame) -> NDArray[Any]:
-        """Predict labels."""
-        decided = np.asarray(repeatable_decisions(self.classifier, X))
-        codes = np.searchsorted(self.classifier.classes_, decided)
-        return np.asarray(self.classes_[codes])
 
-    def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:
-        """Predict probabilities of shape (n_samples, n_classes)."""
-        return np.asarray(self.classifier.predict_proba(X))
-
-
-def are_texts(categories: Sequence[Any]) -> bool:
-    """Whether there are categories, or labels, and all of them are texts."""
-    return bool(categories) and all(isinstance(category, str) for category in categories)
-
-
-def _text_of(value: Any) -> str:
-    """Write a value as in a table of texts; whole numbers are floats where others are missing."""
+def _write_value(value: Any) -> str:
+    """Write a value as in a table of texts; pandas makes whole numbers beside NaN floats."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
@@ -289,107 +205,88 @@ class XGBoostModel(ModelFile):
     """A model of XGBoost."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        classifier = ConstrainedXGBClassifier()
+        classifier = LabelledXGBClassifier()
         try:
             classifier.load_model(os.fspath(path))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path} is no classifier of XGBoost: {error}") from None
-        super().__init__(path, classifier)
         self.booster = classifier.get_booster()
-        objective = json.loads(self.booster.save_config())["learner"]["objective"]["name"]
-        _check_objective(path, objective)  # XGBoost loads any, and cuts its answers at 0.5
+        # XGBClassifier loads regressors as well, and cuts their predictions at 0.5.
+        config = json.loads(self.booster.save_config())
+        _check_objective(path, config["learner"]["objective"]["name"])
         if self.booster.feature_names is None:
             raise ValueError(f"{path} names no features: train it on a table with columns.")
-        self.features = list(self.booster.feature_names)
-        self.n_classes = int(classifier.n_classes_)
-        stored = self.booster.attr(LABELS_ATTRIBUTE)
-        self.labels = None if stored is None else json.loads(stored)
-        self._names = json.loads(self.booster.attr(NAMES_ATTRIBUTE) or "{}")
-        label_of = None if self.labels is None else dict(enumerate(self.labels))
-        self.constraints = stored_constraints(classifier, label_of)
+        super().__init__(path, classifier, list(self.booster.feature_names))
 
-    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
-        """Categories that the model knows, by feature."""
+    def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Find the categories that the model knows, by feature."""
         if "c" not in (self.booster.feature_types or ()):
             return {}
         try:
-            found = self.booster.get_categories(export_to_arrow=True).to_arrow()
+            found = dict(self.booster.get_categories(export_to_arrow=True).to_arrow())
         except ImportError:
             raise ImportError(
                 f"{self.path} has categories, and reading these from XGBoost needs pyarrow: pip "
                 f"install 'gbm_constrained[datasets]'."
             ) from None
-        for name, type_ in zip(self.features, self.booster.feature_types, strict=True):
-            # Those of slices of XGBoost's boosters; of numbers, they are the codes.
-            is_lost = type_ == "c" and dict(found)[name] is None
+        for name, kind in zip(self.features, self.booster.feature_types, strict=True):
+            # A slice of a booster loses its categories; the codes of numbers are the numbers.
+            is_lost = kind == "c" and found[name] is None
             if is_lost and isinstance(X[name].dtype, pd.CategoricalDtype):
                 raise ValueError(
                     f"{self.path} does not say which categories column {name!r} had in training: "
                     f"save the whole model, by XGBoost 3.1 or newer."
                 )
+        kept = json.loads(self.booster.attr(CATEGORIES_ATTRIBUTE) or "{}")
         return {
-            name: self._names[name] if name in self._names else self._names_in_file(name, known)
-            for name, known in found
+            name: kept[name] if name in kept else self._read_names(name, known)
+            for name, known in found.items()
             if known is not None
         }
 
-    def _names_in_file(self, column: str, known: Any) -> list[Any]:
-        """Categories as XGBoost itself keeps them, where they are whole."""
-        try:
-            names: list[Any] = known.to_pylist()
-            is_whole = self._written_by >= KEEPS_NAMES or all(str(n).isascii() for n in names)
-        except UnicodeDecodeError:
-            is_whole = False
-        if not is_whole:
-            raise ValueError(
-                f"XGBoost before 3.4 cuts the names of categories that are not ASCII, which "
-                f"{self.path} has in column {column!r}: train it by gbm-constrained fit, which "
-                f"keeps them, or by XGBoost 3.4 or newer."
-            )
-        return names
-
-    @property
-    def _written_by(self) -> tuple[int, ...]:
-        """Version of XGBoost that wrote the file."""
+    def _read_names(self, column: str, known: Any) -> list[Any]:
+        """Read the categories as XGBoost keeps them; names that it has cut are refused."""
         data = Path(self.path).read_bytes()
         model = ubjson.read(data) if ubjson.is_ubjson(data) else json.loads(data)
-        return tuple(map(int, model["version"]))
+        try:
+            names: list[Any] = known.to_pylist()
+            if tuple(model["version"]) >= KEEPS_NAMES or all(str(n).isascii() for n in names):
+                return names
+        except UnicodeDecodeError:
+            pass
+        raise ValueError(
+            f"XGBoost before 3.4 cuts the names of categories that are not ASCII, which "
+            f"{self.path} has in column {column!r}: train it by gbm-constrained fit, which "
+            f"keeps them, or by XGBoost 3.4 or newer."
+        )
 
 
 class LightGBMModel(ModelFile):
-    """A model of LightGBM, which writes spaces in the names of columns as underscores."""
+    """A model of LightGBM."""
+
+    space = "_"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         classifier = ConstrainedLGBMClassifier().load_model(os.fspath(path))
-        super().__init__(path, classifier)
-        self.features = list(classifier.booster_.feature_name())
-        self.n_classes = int(classifier.n_classes_)
-        # LightGBM's own file numbers the classes; False and True equal 0 and 1.
-        is_numbered = np.array_equal(classifier.classes_, np.arange(self.n_classes))
-        is_named = classifier.classes_.dtype == bool or not is_numbered
-        self.labels = classifier.classes_.tolist() if is_named else None
-        self.constraints = stored_constraints(classifier)
+        super().__init__(path, classifier, list(classifier.booster_.feature_name()))
 
-    def name_of(self, column: str) -> str:
-        """Say what the model calls a column of a table."""
-        return column.replace(" ", "_")
-
-    def categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
-        """Categories that the model knows, by feature; the file has them without their names."""
+    def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
+        """Find the categories of each feature; the file lists them without names of columns."""
         booster = self.classifier.booster_
         known = booster.pandas_categorical or []
         if not known:
             return {}
-        # Features that no tree can use are not among these, and may be of either kind.
-        infos = booster.dump_model(num_iteration=1)["feature_infos"]
-        is_category = {n: bool(infos[n]["values"]) if n in infos else None for n in self.features}
-        is_text = {n: isinstance(X[n].dtype, pd.CategoricalDtype) for n in self.features}
+        # The file has no information of features that no tree can use; they may be of any kind.
+        info = booster.dump_model(num_iteration=1)["feature_infos"]
+        categorical = [n for n in self.features if n in info and info[n]["values"]]
+        possible = [n for n in self.features if n not in info or n in categorical]
+        text = [n for n in self.features if isinstance(X[n].dtype, pd.CategoricalDtype)]
         guesses = (
-            [n for n, told in is_category.items() if told],
-            [n for n, told in is_category.items() if told is not False],
-            [n for n, told in is_category.items() if told or (told is None and is_text[n])],
-            # Numbers, too, are categories where a parameter of LightGBM named them so.
-            [n for n, told in is_category.items() if told is not False and is_text[n]],
+            categorical,
+            possible,
+            [n for n in possible if n in categorical or n in text],
+            # A parameter of LightGBM makes numbers categories, which the list leaves out.
+            [n for n in possible if n in text],
         )
         for names in guesses:
             if len(names) == len(known):
@@ -399,21 +296,3 @@ class LightGBMModel(ModelFile):
             f"which, and the data have {len(guesses[-1])} that these may be: {guesses[-1]}. "
             f"Columns must be of the same kind."
         )
-
-
-def stored_constraints(
-    classifier: Any, labels: Mapping[Any, Hashable] | None = None
-) -> tuple[Constraint, ...]:
-    """Find the rules that were saved with a classifier.
-
-    Parameters
-    ----------
-    classifier : classifier
-        As it was read.
-    labels : mapping, default=None
-        What the class positions that the rules speak of stand for.
-    """
-    rules = constraints_of(classifier)
-    if labels is None:
-        return rules
-    return tuple(parse_constraint(format_constraint(rule), labels=labels) for rule in rules)

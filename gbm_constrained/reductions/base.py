@@ -1,9 +1,9 @@
 """What reductions share: the programme, the oracle, and what a reduction returns.
 
 A reduction minimises a function of the confusion matrix over randomised decision rules. Every
-reduction calls an oracle that minimises linear functions (Narasimhan et al., "Consistent Multiclass
-Algorithms for Complex Metrics and Constraints", Definition 11), here called the paper. The vector u
-holds d linear functionals of the confusion matrix, such as recalls and predicted shares
+reduction calls an oracle that minimises linear functions, Definition 11 of Narasimhan et al.,
+"Consistent Multiclass Algorithms for Complex Metrics and Constraints", here called the paper. The
+vector u holds d linear functionals of the confusion matrix, such as recalls and predicted shares
 (the generalised confusion vectors of Definition 24). The set of achievable u is convex
 (Proposition 7).
 """
@@ -34,7 +34,7 @@ class ConvexFunction(Protocol):
         """Value at u; infinite where the function is not defined."""
 
     def gradient(self, u: Float) -> Float:
-        """A subgradient at u; any direction of descent, negated, where the value is infinite."""
+        """Subgradient at u; where the value is infinite, the negative of any descent direction."""
 
 
 class Objective(Protocol):
@@ -150,8 +150,8 @@ class Programme:
         A, b = np.asarray(self.A, dtype=float), np.asarray(self.b, dtype=float)
         if A.ndim != 2 or b.shape != A.shape[:1]:
             raise ValueError(
-                f"A has shape {A.shape} and b has shape {b.shape}; give A one row of d coefficients "
-                "for each entry of b, and shape (0, d) where there are no linear constraints"
+                f"A has shape {A.shape} and b has shape {b.shape}; give A one row of d "
+                "coefficients for each entry of b, and shape (0, d) if no constraint is linear"
             )
         if not (np.isfinite(A).all() and np.isfinite(b).all()):
             raise ValueError("A and b hold numbers that are not finite; drop rows without a bound")
@@ -175,6 +175,11 @@ class Programme:
     def n_constraints(self) -> int:
         """Number of linear rows and convex functions."""
         return len(self.b) + len(self.convex)
+
+    @property
+    def box(self) -> Float:
+        """Lower and upper ends, of shape (d, 2)."""
+        return np.column_stack([self.low, self.high])
 
     @property
     def middle(self) -> Float:
@@ -231,12 +236,12 @@ class Solution:
     value : float
         Objective at u.
     bound : float
-        Lower bound of the optimum if the oracle is exact; minus infinity where the method has none.
+        Lower bound of the optimum if the oracle is exact; -inf where the method has none.
     violation : float
         Largest violation of a constraint at u; zero where all constraints hold.
     status : {"optimal", "local", "limit", "infeasible"}
-        ``"optimal"``: value and bound meet. ``"local"``: a stationary point of an objective that is
-        not convex. ``"limit"``: the calls ended before. ``"infeasible"``: no mixture meets the
+        ``"optimal"``: value and bound meet. ``"local"``: a stationary point of an objective that
+        is not convex. ``"limit"``: the calls ended before. ``"infeasible"``: no mixture meets the
         constraints, and this one violates them least.
     history : tuple of Step
         One step for each call of the oracle.

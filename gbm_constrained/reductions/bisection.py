@@ -1,10 +1,10 @@
-r"""Bisection: ratios of linear functions by the sign of linear ones (Algorithms 4 and 8 of the paper).
+r"""Bisection for ratios of linear functions (Algorithms 4 and 8 of the paper).
 
 .. math:: \min_u \frac{a^T u + a_0}{b^T u + b_0} \ge \gamma \iff
     \min_u (a - \gamma b)^T u + a_0 - \gamma b_0 \ge 0 .
 
-Each level gamma is a linear programme over the rules, solved by columns on one pool for all levels.
-The best mixture so far is kept from the loss it reached. Algorithm 8 as printed assigns it in the
+Each level gamma is a linear programme over the rules, solved by columns on one pool for all
+levels. The mixture of the smallest loss so far is kept. Algorithm 8 as printed assigns it in the
 wrong branch: the update is that of Algorithm 4 and of the proof (Lemma 47).
 """
 
@@ -31,7 +31,7 @@ Levels: TypeAlias = Literal["dinkelbach", "halves"]
 def solve_by_bisection(
     programme: Programme,
     oracle: Oracle,
-    max_calls: int = 200,
+    max_calls: int = 300,
     tolerance: float = TOLERANCE,
     levels: Levels = "dinkelbach",
 ) -> Solution:
@@ -43,7 +43,7 @@ def solve_by_bisection(
         Objective of kind ``"ratio"``, and constraints.
     oracle : Oracle
         Where rules come from.
-    max_calls : int, default=200
+    max_calls : int, default=300
         Calls of the oracle.
     tolerance : float, default=1e-7
         Width of the bracket of the optimum at which the method ends.
@@ -56,10 +56,10 @@ def solve_by_bisection(
         The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
     """
     search = Search(programme, oracle, max_calls)
+    least_denominator = find_least_denominator(search)
     if failure := find_feasible(search):
         return finish_early(search, failure)
-    weight = find_mixture(search)
-    bracket = _Bracket(search, weight, find_least_denominator(search))
+    bracket = _Bracket(search, find_mixture(search), least_denominator)
     while bracket.width > tolerance and not search.is_exhausted:
         before = bracket.low, bracket.high
         bracket.test_level(bracket.high if levels == "dinkelbach" else bracket.middle, tolerance)
@@ -77,14 +77,15 @@ def find_least_denominator(search: Search) -> float:
     assert isinstance(objective, RatioObjective)
     _, _, b, b0 = objective.ratio()
     b = np.asarray(b, dtype=float)
-    u = search.call(b)[1] if b.any() else np.zeros(len(b))
+    _, u = search.call(b)
     least = float(b @ u + b0)
     if least <= 0:
         raise ValueError(
             f"the denominator of the ratio is {least} for a decision rule; a ratio needs a "
-            "denominator above zero for every rule: choose another default class, or weight rows so "
-            "that more than one class occurs"
+            "denominator above zero for every rule: choose another default class, or weight rows "
+            "so that more than one class occurs"
         )
+    search.note(u)
     return least
 
 

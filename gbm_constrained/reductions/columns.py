@@ -20,7 +20,7 @@ from gbm_constrained.reductions.base import (
     Solution,
     Status,
 )
-from gbm_constrained.reductions.master import Master
+from gbm_constrained.reductions.master import Master, MasterPoint
 from gbm_constrained.reductions.pruning import find_best_mixture, reduce_support
 from gbm_constrained.reductions.search import Search
 
@@ -28,6 +28,9 @@ from gbm_constrained.reductions.search import Search
 INNER_SHARE = 0.1
 # First tolerance of the inner cuts: losses lie between 0 and 1.
 MAX_INNER = 1e-3
+# Share of the multipliers of the best bound in the next cost: those of the master jump from one
+# call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
+SMOOTHING = 0.5
 # What a linear programme with 1e-10 as tolerance can tell apart.
 MIN_INNER = 1e-9
 
@@ -94,7 +97,8 @@ def find_feasible(search: Search) -> Status | None:
 def find_descent(programme: Programme, u: Float) -> Float:
     """Sum the gradients of the convex constraints that are infinite at u."""
     infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
-    return np.sum([np.zeros(programme.size), *(phi.gradient(u) for phi in infinite)], axis=0)
+    total = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
+    return np.asarray(total, dtype=float)
 
 
 def finish_early(search: Search, status: Status) -> Solution:
@@ -113,15 +117,22 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
     programme = search.programme
-    point = Master(programme, search.constraint_cuts).optimise(search.points, MIN_INNER)
-    if point is None:
-        raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+    point = _optimise(Master(programme, search.constraint_cuts), search.points, MIN_INNER)
     if not search.is_exhausted:
         _, u = search.call(point.cost)
         search.note(point.u, float(point.cost @ u) + point.constant)
     is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
     weight = reduce_support(point.weight, search.points[: len(point.weight)])
     return search.finish(weight, "optimal" if is_optimal else "limit")
+
+
+def _optimise(master: Master, points: Float, tolerance: float) -> MasterPoint:
+    """Find the best mixture of a pool that has a feasible one, up to rounding."""
+    for slack in (0.0, FEASIBLE / 2, FEASIBLE):
+        point = master.optimise(points, tolerance, slack)
+        if point is not None:
+            return point
+    raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
 
 
 def minimise_over_columns(
@@ -155,12 +166,12 @@ def minimise_over_columns(
     inner = MAX_INNER
 
     def optimise(tolerance: float) -> Columns:
-        point = master.optimise(search.points, tolerance)
-        if point is None:
-            raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+        point = _optimise(master, search.points, tolerance)
         value = programme.objective.value(point.u)
         return Columns(point.weight, point.u, value, bound, point.cost, point.constant)
 
+    centre: tuple[Float, float] | None = None
+    is_smooth = False
     while True:
         found = optimise(inner)
         if found.value - bound <= tolerance or search.is_exhausted:
@@ -169,18 +180,25 @@ def minimise_over_columns(
         n = len(search.rules)
         if stop(found.value, bound) or found.value - bound <= tolerance or search.is_exhausted:
             return found
-        _, u = search.call(found.cost)
-        bound = max(bound, float(found.cost @ u) + found.constant)
+        cost, constant = found.cost, found.constant
+        if is_smooth and centre is not None:
+            cost = SMOOTHING * centre[0] + (1 - SMOOTHING) * cost
+            constant = SMOOTHING * centre[1] + (1 - SMOOTHING) * constant
+        _, u = search.call(cost)
+        if float(cost @ u) + constant > bound:
+            bound, centre = float(cost @ u) + constant, (cost, constant)
         note(found.u, bound)
         is_new = len(search.rules) > n
-        if not is_new and inner <= MIN_INNER:
+        if not (is_new or is_smooth) and inner <= MIN_INNER:
             return found._replace(bound=bound)
-        gap = INNER_SHARE * (found.value - bound) if is_new else INNER_SHARE * inner
+        gap = INNER_SHARE * (found.value - bound) if is_new or is_smooth else INNER_SHARE * inner
         inner = max(min(inner, gap), MIN_INNER)
+        # A rule that the multipliers themselves do not ask for is followed by one that they do.
+        is_smooth = float(found.cost @ u) + found.constant < found.value - inner
 
 
 def solve_by_columns(
-    programme: Programme, oracle: Oracle, max_calls: int = 200, tolerance: float = TOLERANCE
+    programme: Programme, oracle: Oracle, max_calls: int = 300, tolerance: float = TOLERANCE
 ) -> Solution:
     """Minimise a linear or convex objective by columns.
 
@@ -190,7 +208,7 @@ def solve_by_columns(
         Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
     oracle : Oracle
         Where rules come from.
-    max_calls : int, default=200
+    max_calls : int, default=300
         Calls of the oracle.
     tolerance : float, default=1e-7
         Value minus bound at which the method ends.

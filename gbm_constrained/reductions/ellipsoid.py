@@ -4,8 +4,8 @@ r"""The ellipsoid method on the dual, for any convex objective (Algorithms 3 and
     + \mu^T (A \xi - b, \phi(\xi))
 
 is concave, with the supergradient :math:`(u - \xi, \; (A \xi - b, \phi(\xi)))` at its minimisers.
-Its maximum over :math:`\mu \ge 0` is the optimum. A shrinking ellipsoid holds the maximiser, and the
-rules found on the way are mixed at the end.
+Its maximum over :math:`\mu \ge 0` is the optimum. A shrinking ellipsoid holds the maximiser, and
+the rules found on the way are mixed at the end.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.columns import find_feasible, finish_convex, finish_early
-from gbm_constrained.reductions.lagrangian import SplitLagrangian
+from gbm_constrained.reductions.lagrangian import INNER_TOLERANCE, SplitLagrangian
 from gbm_constrained.reductions.search import Search
 
 # Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
 RADIUS = 20.0
 # Cuts back to the ball and to mu >= 0 call no oracle; this many of them for each call are enough.
 CUTS_PER_CALL = 10
+# The inner programme is solved to this share of the dual gap before it.
+INNER_SHARE = 1e-3
 
 
 def solve_by_ellipsoid(
@@ -56,7 +58,7 @@ def solve_by_ellipsoid(
         return finish_early(search, failure)
     d, m = programme.size, programme.n_constraints
     lagrangian = SplitLagrangian(programme)
-    centre, shape = np.zeros(d + m), radius**2 * np.eye(d + m)
+    centre, shape, gap = np.zeros(d + m), radius**2 * np.eye(d + m), radius
     for _ in range(CUTS_PER_CALL * max_calls):
         if search.n_left <= 1:
             break
@@ -67,11 +69,12 @@ def solve_by_ellipsoid(
             ascent = np.append(np.zeros(d), np.maximum(-mu, 0.0))
         else:
             _, u = search.call(joint)
-            xi, bound = lagrangian.minimise(joint, mu)
+            xi, bound = lagrangian.minimise(joint, mu, max(INNER_SHARE * gap, INNER_TOLERANCE))
             ascent = np.append(u - xi, lagrangian.constraints(xi))
             search.note(u, float(joint @ u) + bound)
-            # By concavity f* - f(centre) is at most the ascent along the longest chord.
-            if np.sqrt(max(float(ascent @ shape @ ascent), 0.0)) <= tolerance:
+            # By concavity, f* - f(centre) is at most the ascent along the longest chord.
+            gap = np.sqrt(max(float(ascent @ shape @ ascent), 0.0))
+            if gap <= tolerance:
                 break
         centre, shape = cut_ellipsoid(shape, centre, ascent)
     return finish_convex(search, tolerance)
@@ -83,8 +86,8 @@ def cut_ellipsoid(shape: Float, centre: Float, ascent: Float) -> tuple[Float, Fl
     .. math:: g = \frac{P w}{\sqrt{w^T P w}}, \quad c' = c + \frac{g}{d + 1}, \quad
         P' = \frac{d^2}{d^2 - 1} \Bigl(P - \frac{2}{d + 1} g g^T\Bigr) ,
 
-    of the ellipsoid :math:`(x - c)^T P^{-1} (x - c) \le 1` cut by :math:`w^T (x - c) \ge 0`. The volume
-    shrinks by exp(-1 / (2 d)) or more (the paper's Lemma 34).
+    of the ellipsoid :math:`(x - c)^T P^{-1} (x - c) \le 1` cut by :math:`w^T (x - c) \ge 0`. The
+    volume shrinks by exp(-1 / (2 d)) or more (the paper's Lemma 34).
 
     Parameters
     ----------

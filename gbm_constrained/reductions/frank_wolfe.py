@@ -1,7 +1,7 @@
 """Frank-Wolfe, for objectives with gradients (Algorithms 1 and 5 of the paper).
 
 Frank-Wolfe mixes the current mixture with the rule that minimises the objective's linear
-approximation. A subgradient of a largest recall's loss names one class, so that the method ends at
+approximation. A subgradient of the worst recall's loss names one class, so that the method ends at
 the uniform mixture there: objectives with kinks are served by columns.
 """
 
@@ -53,8 +53,8 @@ def solve_by_frank_wolfe(
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Constraints are met by Algorithm 5
-        if the objective is convex, and inside the linear programme of each step if it is ``"other"``.
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Algorithm 5 meets the
+        constraints of a convex objective, the linear programme of each step those of the others.
     oracle : Oracle
         Where rules come from.
     max_calls : int, default=500
@@ -75,14 +75,35 @@ def solve_by_frank_wolfe(
         return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step=step)
     search = Search(programme, oracle, max_calls)
     find_feasible(search)
-    _descend(search, np.array([1.0]), search.n_left - 1, tolerance, step)
+    run_frank_wolfe(search, np.array([1.0]), search.n_left - 1, tolerance, step)
     return finish_convex(search, tolerance)
 
 
-def _descend(
+def run_frank_wolfe(
     search: Search, weight: Float, n_calls: int, tolerance: float, step: StepRule
 ) -> tuple[Float, float]:
-    """Run Algorithm 1 from a mixture; give the last mixture and its Frank-Wolfe gap."""
+    """Run Algorithm 1 from a mixture.
+
+    Parameters
+    ----------
+    search : Search
+        The pool, which grows.
+    weight : ndarray of shape (k,)
+        Probabilities of the first k rules at the start.
+    n_calls : int
+        Calls of the oracle.
+    tolerance : float
+        Frank-Wolfe gap at which the method ends.
+    step : {"line_search", "open_loop"}
+        As in :func:`solve_by_frank_wolfe`.
+
+    Returns
+    -------
+    weight : ndarray of shape (n,)
+        Probabilities of the rules at the end.
+    gap : float
+        Frank-Wolfe gap before the last step.
+    """
     objective, gap = search.programme.objective, np.inf
     u = weight @ search.points[: len(weight)]
     is_convex = objective.kind != "other"
@@ -130,21 +151,23 @@ def _solve_from_several_starts(
         start, u = _find_target(search, slope)
         search.note(u)
         n_calls = min(CALLS_PER_START, search.n_left)
-        ends.append(_descend(search, start, n_calls, tolerance, "line_search")[0])
+        ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])
     points = search.points
-    ends = [find_mixture(search, end) for end in ends or [None]]
+    ends = [find_mixture(search, end) for end in ends] or [find_mixture(search)]
     weight = min(ends, key=lambda end: programme.objective.value(end @ points))
-    gap = np.inf
-    while gap > tolerance and not search.is_exhausted:
-        weight, gap = _descend(
+    gap, value, before = np.inf, programme.objective.value(weight @ points), np.inf
+    while gap > tolerance and value < before and not search.is_exhausted:
+        before = value
+        weight, gap = run_frank_wolfe(
             search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
         )
         weight = find_mixture(search, weight)
+        value = programme.objective.value(weight @ search.points)
     return search.finish(weight, "local" if gap <= tolerance else "limit")
 
 
 def _draw_slopes(programme: Programme) -> list[Float]:
-    """Draw the gradients that the starts minimise: at the middle of the box, and at random points."""
+    """Take gradients at the middle of the box and at random points, one for each start."""
     rng = np.random.default_rng(0)
     at = [programme.middle]
     at += [rng.uniform(programme.low, programme.high) for _ in range(N_STARTS - 1)]

@@ -9,18 +9,19 @@ equation (9) of the paper. Its first term is the oracle's; the others need no ru
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog, minimize
+from scipy.optimize import minimize
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
-from gbm_constrained.reductions.master import LP_TOLERANCES, Cut, make_cut
+from gbm_constrained.reductions.base import ConvexFunction, Programme
+from gbm_constrained.reductions.linear_programme import solve_linear_programme
+from gbm_constrained.reductions.master import Cut, make_cut
 
 # A constraint that is infinite at xi counts as violated by this much.
 MAX_VIOLATION = 10.0
-# Cuts of one inner programme; they are kept for the next ones.
+# Cuts of one inner programme, and those of each function that are kept for the next ones.
 MAX_INNER_CUTS = 100
-# The inner programme's gap: well below the tolerance of values.
-INNER_TOLERANCE = 1e-9
+# Least gap of the inner programme. Supergradients are exact up to it, and bounds take it off.
+INNER_TOLERANCE = 1e-6
 
 
 class SplitLagrangian:
@@ -62,48 +63,49 @@ class SplitLagrangian:
         least = np.where(slope > 0, self.programme.low, self.programme.high)
         return self.value(xi, joint, mu) + float(slope @ (least - xi))
 
-    def minimise(self, joint: Float, mu: Float) -> tuple[Float, float]:
+    def minimise(
+        self, joint: Float, mu: Float, tolerance: float = INNER_TOLERANCE
+    ) -> tuple[Float, float]:
         """Find the xi in the box of smallest value, and a lower bound of that value."""
         if self.programme.objective.kind == "smooth":
             xi, bound = self._descend(joint, mu)
-            if self.value(xi, joint, mu) - bound <= INNER_TOLERANCE:
+            if self.value(xi, joint, mu) - bound <= tolerance:
                 return xi, bound
-        return self._cut(joint, mu)
+        return self._cut(joint, mu, tolerance)
 
     def _descend(self, joint: Float, mu: Float) -> tuple[Float, float]:
         """Minimise by a quasi-Newton method on the box."""
         programme = self.programme
         found = minimize(
-            lambda xi: (self.value(xi, joint, mu), self.slope(xi, joint, mu)),
+            self.value,
             programme.middle,
-            jac=True,
-            bounds=np.column_stack([programme.low, programme.high]),
+            args=(joint, mu),
+            jac=self.slope,
+            bounds=[(float(low), float(high)) for low, high in programme.box],
             method="L-BFGS-B",
             options={"ftol": 1e-15, "gtol": 1e-10},
         )
         xi = np.clip(found.x, programme.low, programme.high)
         return xi, self.bound(xi, joint, mu, self.slope(xi, joint, mu))
 
-    def _cut(self, joint: Float, mu: Float) -> tuple[Float, float]:
+    def _cut(self, joint: Float, mu: Float, tolerance: float) -> tuple[Float, float]:
         """Minimise by cuts of every function, which are kept for other multipliers."""
         programme, n_rows = self.programme, len(self.programme.b)
         weight = np.append(1.0, mu[n_rows:])
         linear, constant = mu[:n_rows] @ programme.A - joint, -float(mu[:n_rows] @ programme.b)
-        xi, bound = programme.middle, -np.inf
-        best = np.inf
-        point = xi
+        xi, best, bound = programme.middle, np.inf, -np.inf
+        for k in range(len(weight)):
+            self._add_cut(k, xi)
         for _ in range(MAX_INNER_CUTS):
-            new = [
-                self._add_cut(k, point)
-                for k in range(len(weight))
-                if weight[k] > 0 or not self._cuts[k]
-            ]
             model, point = self._solve(linear, weight)
             bound = max(bound, model + constant)
             value = self.value(point, joint, mu)
             if value < best:
                 xi, best = point, value
-            if best - bound <= INNER_TOLERANCE or not any(new):
+            if best - bound <= tolerance:
+                break
+            added = [self._add_cut(int(k), point) for k in np.flatnonzero(weight)]
+            if not any(added):
                 break
         return xi, bound
 
@@ -111,11 +113,12 @@ class SplitLagrangian:
         """Add a cut of the k-th function where its cuts are below it at `point`."""
         function, cuts = self._functions[k], self._cuts[k]
         below = max((float(c.slope @ point) + c.offset for c in cuts), default=-np.inf)
-        if function.value(point) <= below + FEASIBLE / 10:
+        if function.value(point) <= below + INNER_TOLERANCE / 10:
             return False
         cut = make_cut(function, point, (self.programme.middle,))
         if cut is not None:
             cuts.append(cut)
+            del cuts[:-MAX_INNER_CUTS]
         return cut is not None
 
     def _solve(self, linear: Float, weight: Float) -> tuple[float, Float]:
@@ -126,13 +129,11 @@ class SplitLagrangian:
             for k, cuts in enumerate(self._cuts)
             for cut in cuts
         ]
-        found = linprog(
+        found = solve_linear_programme(
             np.append(linear, weight),
-            A_ub=np.array(rows),
-            b_ub=[-cut.offset for cuts in self._cuts for cut in cuts],
-            bounds=[*zip(programme.low, programme.high, strict=True), *[(None, None)] * n],
-            method="highs-ds",
-            options=LP_TOLERANCES,
+            np.array(rows),
+            [-cut.offset for cuts in self._cuts for cut in cuts],
+            np.vstack([programme.box, np.tile([-np.inf, np.inf], (n, 1))]),
         )
         assert found.x is not None  # a box, and models that are bounded on it
         return float(found.fun), np.asarray(found.x[: programme.size], dtype=float)

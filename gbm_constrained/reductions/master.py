@@ -6,8 +6,8 @@ r"""The master linear programme: the best mixture of the rules found so far.
 
 Cuts :math:`g_k` of the objective and :math:`h_l` of the convex constraints are added until the
 programme is exact at its solution (Kelley). The multipliers :math:`\alpha, \mu, \nu` of the rows
-give the cost :math:`c = \sum_k \alpha_k g_k + A^T \mu + \sum_l \nu_l h_l` of the next rule. They also
-give the bound that holds for every achievable u, by weak duality:
+give the cost of the next rule, :math:`c = \sum_k \alpha_k g_k + A^T \mu + \sum_l \nu_l h_l`. They
+also give the bound that holds for every achievable u, by weak duality:
 
 .. math:: \psi^* \ge \min_u c^T u + \sum_k \alpha_k (\psi(v_k) - g_k^T v_k) - b^T \mu
     + \sum_l \nu_l (\phi(w_l) - h_l^T w_l) .
@@ -15,16 +15,14 @@ give the bound that holds for every achievable u, by weak duality:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
+from gbm_constrained.reductions.linear_programme import solve_linear_programme
 
-# By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
-LP_TOLERANCES: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
 # Steps from u towards the centre at which a cut is tried: u itself, then doubling ones.
@@ -43,8 +41,8 @@ class Cut(NamedTuple):
 class MasterPoint(NamedTuple):
     """A solution of the master programme.
 
-    ``weight`` of shape (n,) over the pool, its functionals ``u``, the value ``model`` of the linear
-    programme, and the multipliers as ``cost`` and ``constant`` of the Lagrangian ``cost @ u + constant``.
+    ``weight`` of shape (n,) over the pool has the functionals ``u``. ``model`` is the value of the
+    linear programme, and its Lagrangian is ``cost @ u + constant``.
     """
 
     weight: Float
@@ -72,8 +70,8 @@ def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> 
             slope = np.asarray(function.gradient(v), dtype=float)
             if np.isnan(slope).any():
                 raise ValueError(
-                    f"gradient({v}) is {slope}, which holds NaN; return finite numbers for every u "
-                    "between low and high"
+                    f"gradient({v}) is {slope}, which holds NaN; return finite numbers for every "
+                    "u between low and high"
                 )
             if np.abs(slope).max(initial=0.0) > MAX_SLOPE:
                 continue
@@ -150,8 +148,8 @@ class Master:
         cut = make_cut(self.programme.objective, u, self._centres(points))
         if cut is None:
             raise ValueError(
-                f"the objective has no finite value and bounded gradient near u={u}; make it finite "
-                "in the interior of the box from low to high"
+                f"the objective has no finite value and bounded gradient near u={u}; make it "
+                "finite in the interior of the box from low to high"
             )
         same = [c for c in self._cuts if c.offset == cut.offset and (c.slope == cut.slope).all()]
         if not same:
@@ -180,15 +178,13 @@ class Master:
         t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
         if not len(t):  # No constraint is violated where there is none.
             t, slope, offset = np.array([-1.0]), np.zeros((1, d)), np.zeros(1)
-        found = linprog(
+        found = solve_linear_programme(
             np.append(np.zeros(n), 1.0),
-            A_ub=np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
-            b_ub=np.append(-offset, right + (slack or 0.0)),
+            np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
+            np.append(-offset, right + (slack or 0.0)),
+            [(0, None)] * n + [(0 if phase_one else None, None)],
             A_eq=np.append(np.ones(n), 0.0)[None],
             b_eq=[1.0],
-            bounds=[(0, None)] * n + [(0 if phase_one else None, None)],
-            method="highs-ds",
-            options=LP_TOLERANCES,
         )
         if found.x is None:
             return None

@@ -5,16 +5,17 @@ The post-processing of the paper's Section 8.2,
 .. math:: \min_\lambda \psi(\sum_i \lambda_i u_i) \quad \text{s.t.} \quad
     A \sum_i \lambda_i u_i \le b, \; \phi(\sum_i \lambda_i u_i) \le 0 ,
 
-with the objective itself by cutting planes in place of the paper's :math:`\sum_i \lambda_i \psi(u_i)`,
-and with one row for each linear constraint.
+with the objective itself by cutting planes, where the paper has the linear function
+:math:`\sum_i \lambda_i \psi(u_i)`, and with one row for each linear constraint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog, minimize, minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import (
@@ -24,7 +25,8 @@ from gbm_constrained.reductions.base import (
     Programme,
     RatioObjective,
 )
-from gbm_constrained.reductions.master import LP_TOLERANCES, Cut, Master
+from gbm_constrained.reductions.linear_programme import solve_linear_programme
+from gbm_constrained.reductions.master import Cut, Master
 
 # What a linear programme with 1e-10 as tolerance can tell apart.
 PRUNING_TOLERANCE = 1e-9
@@ -71,7 +73,7 @@ class Pruning:
             return np.full(len(self.points), 1 / len(self.points))
         if isinstance(objective, LinearObjective) and not self.programme.n_constraints:
             values = self.points @ objective.slope
-            return np.eye(1, len(values), int(values.argmin()))[0]
+            return np.asarray(np.eye(1, len(values), int(values.argmin()))[0], dtype=float)
         # The slack is a minimum, and a linear programme finds no point at its exact value.
         for margin in (0.0, FEASIBLE, 10 * FEASIBLE):
             master = self._master(objective)
@@ -94,7 +96,7 @@ class Pruning:
         return weight
 
     def descend(self, start: Float | None) -> Float:
-        """Descend from a mixture to the best one on each segment towards a vertex (Frank-Wolfe)."""
+        """Descend from a mixture to the best one on the segment to a vertex, repeatedly."""
         objective, points = self.programme.objective, self.points
         weight = self.optimise(self._zero) if start is None else start
         weight = np.append(weight, np.zeros(len(points) - len(weight)))
@@ -114,12 +116,19 @@ class Pruning:
         weight = reduce_support(weight, self.points)
         chosen = np.flatnonzero(weight)
         part = self.points[chosen]
-        total = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
-        rows = {"type": "ineq", "fun": lambda w: self.slack - programme.constraints(w @ part)}
+        total: Any = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
+        rows: Any = {"type": "ineq", "fun": lambda w: self.slack - programme.constraints(w @ part)}
+
+        def value(w: Float) -> float:
+            return objective.value(np.asarray(w @ part, dtype=float))
+
+        def slope(w: Float) -> Float:
+            return np.asarray(part @ objective.gradient(w @ part), dtype=float)
+
         found = minimize(
-            lambda w: objective.value(w @ part),
+            value,
             weight[chosen],
-            jac=lambda w: part @ objective.gradient(w @ part),
+            jac=slope,
             bounds=[(0.0, 1.0)] * len(chosen),
             constraints=[total, rows] if programme.n_constraints else [total],
             method="SLSQP",
@@ -150,7 +159,7 @@ def find_best_mixture(
     points : ndarray of shape (n, d)
         Functionals of the rules.
     start : ndarray of shape (k,), default=None
-        A feasible mixture of the first k rules, from which an objective of kind ``"other"`` descends.
+        A feasible mixture of the first k rules, where the descent of kind ``"other"`` starts.
     constraint_cuts : list of Cut, default=None
         As in :class:`Pruning`.
 
@@ -175,12 +184,13 @@ def reduce_support(weight: Float, points: Float) -> Float:
     chosen = np.flatnonzero(weight)
     if len(chosen) <= points.shape[1] + 1:
         return weight
-    found = linprog(
+    found = solve_linear_programme(
         np.arange(len(chosen), dtype=float),
+        None,
+        None,
+        (0, None),
         A_eq=np.vstack([points[chosen].T, np.ones(len(chosen))]),
         b_eq=np.append(weight[chosen] @ points[chosen], weight.sum()),
-        method="highs-ds",
-        options=LP_TOLERANCES,
     )
     if found.x is None:
         return weight

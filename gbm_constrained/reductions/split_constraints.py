@@ -1,17 +1,23 @@
-r"""The constraints alone: the set :math:`F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\}`.
+r"""The points that meet the constraints, achievable or not.
 
-No rule needs to achieve a point of F. Algorithm 5 of the paper splits achievable points from F, and
-the ellipsoid's inner programme lives in the box of F.
+.. math:: F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\} .
+
+Algorithm 5 of the paper splits achievable points from F.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import FEASIBLE, Programme
-from gbm_constrained.reductions.master import LP_TOLERANCES, MAX_CUTS, Cut, make_cut
+from gbm_constrained.reductions.base import Programme
+from gbm_constrained.reductions.linear_programme import solve_linear_programme
+from gbm_constrained.reductions.master import MAX_CUTS, Cut, make_cut
+
+# Points of F only lead achievable points, which are re-weighted exactly at the end.
+VIOLATION = 1e-6
+# Cuts of the convex constraints that are kept for the next cost: the last ones are near.
+MAX_KEPT = 100
 
 
 class ConstraintSet:
@@ -39,24 +45,23 @@ class ConstraintSet:
             u = self._solve(cost)
             added = False
             for phi in programme.convex:
-                if phi.value(u) > FEASIBLE:
+                if phi.value(u) > VIOLATION:
                     cut = make_cut(phi, u, self._centres)
                     if cut is not None and cut.slope @ u + cut.offset > 0:
                         self._cuts.append(cut)
                         added = True
             if not added:
                 break
+        del self._cuts[:-MAX_KEPT]
         return u
 
     def _solve(self, cost: Float) -> Float:
         """Solve the linear programme over the box, the rows and the cuts."""
-        found = linprog(
+        found = solve_linear_programme(
             cost,
-            A_ub=np.vstack([self.programme.A, *(c.slope[None] for c in self._cuts)]),
-            b_ub=np.append(self.programme.b, [-c.offset for c in self._cuts]),
-            bounds=np.column_stack([self.programme.low, self.programme.high]),
-            method="highs-ds",
-            options=LP_TOLERANCES,
+            np.vstack([self.programme.A, *(c.slope[None] for c in self._cuts)]),
+            np.append(self.programme.b, [-c.offset for c in self._cuts]),
+            self.programme.box,
         )
         if found.x is None:
             raise RuntimeError(

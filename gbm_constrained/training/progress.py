@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,12 @@ class Progress:
         What is counted, in the singular.
     lines : bool, default=False
         Lines in any case: where the library prints lines of its own, which a bar would run into.
-    rename : callable, default=str
-        Writes what is shown in the names that the user knows.
     """
 
     DELAY = 5.0  # seconds
 
-    def __init__(
-        self, unit: str, *, lines: bool = False, rename: Callable[[str], str] = str
-    ) -> None:
-        self.unit, self.rename = unit, rename
+    def __init__(self, unit: str, *, lines: bool = False) -> None:
+        self.unit = unit
         self._lines = lines or not _shows_bars()
         self._last = time.perf_counter()
         self._bar: Any = None
@@ -51,10 +46,10 @@ class Progress:
             if state.done:
                 left = _clock((state.total - state.done) * state.seconds / state.done)
             done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
-            print(f"{done} {self.rename(_summary(state))}", file=sys.stderr, flush=True)
+            print(f"{done} {_summary(state)}", file=sys.stderr, flush=True)
             return
         self._bar.total = state.total
-        self._bar.set_postfix_str(self.rename(_summary(state)), refresh=False)
+        self._bar.set_postfix_str(_summary(state), refresh=False)
         self._bar.update(state.done - self._bar.n)
 
     def _make_bar(self, state: ConstraintState) -> Any:

@@ -539,8 +539,8 @@ def test_drawn_decisions_are_drawn_alike(library, unseen, binary, tmp_path):
     piped = make_pipeline(FunctionTransformer().fit(X), model)
     search = GridSearchCV(piped, {})
     search.best_estimator_ = piped
-    save_classifier(model, tmp_path / "model.json", [0, 1], X)
-    file = open_model(tmp_path / "model.json").named([0, 1])
+    save_classifier(model, tmp_path / "model.json", X)
+    file = open_model(tmp_path / "model.json").name_classes([0, 1])
     for way in (model, piped, Pipeline([("only", model)]), search, file):
         first, second = (audit(way, X, y, fnr() <= 0.1).frame for _ in range(2))
         pd.testing.assert_frame_equal(first, second)

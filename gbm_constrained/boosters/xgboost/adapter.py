@@ -33,6 +33,7 @@ from gbm_constrained.boosters.xgboost.native import find_intercept, on_probabili
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
+    check_labels,
     check_scores,
     check_weight,
     untouched_random_state,
@@ -172,7 +173,8 @@ class XGBoostAdapter:
         """Check what depends on the rows, and list the evaluation sets."""
         self.fit, given, data = fit, self.arguments, fit.data
         n_classes = data.classes.size
-        check_classes(self.model, data.classes)
+        # The classes of the data may be the labels that these positions stand for.
+        check_classes(self.model, check_labels(self.y)[0])
         data.combined.refuse_with(base_margin=given["base_margin"])
         aligned = {"X": self.X, "y": self.y, "base_margin": given["base_margin"]}
         data.alignment.check(aligned)
@@ -241,7 +243,7 @@ class XGBoostAdapter:
             "base_margin": self.fit.data.take(self.base_margin),
         }
         with self._driven() as observer:
-            self.native(combined.X, combined.y, **given)
+            self.native(combined.X, combined.codes, **given)
             self._forget_note()
             return self._trained(observer)
 

@@ -81,6 +81,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     early_stopping_rounds: Any
     feature_weights: Any
     _driven: DrivenFit
+    _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
     # scikit-learn's splitters of groups ask for them by the same name, and mean the same rows.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -292,6 +293,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             remove_report(self)
             booster.set_attr(**{saving.NAME: None})
             self.__dict__.pop("evals_result_", None)
+            self._class_labels = None if note is None else note.classes
             saving.forget_constraints(self)
             if note is not None:
                 note.restore(self)

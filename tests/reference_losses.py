@@ -1,4 +1,4 @@
-"""Reference objectives of the reductions' tests, written from the paper's Section 2 and Table 1."""
+"""Reference objectives of reductions, written from the paper's Section 2 and Table 1."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def balanced_error(n, d=None):
 
 
 class MacroF1:
-    """1 - mean_i 2 pi_i u_i / (pi_i + q_i), of recalls and then shares: neither convex nor a ratio."""
+    """1 - mean_i 2 pi_i u_i / (pi_i + q_i), of recalls and then shares."""
 
     kind = "other"
 

@@ -1,0 +1,165 @@
+"""Constraints of a command: parsed, and checked against the rows of a table."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._typing import Codes
+from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.constraints.text import format_constraint, parse_constraints
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.problem.compiler import compile_constraints
+
+
+def read_constraints(
+    options: argparse.Namespace, labels: Sequence[Label] | None = None
+) -> tuple[Constraint, ...]:
+    """Parse the constraints of a command; given labels, other labels are refused."""
+    known = None if labels is None else {label: label for label in labels}
+    found: list[Constraint] = []
+    for text in options.constraint:
+        try:
+            found += parse_constraints(text, labels=known)
+        except ValueError as error:
+            raise ValueError(f"--constraint: {error}") from None
+    return tuple(complete_groups(constraint, options) for constraint in found)
+
+
+def complete_groups(constraint: Constraint, options: argparse.Namespace) -> Constraint:
+    """Fill in the columns of the groups, and what becomes of small ones, where these lack."""
+    expression = constraint.expression
+    if not isinstance(expression, Grouped):
+        return constraint
+    if expression.by is None and options.sensitive:
+        expression = replace(expression, by=tuple(options.sensitive))
+    if options.small_groups and expression.small_groups == Grouped.small_groups:
+        expression = replace(expression, small_groups=options.small_groups)
+    return replace(constraint, expression=expression)
+
+
+def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label | None:
+    """Find the label that ``--positive`` names, if it is given."""
+    if options.positive is None:
+        return None
+    known = {str(label): label for label in labels}
+    if options.positive not in known:
+        raise ValueError(
+            f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
+        )
+    return known[options.positive]
+
+
+def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
+    """List the columns that constraints use, and those of them that hold decisions."""
+    used = [name for constraint in constraints for name in constraint.columns]
+    decisions = [m.column for constraint in constraints for m in constraint.reference_models]
+    return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
+
+
+def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
+    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
+    named: list[tuple[Any, Any]] = []
+    for constraint in constraints:
+        expression = constraint.expression
+        named += zip(expression.columns, expression.reference_group or (), strict=False)
+        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
+    return {name for name, value in named if isinstance(value, str)}
+
+
+def check_constraints(
+    constraints: Sequence[Constraint],
+    options: argparse.Namespace,
+    table: pd.DataFrame,
+    rows: LabelledRows,
+    labels: Sequence[Label],
+) -> None:
+    """Refuse constraints on what the table does not hold."""
+    kept_out = {options.target: "target", options.weight: "weight"}
+    kept_out |= dict.fromkeys(getattr(options, "drop", []), "drop")
+    for constraint in constraints:
+        text = _write(constraint)
+        if isinstance(constraint.expression, Grouped) and constraint.expression.by is None:
+            raise ValueError(
+                f"--constraint {text}: name the columns of the groups, by=..., or give "
+                f"--sensitive."
+            )
+        if constraint.data_sets:
+            raise ValueError(
+                f"--constraint {text} speaks of a further data set, which only Python can give."
+            )
+        columns, decisions = list_columns([constraint])
+        if None in decisions:
+            raise ValueError(
+                f"the constraint {text} of {options.model} speaks of another model, which the "
+                f"file does not hold: give the constraints anew by --constraint, and a column of "
+                f"that model's decisions, as in churn(to=COLUMN)."
+            )
+        for name in columns:
+            if name not in table:
+                missing = describe_missing_column(options.data, table, name)
+                raise ValueError(f"--constraint {text}: {missing}")
+            if name in kept_out:
+                raise ValueError(
+                    f"--constraint {text}: column {name!r} is --{kept_out[name]}, and "
+                    f"constraints use features and --sensitive columns only."
+                )
+        for name in decisions:
+            _check_decisions(rows.groups[name], labels, text)
+
+
+def _check_decisions(column: pd.Series, labels: Sequence[Label], text: str) -> None:
+    # NA of pandas is neither equal to a label nor different from it.
+    unknown = [value for value in column.unique() if pd.isna(value) or value not in labels]
+    if unknown:
+        found = "a missing value" if pd.isna(unknown[0]) else repr(unknown[0])
+        raise ValueError(
+            f"--constraint {text}: column {column.name!r} is to hold another model's decisions, "
+            f"and holds {found}, which is not among the labels {labels}."
+        )
+
+
+def _write(constraint: Constraint) -> str:
+    """Write a constraint as text; a constraint of a model file may have none."""
+    try:
+        return format_constraint(constraint)
+    except ValueError:
+        return str(constraint)
+
+
+def check_measurable(
+    constraints: Sequence[Constraint],
+    rows: LabelledRows,
+    parts: dict[str, Codes],
+    positive: Label | None,
+) -> None:
+    """Refuse constraints that have no value on a part of the rows, before the fit."""
+    labels = np.unique(rows.y)
+    constraints = resolve_positive_class(constraints, labels, positive)
+    for purpose, part in parts.items():
+        try:
+            _compile(constraints, rows.take(part), labels)
+        except ValueError as error:
+            _compile(constraints, rows, labels)  # An error on all rows is raised as it is.
+            raise ValueError(
+                f"{error} This is about the {part.size:,} rows that are {purpose}: give another "
+                f"--seed or --test-fraction, such as 0."
+            ) from None
+
+
+def _compile(constraints: Sequence[Constraint], rows: LabelledRows, labels: Any) -> None:
+    codes = np.searchsorted(labels, rows.y)
+    columns = columns_of(rows.groups[list_columns(constraints)[0]], codes.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The fit gives the same warnings.
+        compile_constraints(constraints, Rows(codes, labels, rows.weight, columns, []))

@@ -1,0 +1,210 @@
+"""Tables in files: columns as they are written there, features, labels and groups."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+from gbm_constrained._typing import Codes
+
+PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
+Label = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labels of rows, and what constraints are measured with.
+
+    Attributes
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels.
+    weight : ndarray of shape (n_samples,) or None
+        Sample weights.
+    groups : DataFrame
+        Columns that constraints use.
+    """
+
+    y: NDArray[Any]
+    weight: NDArray[Any] | None
+    groups: pd.DataFrame
+
+    def take(self, index: Codes) -> LabelledRows:
+        """Take rows by position."""
+        weight = None if self.weight is None else self.weight[index]
+        return LabelledRows(self.y[index], weight, self.groups.iloc[index])
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is CSV by its name."""
+    return path.name.lower().endswith(CSV)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table as pandas does, every column under a name of its own."""
+    table = _read_checked_csv(path) if is_csv(path) else _read_parquet(path)
+    if table.empty:
+        raise ValueError(f"{path} has no rows.")
+    # Parquet keeps an index. The levels of an index that have names are columns like others.
+    named = [name for name in table.index.names if name is not None]
+    table = table.reset_index(level=named).reset_index(drop=True)
+    return table.set_axis(table.columns.map(str), axis=1)  # One text names several levels.
+
+
+def _read_checked_csv(path: Path) -> pd.DataFrame:
+    # The header is read as a row, because pandas numbers names that occur again.
+    header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+    counts = Counter(filter(None, header.to_numpy()[0]))
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(f"{path} has several columns {repeated[0]!r}: give each its own name.")
+    # In chunks, pandas may read a column as numbers in one and as texts in another.
+    return read_csv(path, low_memory=False)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give CSV."
+        )
+    try:
+        return pd.read_parquet(path, engine="pyarrow")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+def read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """Read CSV whose rows may end in a comma; other fields without a name are refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            # By default pandas takes the first fields of longer rows as an index, which moves all
+            # names by one column.
+            table: pd.DataFrame = pd.read_csv(path, index_col=False, **options)
+        except pd.errors.ParserWarning:
+            raise ValueError(
+                f"{path} has rows with more fields than its header has names: name every column."
+            ) from None
+        # Errors of bytes, of lines, and of compressed files that end too soon name no file.
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
+    return table
+
+
+def read_texts(path: Path, table: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Read the named columns of CSV again as texts, where pandas has read numbers."""
+    numbers = [n for n in names if is_numeric_dtype(table[n]) and not is_bool_dtype(table[n])]
+    if not numbers or not is_csv(path):
+        return table[[]]
+    return read_csv(path, usecols=numbers, dtype=str).where(table[numbers].notna())
+
+
+def as_values(
+    column: pd.Series, texts: pd.Series | None = None, *, keeps_texts: bool = False
+) -> pd.Series:
+    """Convert a column of labels or groups to values that are alike in CSV and in Parquet.
+
+    Numbers are whole numbers if all of them are. Numbers of CSV stay texts where a number would
+    lose something, such as the zero of 01: `texts` are those of a column of numbers in the file.
+    """
+    if is_datetime64_any_dtype(column):
+        return column.astype(str).where(column.notna()).astype(object)
+    codes, uniques = pd.factorize(column if texts is None else texts)
+    found = uniques.tolist()
+    if texts is not None and not keeps_texts:
+        found = _as_numbers(found)
+    if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in found):
+        is_whole = all(float(value).is_integer() for value in found)
+        found = [int(value) if is_whole else float(value) for value in found]
+        found = list(map(str, found)) if keeps_texts else found
+    return pd.Series(np.array([*found, None], dtype=object)[codes], name=column.name)
+
+
+def _as_numbers(texts: list[str]) -> list[Any]:
+    """Convert texts to numbers, unless a text such as 01 or +1 says more than its number."""
+    trimmed = list(map(str.strip, texts))
+    if not all(NUMBER.fullmatch(text) or str(float(text)) == text for text in trimmed):
+        return texts
+    numbers = [int(t) if t.removeprefix("-").isdigit() else float(t) for t in trimmed]
+    return numbers if len(set(numbers)) == len(set(trimmed)) else texts
+
+
+def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
+    """Convert values to labels: texts, whole numbers or bools, and no value missing."""
+    missing = np.flatnonzero(values.isna())
+    if missing.size:
+        raise ValueError(
+            f"--target {name}: {missing.size} rows have no label, the first is row "
+            f"{missing[0]}: take them out."
+        )
+    labels = values.tolist()
+    types = set(map(type, labels))
+    if len(types) > 1 or not types <= {str, int, bool}:
+        found = sorted(kind.__name__ for kind in types)
+        raise ValueError(
+            f"--target {name} must hold texts, whole numbers or bools as labels, and holds "
+            f"{' and '.join(found)}."
+        )
+    return np.array(labels)
+
+
+def list_missing(path: Path, table: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """List the texts that count as missing values in the named columns of a CSV file."""
+    names = [name for name in names if table[name].isna().any()]
+    if not names or not is_csv(path):
+        return []
+    texts = read_csv(path, usecols=names, dtype=str, keep_default_na=False)
+    return [
+        f"{name}: {text!r} is a missing value ({count:,} rows)"
+        for name in names
+        for text, count in texts[name][table[name].isna()].value_counts().items()
+        if text
+    ]
+
+
+def make_categories(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Make categories of the texts in a table of features, and list their columns."""
+    table, made = table.copy(), []
+    for name in map(str, table):
+        dtype = table[name].dtype
+        if isinstance(dtype, pd.CategoricalDtype) or is_numeric_dtype(dtype):
+            continue
+        kind = pd.api.types.infer_dtype(table[name], skipna=True)
+        if kind == "boolean":
+            table[name] = table[name].astype("boolean")
+        elif kind == "empty":  # CSV reads empty columns as NaN, and XGBoost needs a category.
+            table[name] = np.nan
+        elif kind == "string":
+            table[name] = table[name].astype("category")
+            made.append(name)
+        else:
+            raise ValueError(
+                f"column {name!r} holds {kind} values, which no booster takes: turn them into "
+                f"numbers or texts, or leave the column out."
+            )
+    return table, made
+
+
+def are_texts(values: Sequence[Any]) -> bool:
+    """Whether there are categories, or labels, and all of them are texts."""
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def describe_missing_column(path: Path, table: pd.DataFrame, name: object) -> str:
+    """Say that a table has no such column, and which one may be meant."""
+    near = difflib.get_close_matches(str(name), list(table.columns), n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"it has {list(table.columns)}."
+    return f"{path} has no column {name!r}: {remedy}"

@@ -1,0 +1,139 @@
+"""The ellipsoid method: Löwner-John ellipsoids, and optima without and with constraints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
+from reference_losses import KullbackLeibler, MinMax, QMean
+
+from gbm_constrained.reductions.base import Programme
+from gbm_constrained.reductions.ellipsoid import cut_ellipsoid, solve_by_ellipsoid
+from gbm_constrained.reductions.solve import solve
+
+SYNTHETIC = paper_synthetic()
+PRIORS = SYNTHETIC.priors
+COARSE = paper_synthetic(500)
+
+
+def draw_ellipsoid(d, seed):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(d, d))
+    return rng, root @ root.T + 0.1 * np.eye(d), rng.normal(size=d), rng.normal(size=d)
+
+
+def cut_by_square_roots(P, c, w):
+    """Algorithm 3a of the paper, as printed."""
+    d = len(c)
+    values, vectors = np.linalg.eigh(P)
+    root = vectors @ np.diag(np.sqrt(values)) @ vectors.T
+    unit = root @ w / np.linalg.norm(root @ w)
+    t = 1 / (d + 1)
+    along = np.outer(unit, unit)
+    inner = along / (1 - t) ** 2 + (1 - 2 * t) / (1 - t) ** 2 * (np.eye(d) - along)
+    inverse = np.linalg.inv(root)
+    return c + t * root @ unit, np.linalg.inv(inverse @ inner @ inverse)
+
+
+@pytest.mark.parametrize("d", [2, 3, 7, 12])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_form_without_square_roots_is_the_papers(d, seed):
+    _, P, c, w = draw_ellipsoid(d, seed)
+    centre, shape = cut_ellipsoid(P, c, w)
+    expected_centre, expected = cut_by_square_roots(P, c, w)
+    np.testing.assert_allclose(centre, expected_centre, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(shape, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 12])
+def test_half_of_the_ellipsoid_is_inside_and_the_volume_shrinks(d):
+    rng, P, c, w = draw_ellipsoid(d, 0)
+    centre, shape = cut_ellipsoid(P, c, w)
+    ratio = np.sqrt(np.linalg.det(shape) / np.linalg.det(P))
+    assert ratio <= np.exp(-1 / (2 * d))  # Lemma 34
+    directions = rng.normal(size=(5000, d))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    surface = c + directions @ np.linalg.cholesky(P).T
+    half = surface[(surface - c) @ w >= 0] - centre
+    assert len(half) > 1000
+    inside = np.einsum("xi,xi->x", half, np.linalg.solve(shape, half.T).T)
+    assert inside.max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("objective", "reference", "radius", "calls"),
+    [
+        (QMean(3), 0.5219926226, 1.2, 100),
+        (QMean(3), 0.5219926226, 1000.0, 200),
+        (MinMax(3), 0.5239125183, 2.0, 100),
+        (MinMax(3), 0.5239125183, 1000.0, 300),
+    ],
+)
+def test_without_constraints(objective, reference, radius, calls):
+    programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
+    found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), calls, radius=radius)
+    assert found.value == pytest.approx(reference, abs=1e-5)
+    assert found.bound <= reference + 2e-6
+
+
+def test_the_dual_value_rises_to_the_optimum():
+    """The bounds of the calls themselves, before the last one, come near with the first radius."""
+    programme = Programme(QMean(3), np.zeros((0, 3)), np.zeros(0))
+    found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), 120, radius=1.2)
+    assert 0 <= 0.5219926226 + 2e-6 - found.history[-2].bound <= 1e-4
+
+
+EFFECT = np.concatenate([recalls(COARSE.W), shares(COARSE.W)])
+COVERAGE = coverage_rows(3, 3, PRIORS, 0.01)
+
+
+@pytest.mark.slow
+def test_with_coverage_in_a_thousand_calls():
+    programme = Programme(QMean(3, 6), *COVERAGE)
+    best = solve(programme, AtomOracle(EFFECT))
+    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 1000, radius=20)
+    assert found.violation <= 1e-9
+    assert best.bound - 1e-9 <= found.value <= best.value + 1e-5
+
+
+@pytest.mark.slow
+def test_with_coverage_from_the_papers_radius():
+    programme = Programme(QMean(3, 6), *COVERAGE)
+    best = solve(programme, AtomOracle(EFFECT))
+    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 1000, radius=1000)
+    assert best.bound - 1e-9 <= found.value <= best.value + 1e-3
+
+
+def test_with_coverage():
+    programme = Programme(QMean(3, 6), *COVERAGE)
+    best = solve(programme, AtomOracle(EFFECT))
+    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 250)
+    assert found.violation <= 1e-9
+    assert best.bound - 1e-9 <= found.value <= best.value + 2e-2
+    assert found.bound <= best.value + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("within", "calls", "gap"),
+    [
+        (0.05, 150, 2e-2),
+        pytest.param(0.05, 1000, 1e-3, marks=pytest.mark.slow),
+        pytest.param(0.01, 1000, 1e-3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_convex_constraint(within, calls, gap):
+    phi = KullbackLeibler(PRIORS, within, 3)
+    programme = Programme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
+    best = solve(programme, AtomOracle(EFFECT))
+    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), calls)
+    assert found.violation <= 1e-9
+    assert best.bound - 1e-9 <= found.value <= best.value + gap
+
+
+@pytest.mark.parametrize("solver", ["ellipsoid", "gda", "columns"])
+def test_nothing_feasible_is_said(solver):
+    programme = Programme(QMean(3, 6), *coverage_rows(3, 3, np.array([0.6, 0.6, 0.0]), 0.01))
+    found = solve(programme, AtomOracle(EFFECT), solver)
+    assert found.status == "infeasible"
+    assert found.violation == pytest.approx(0.09, abs=1e-8)
+    assert len(found.history) < 30
