@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,6 +48,12 @@ class NativeAdapter(Protocol):
             Whether these are joint labels, which no parameter about classes is for.
         """
 
+    def merge(self, models: Sequence[NativeModel]) -> NativeModel:
+        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
+
+    def take(self, model: NativeModel) -> None:
+        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
+
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""
 
@@ -59,8 +66,16 @@ def clone_plain(model: Any) -> Any:
     with untouched_random_state(model):
         plain = clone(model)
     return plain.set_params(
-        constraints=None, maximize=None, minimize=None, deterministic=None, solver="auto"
+        constraints=None, maximize=None, minimize=None, ensemble=None, solver="auto"
     )
+
+
+def take_fit(model: Any, other: Any) -> None:
+    """Take over what another classifier's ``fit`` has set, whose class and parameters are equal."""
+    parameters = {*type(model)._get_param_names(), *model.get_params(deep=False)}
+    for name, value in vars(other).items():
+        if name not in parameters:
+            setattr(model, name, value)
 
 
 class MetricMixin:
@@ -95,8 +110,16 @@ class MetricMixin:
         assert metric is not None
         fit = MetricFit(options, metric, rows, adapter.settings())
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, options.solver, is_single=options.deterministic)
-            adapter.fit_plain()
+            result = fit.run(
+                adapter.fit_part,
+                options.solver,
+                is_single=options.deterministic,
+                merge=adapter.merge,
+            )
+            if result.label_model is None:
+                adapter.fit_plain()
+            else:
+                adapter.take(result.label_model)
             remove_report(self)
             cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
             self._rules = _as_dict(result, cell_model)

@@ -14,7 +14,7 @@ groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class NativeModel(Protocol):
 
 FitPart = Callable[[Codes, Any, bool], NativeModel]
 """Given rows, the labels of all rows, and whether these are joint labels, trains a model."""
+Merge = Callable[[Sequence[NativeModel]], NativeModel]
+"""Merges models into one whose raw score is the mean of theirs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,8 @@ class MetricResult:
         Best value of the metric for the distribution that the probabilities describe.
     cell_model : NativeModel or None
         Booster of the joint labels; None where the label's own booster decides.
+    label_model : NativeModel or None
+        Merged boosters of the labels; None where the library trains on all rows.
     factors : ndarray of shape (n_joint_cells,)
         Factor of each joint cell in the objective of the booster that decides.
     """
@@ -83,6 +87,7 @@ class MetricResult:
     solution: Solution
     bound: float
     cell_model: NativeModel | None
+    label_model: NativeModel | None
     factors: Float
 
     @property
@@ -121,9 +126,15 @@ class MetricFit:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
         self.X, self.y = arguments.X, self.problem.data.y
+        self.fold_models: list[NativeModel] = []
 
     def run(
-        self, fit_part: FitPart, solver: str, *, is_single: bool | None = None
+        self,
+        fit_part: FitPart,
+        solver: str,
+        *,
+        is_single: bool | None = None,
+        merge: Merge | None = None,
     ) -> MetricResult:
         """Find the decision rules.
 
@@ -135,6 +146,8 @@ class MetricFit:
             Name of the reduction.
         is_single : bool, default=None
             Whether one rule is returned; by default, if it loses next to nothing.
+        merge : callable, default=None
+            Merges the boosters of the folds, which ``ensemble="folds"`` returns.
         """
         problem = self.problem
         everyone = np.arange(len(problem.data.rows))
@@ -177,12 +190,25 @@ class MetricFit:
             if single is not None:
                 assessed, _ = search.assess([single])
                 chosen = replace(assessed[0], low=chosen.low, high=chosen.high)
-        if is_joint and cell_model is None:
+        label_model: NativeModel | None = None
+        if self.options.ensemble is not None:
+            assert merge is not None
+            cell_model, label_model = self._merge(fit_part, merge, is_joint)
+        elif is_joint and cell_model is None:
             cell_model = fit_part(everyone, target, True)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
-            problem.loss.of_metric(exact.bound), cell_model, factors,
+            problem.loss.of_metric(exact.bound), cell_model, label_model, factors,
         )  # fmt: skip
+
+    def _merge(
+        self, fit_part: FitPart, merge: Merge, is_joint: bool
+    ) -> tuple[NativeModel | None, NativeModel]:
+        """Merge the boosters of the folds: those of the joint labels, and those of the labels."""
+        if not is_joint:
+            return None, merge(self.fold_models)
+        of_labels = [fit_part(self._rest(held), None, False) for held in self._folds()]
+        return merge(self.fold_models), merge(of_labels)
 
     def _score_held_out(
         self, fit_part: FitPart, target: Any, is_joint: bool
@@ -202,11 +228,11 @@ class MetricFit:
         """
         folds = self._folds()
         found: list[tuple[Codes, Array]] = []
-        everyone = np.arange(len(self.problem.data.rows))
         for held in folds:
-            training = np.setdiff1d(everyone, held, assume_unique=True)
-            model = fit_part(training, target, is_joint)
+            model = fit_part(self._rest(held), target, is_joint)
             found.append((held, model.margin(take_rows(self.X, held), held)))
+            if self.options.ensemble is not None:
+                self.fold_models.append(model)
         rows = np.concatenate([held for held, _ in found])
         margin = np.concatenate([margin for _, margin in found])
         order = np.argsort(rows)
@@ -215,12 +241,16 @@ class MetricFit:
             return "holdout", rows, margin, []
         return "out of fold", rows, margin, [np.searchsorted(rows, held) for held in folds]
 
+    def _rest(self, held: Codes) -> Codes:
+        """List the rows that are not held out."""
+        return np.setdiff1d(np.arange(len(self.problem.data.rows)), held, assume_unique=True)
+
     def _folds(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""
         problem, options = self.problem, self.options
         everyone = np.arange(len(problem.data.rows))
         is_holdout = options.measure_on == "holdout" or (
-            options.measure_on == "auto" and self._has_many_rows
+            options.measure_on == "auto" and not options.ensemble and self._has_many_rows
         )
         if is_holdout:
             share = options.holdout_fraction or HOLDOUT_FRACTION

@@ -130,6 +130,15 @@ class SolverOptions:
         """The objective, if it is a metric of the confusion matrix."""
         return read_objective(self.maximize, self.minimize)
 
+    def check_ensemble(self) -> None:
+        """Refuse to merge boosters where there is no metric that they were judged on."""
+        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        if self.ensemble is not None:
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters that a metric was measured on, "
+                f"and there is none: give maximize= or minimize=, or leave ensemble out."
+            )
+
     def _check_of_metric(self, metric: Metric) -> SolverOptions:
         """Check what a metric as the objective allows."""
         check_choice("measure_on", self.measure_on, MEASURE_ON)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections import OrderedDict, defaultdict
@@ -30,6 +31,7 @@ from gbm_constrained.boosters.lightgbm.checks import (
     stops_early,
 )
 from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
+from gbm_constrained.boosters.lightgbm.merging import merge_boosters
 from gbm_constrained.boosters.lightgbm.metrics import EPSILON, check_arguments, split_metrics
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
@@ -43,7 +45,7 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     find_parameter,
     make_early_stopping,
 )
-from gbm_constrained.boosters.metric import clone_plain
+from gbm_constrained.boosters.metric import clone_plain, take_fit
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
@@ -123,6 +125,19 @@ class LightGBMAdapter:
         y = take_rows(self.y, rows) if target is None else target[rows]
         model.fit(take_rows(self.X, rows), y, weight, **given)
         return _NativeModel(model)
+
+    def merge(self, models: Sequence[_NativeModel]) -> _NativeModel:
+        """Merge models into one whose raw score is the mean of theirs."""
+        model = copy.copy(models[0].model)
+        model._Booster = merge_boosters([one.model.booster_ for one in models])
+        # All that one of them knows of its evaluation sets is its own.
+        model._best_iteration, model._evals_result = model._Booster.best_iteration, {}
+        model._best_score = model._Booster.best_score = defaultdict(OrderedDict)
+        return _NativeModel(model)
+
+    def take(self, model: _NativeModel) -> None:
+        """Make a model the classifier's own."""
+        take_fit(self.model, model.model)
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""

@@ -55,6 +55,7 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
@@ -78,7 +79,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
+{METRIC_PARAMETERS_DOC}
     **kwargs
         Every other parameter of :class:`lightgbm.LGBMClassifier`.
 
@@ -186,6 +188,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
         drop_solver_parameters(params)
+        if self.deterministic is not None:  # which LightGBM has a meaning for, too
+            params["deterministic"] = self.deterministic
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params

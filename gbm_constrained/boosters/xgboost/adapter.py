@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import xgboost as xgb
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import clone_plain
+from gbm_constrained.boosters.metric import clone_plain, take_fit
 from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
@@ -28,6 +29,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     warn_of_cut_names,
 )
 from gbm_constrained.boosters.xgboost.folds import held_matrix, make_fold_booster_factory
+from gbm_constrained.boosters.xgboost.merging import merge_boosters
 from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
 from gbm_constrained.boosters.xgboost.native import find_intercept, on_probabilities, read_note_of
 from gbm_constrained.data.validation import (
@@ -127,6 +129,19 @@ class XGBoostAdapter:
         y = take_rows(self.y, rows) if target is None else target[rows]
         model.fit(take_rows(self.X, rows), y, **given)
         return _NativeModel(model, None if is_joint else self.arguments["base_margin"])
+
+    def merge(self, models: Sequence[_NativeModel]) -> _NativeModel:
+        """Merge models into one whose raw score is the mean of theirs."""
+        model = copy.copy(models[0].model)
+        model._Booster = merge_boosters([one.model.get_booster() for one in models])
+        model.__dict__.pop("evals_result_", None)  # of one of them alone
+        return _NativeModel(model, models[0].base_margin)
+
+    def take(self, model: _NativeModel) -> None:
+        """Make a model the classifier's own."""
+        take_fit(self.model, model.model)
+        if not callable(self.model.objective):
+            self.model.objective = model.model.objective  # which fit sets by the number of classes
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""

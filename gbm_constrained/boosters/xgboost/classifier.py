@@ -40,6 +40,7 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
@@ -61,7 +62,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
+{METRIC_PARAMETERS_DOC}
     objective : str, default="binary:logistic"
         As in the parent. Constraints need the logistic or softmax objective.
     **kwargs
