@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -71,8 +72,10 @@ def clone_plain(model: Any) -> Any:
 
 
 def take_fit(model: Any, other: Any) -> None:
-    """Take over what another classifier's ``fit`` has set, whose class and parameters are equal."""
-    parameters = {*type(model)._get_param_names(), *model.get_params(deep=False)}
+    """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
+    # Not from get_params, which draws from a random_state that can be drawn from.
+    kinds = [kind for kind in type(model).__mro__ if "__init__" in vars(kind)]
+    parameters = {name for kind in kinds for name in inspect.signature(kind).parameters}
     for name, value in vars(other).items():
         if name not in parameters:
             setattr(model, name, value)

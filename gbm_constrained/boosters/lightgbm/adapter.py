@@ -126,7 +126,7 @@ class LightGBMAdapter:
         model.fit(take_rows(self.X, rows), y, weight, **given)
         return _NativeModel(model)
 
-    def merge(self, models: Sequence[_NativeModel]) -> _NativeModel:
+    def merge(self, models: Sequence[Any]) -> _NativeModel:
         """Merge models into one whose raw score is the mean of theirs."""
         model = copy.copy(models[0].model)
         model._Booster = merge_boosters([one.model.booster_ for one in models])
@@ -135,7 +135,7 @@ class LightGBMAdapter:
         model._best_score = model._Booster.best_score = defaultdict(OrderedDict)
         return _NativeModel(model)
 
-    def take(self, model: _NativeModel) -> None:
+    def take(self, model: Any) -> None:
         """Make a model the classifier's own."""
         take_fit(self.model, model.model)
 

@@ -130,14 +130,14 @@ class XGBoostAdapter:
         model.fit(take_rows(self.X, rows), y, **given)
         return _NativeModel(model, None if is_joint else self.arguments["base_margin"])
 
-    def merge(self, models: Sequence[_NativeModel]) -> _NativeModel:
+    def merge(self, models: Sequence[Any]) -> _NativeModel:
         """Merge models into one whose raw score is the mean of theirs."""
         model = copy.copy(models[0].model)
         model._Booster = merge_boosters([one.model.get_booster() for one in models])
         model.__dict__.pop("evals_result_", None)  # of one of them alone
         return _NativeModel(model, models[0].base_margin)
 
-    def take(self, model: _NativeModel) -> None:
+    def take(self, model: Any) -> None:
         """Make a model the classifier's own."""
         take_fit(self.model, model.model)
         if not callable(self.model.objective):

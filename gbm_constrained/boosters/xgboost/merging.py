@@ -143,7 +143,7 @@ def _set_intercept(model: dict[str, Any], intercept: Array) -> Array:
 
 
 def _config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
-    """Configuration of a booster, as that of the model that takes its place."""
+    """Write the configuration of a booster as that of the model that takes its place."""
     config = json.loads(booster.save_config())
     learner, merged = config["learner"], model["learner"]
     learner["learner_model_param"] = merged["learner_model_param"]
