@@ -140,7 +140,14 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
-        if options.metric is not None:
+        without_gradients = adapter.without_gradients() if options.constraints else None
+        if options.metric is None and without_gradients and options.solver in PLUG_IN:
+            options = options.without_multipliers(without_gradients)
+        elif options.metric is None:
+            without_gradients = None
+            options.check_ensemble()
+        if options.metric is not None or without_gradients:
+            refuse_of_decisions(given)
             self._fit_metric(adapter, given.rows, options)
             return
         if not options.constraints:

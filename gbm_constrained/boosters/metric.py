@@ -30,6 +30,12 @@ from gbm_constrained.training.problem import LibrarySettings
 class NativeAdapter(Protocol):
     """What a fit that leaves training to the library knows of the library."""
 
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others; None if it does.
+
+        Such a booster is trained by the library alone, and constraints are met by decisions.
+        """
+
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
 
@@ -108,10 +114,8 @@ class MetricMixin:
     def _fit_metric(
         self, adapter: NativeAdapter, rows: FitArguments, options: SolverOptions
     ) -> None:
-        """Fit with a metric of the confusion matrix as the objective."""
-        metric = options.metric
-        assert metric is not None
-        fit = MetricFit(options, metric, rows, adapter.settings())
+        """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
+        fit = MetricFit(options, options.metric, rows, adapter.settings())
         with unchanged_on_error(self):
             result = fit.run(
                 adapter.fit_part,

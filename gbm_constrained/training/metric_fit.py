@@ -26,8 +26,8 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabilities_of
 from gbm_constrained.metrics.base import Metric
-from gbm_constrained.reductions.base import Solution
-from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
+from gbm_constrained.reductions.base import FEASIBLE, Solution
+from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem, count_shares
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
@@ -108,8 +108,8 @@ class MetricFit:
     ----------
     options : SolverOptions
         The constructor's parameters.
-    metric : Metric
-        The objective.
+    metric : Metric or None
+        The objective; by default the error rate, which the library's own objective stands for.
     arguments : FitArguments
         The rows that the user gave.
     library : LibrarySettings
@@ -119,13 +119,14 @@ class MetricFit:
     def __init__(
         self,
         options: SolverOptions,
-        metric: Metric,
+        metric: Metric | None,
         arguments: FitArguments,
         library: LibrarySettings,
     ) -> None:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
         self.X, self.y = arguments.X, self.problem.data.y
+        self.has_own_objective = metric is None
         self.fold_models: list[NativeModel] = []
 
     def run(
@@ -150,25 +151,14 @@ class MetricFit:
             Merges the boosters of the folds, which ``ensemble="folds"`` returns.
         """
         problem = self.problem
-        everyone = np.arange(len(problem.data.rows))
         is_joint = not problem.joint.are_labels
+        if self.has_own_objective and is_joint:
+            own = self._keep_decisions(fit_part, merge)
+            if own is not None:
+                return own
         target = problem.joint.codes if is_joint else None
         factors = np.ones(len(problem.joint)) if is_joint else problem.factors
-        cell_model: NativeModel | None = None
-        parts: list[Codes] = []
-        if self.options.measure_on == "train":
-            source, rows = "training rows", everyone
-            model = fit_part(everyone, target, is_joint)
-            margin = model.margin(self.X, everyone)
-            cell_model = model if is_joint else None
-            issue_warning(
-                f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
-                f"that the trees have learned, and promises more than new rows give: use "
-                f"'crossfit' or 'holdout'.",
-                "GC118",
-            )
-        else:
-            source, rows, margin, parts = self._score_held_out(fit_part, target, is_joint)
+        source, rows, margin, parts = self._score(fit_part, target, is_joint)
         held = problem.on(rows)
         held.check(source)
         probabilities = probabilities_of(margin, factors)
@@ -176,12 +166,12 @@ class MetricFit:
         exact, rules = search.solve_by_probabilities()
         search.check_kind(exact)
         solution = search.solve(rules)
+        baselines = search.baselines()
+        if self.has_own_objective:
+            costs = (1.0 - np.eye(problem.factors.size)) * problem.factors[:, None]
+            baselines = [search.of_rules("argmax", costs[problem.joint.labels][None], np.ones(1))]
         candidates, replicates = search.assess(
-            [
-                *search.baselines(),
-                search.by_probabilities(exact),
-                search.optimum(solution, rules),
-            ]
+            [*baselines, search.by_probabilities(exact), search.optimum(solution, rules)]
         )
         chosen = candidates[search.choose(candidates, replicates)]
         mixed_value = chosen.value
@@ -190,25 +180,68 @@ class MetricFit:
             if single is not None:
                 assessed, _ = search.assess([single])
                 chosen = replace(assessed[0], low=chosen.low, high=chosen.high)
-        label_model: NativeModel | None = None
-        if self.options.ensemble is not None:
-            assert merge is not None
-            cell_model, label_model = self._merge(fit_part, merge, is_joint)
-        elif is_joint and cell_model is None:
-            cell_model = fit_part(everyone, target, True)
+        cell_model, label_model = self._final_models(fit_part, merge, is_joint)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
             problem.loss.of_metric(exact.bound), cell_model, label_model, factors,
         )  # fmt: skip
 
-    def _merge(
-        self, fit_part: FitPart, merge: Merge, is_joint: bool
-    ) -> tuple[NativeModel | None, NativeModel]:
-        """Merge the boosters of the folds: those of the joint labels, and those of the labels."""
+    def _keep_decisions(self, fit_part: FitPart, merge: Merge | None) -> MetricResult | None:
+        """Keep the decisions of the library's own boosters if they satisfy the constraints.
+
+        Otherwise boosters of the joint labels would decide where nothing needs to change.
+        """
+        problem = self.problem
+        source, rows, margin, _ = self._score(fit_part, None, False)
+        held = problem.on(rows)
+        held.check(source)
+        k = problem.factors.size
+        costs = ((1.0 - np.eye(k)) * problem.factors[:, None])[None]
+        decisions = CostRule(costs[0], problem.factors).decide(lambda _: margin)
+        shares = mixture_shares([decisions], np.ones(1), k)
+        counts = count_shares(problem.joint.codes[rows], shares, held.weight, len(problem.joint))
+        u = held.functionals(counts[None])[0]
+        if held.violations(u).max(initial=0.0) > FEASIBLE:
+            return None
+        search = MetricSearch(held, held.oracle(np.empty((0, len(problem.joint)))))
+        (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
+        value = problem.loss.value(u)
+        solution = Solution((costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None])
+        _, label_model = self._final_models(fit_part, merge, False)
+        return MetricResult(
+            held, source, [kept], kept, kept.value, solution,
+            np.nan, None, label_model, problem.factors,
+        )  # fmt: skip
+
+    def _final_models(
+        self, fit_part: FitPart, merge: Merge | None, is_joint: bool
+    ) -> tuple[NativeModel | None, NativeModel | None]:
+        """Make the booster of the joint labels, and that of the labels if it is merged."""
+        everyone = np.arange(len(self.problem.data.rows))
+        codes = self.problem.joint.codes
+        if self.options.ensemble is None:
+            return fit_part(everyone, codes, True) if is_joint else None, None
+        assert merge is not None
         if not is_joint:
             return None, merge(self.fold_models)
         of_labels = [fit_part(self._rest(held), None, False) for held in self._folds()]
         return merge(self.fold_models), merge(of_labels)
+
+    def _score(
+        self, fit_part: FitPart, target: Any, is_joint: bool
+    ) -> tuple[str, Codes, Array, list[Codes]]:
+        """Score the rows that the metric is measured on; returns as :meth:`_score_held_out`."""
+        if self.options.measure_on != "train":
+            return self._score_held_out(fit_part, target, is_joint)
+        everyone = np.arange(len(self.problem.data.rows))
+        issue_warning(
+            f"measure_on='train' optimises {self.problem.metric.metric} on decisions about rows "
+            f"that the trees have learned, and promises more than new rows give: use "
+            f"'crossfit' or 'holdout'.",
+            "GC118",
+        )
+        margin = fit_part(everyone, target, is_joint).margin(self.X, everyone)
+        return "training rows", everyone, margin, []
 
     def _score_held_out(
         self, fit_part: FitPart, target: Any, is_joint: bool
@@ -227,6 +260,7 @@ class MetricFit:
             Positions in `rows` of those of each booster; empty for a single one.
         """
         folds = self._folds()
+        self.fold_models = []
         found: list[tuple[Codes, Array]] = []
         for held in folds:
             model = fit_part(self._rest(held), target, is_joint)

@@ -27,6 +27,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
+from gbm_constrained.training.metric_problem import count_shares
 
 MetricMargin = Callable[[Any], Array]
 
@@ -135,12 +136,6 @@ def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
             "seconds": [step.seconds for step in steps],
         }
     )
-
-
-def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:
-    """Add up weights by cell and class, each row in its shares; (n_cells, n_classes)."""
-    w = np.ones(len(shares)) if weight is None else weight
-    return np.stack([np.bincount(codes, w * share, n_cells) for share in shares.T], axis=1)
 
 
 def _report_constraints(

@@ -90,7 +90,7 @@ class SolverOptions:
             solver = getattr(estimator, name)
             check_choice(name, solver, REDUCTIONS)
             options = cls(constraints, solver=solver, **own)
-            return options._check_of_metric(metric)
+            return options._check_of_metric(str(metric))
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -114,7 +114,6 @@ class SolverOptions:
                 f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
             )
-        options.check_ensemble()
         if options.solver == "threshold":
             _check_threshold(name, options)
         if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
@@ -139,7 +138,17 @@ class SolverOptions:
                 f"and there is none: give maximize= or minimize=, or leave ensemble out."
             )
 
-    def _check_of_metric(self, metric: Metric) -> SolverOptions:
+    def without_multipliers(self, booster: str) -> SolverOptions:
+        """Check what constraints allow where a booster takes no gradients.
+
+        Parameters
+        ----------
+        booster : str
+            The parameter that names the booster, with its value.
+        """
+        return replace(self, solver="auto")._check_of_metric(f"the error rate ({booster})")
+
+    def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
         check_choice("measure_on", self.measure_on, MEASURE_ON)
         check_integer("n_folds", self.n_folds, 2)
