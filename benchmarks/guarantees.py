@@ -50,7 +50,7 @@ from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import expected_bounds, umbrella_threshold
-from gbm_constrained.statistics.p_values import rule_p_value
+from gbm_constrained.statistics.p_values import constraint_p_values
 
 POSITIVE, SHIFT, SECOND = 0.3, 0.6, 0.4  # class share, group shift, group share
 SIZES = (300, 1000, 10000)
@@ -128,7 +128,7 @@ def groups(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outco
     rule = gap(fpr(), by="g", min_group_size=1) <= bound
     cells, compiled = compile_constraints([rule], rows_of(y, g=g))
     counts = CellCounts.at_thresholds(cells, scores, GRID)
-    certified = learn_then_test(rule_p_value(compiled, counts)[None], delta)[0]
+    certified = learn_then_test(constraint_p_values(compiled, counts).max(axis=-1)[None], delta)[0]
     found = functionals_of(compiled, counts)
     met = np.logical_and.accumulate(np.ptp(found, axis=1) <= bound)
     outcomes = [
@@ -154,7 +154,7 @@ def classes(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outc
         both = CellCounts(*(
             np.stack([getattr(c, name) for c in counts]) for name in ("weight", "square", "count")
         ))  # fmt: skip
-        p.append(rule_p_value(compiled, both))
+        p.append(constraint_p_values(compiled, both).max(axis=-1))
         met.append(np.logical_and.accumulate(functionals_of(compiled, both)[:, 0] <= bound))
     outcomes = []
     for which in (learn_then_test(p, delta), np.array(met)):

@@ -1,4 +1,4 @@
-"""Tables of whichever library: their columns by name, and some of their rows.
+"""Reading tables of any library: columns by name, and subsets of rows.
 
 pandas, polars and pyarrow name their columns; numpy arrays, lists and sparse matrices have none.
 Tables of polars and pyarrow are read through narwhals, those of pandas by pandas: their columns
@@ -74,7 +74,7 @@ def as_array(values: Any) -> NDArray[Any]:
     """Return values as an array in which None stands for what is missing or masked."""
     if str(getattr(values, "type", "")).startswith("dictionary"):  # of pyarrow
         values = values.to_pandas()
-    found = np.asarray(unmasked(values))
+    found = np.asarray(fill_masked(values))
     # Only numpy knows what is missing in its own variable-width texts.
     return found.astype(object) if found.dtype.kind == "T" else found
 
@@ -84,7 +84,7 @@ def is_masked(values: Any) -> bool:
     return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
 
 
-def unmasked(values: Any) -> Any:
+def fill_masked(values: Any) -> Any:
     """Replace what is masked in an array of numpy by None."""
     if not is_masked(values):
         return values
@@ -94,10 +94,10 @@ def unmasked(values: Any) -> Any:
 
 
 def as_column(values: Any) -> NDArray[Any]:
-    """Return one column, or a list of several, as an array in which categories are their values.
+    """Return a column as an array of values, also of categories.
 
-    In a list of texts numpy would turn what is missing into the text "nan", and whole numbers
-    beside it into floats, in which the largest ones are equal.
+    In a list of texts numpy would turn missing values into the text "nan", and whole numbers
+    beside them into floats, in which the largest ones are equal.
     """
     dtype = getattr(values, "dtype", None)
     found = as_array(values)
@@ -127,10 +127,7 @@ def categories_of(table: Any) -> dict[int, pd.Index[Any]]:
 
 
 def as_numbers(table: pd.DataFrame) -> NDArray[np.float64]:
-    """Return a table of pandas as LightGBM reads it: categories by their positions.
-
-    LightGBM takes longer to read a table than to score a few thousand rows of it.
-    """
+    """Return a table of pandas as LightGBM reads it, sooner than LightGBM: categories by codes."""
     numbers = np.empty(table.shape, dtype=np.float64)
     for j, (_, column) in enumerate(table.items()):
         if isinstance(column.dtype, pd.CategoricalDtype):

@@ -1,4 +1,4 @@
-"""Warnings and findings: one table of codes, and the one way to warn.
+"""Table of the codes of warnings and findings, and the function that warns.
 
 ``docs/warnings.md`` has a section for each code. Codes that begin with GC1 are about constraints,
 with GC2 about data, with GC3 about training, and with GC4 about model files. A code keeps its
@@ -26,26 +26,15 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
 class Finding(NamedTuple):
-    """One thing that a fit or an audit may find.
+    """Kind of problem that a fit or an audit may find.
 
-    Parameters
-    ----------
-    code : str
-        Code, such as ``"GC101"``.
-    severity : {"error", "warning", "note"}
-        ``"error"`` where a constraint or a guarantee is not met, ``"warning"`` where a report may
-        mislead, and ``"note"`` where nothing needs to be done.
-    category : type of Warning, or None
-        Class of the warning that names the code; None for what only reports and pages show.
-    title : str
-        What was found.
-    remedy : str
-        What to do about it.
+    The severity is "error" where a constraint or a guarantee is not met, "warning" where a report
+    may mislead, and "note" where nothing needs to be done.
     """
 
-    code: str
+    code: str  # Such as "GC101".
     severity: Severity
-    category: type[Warning] | None
+    category: type[Warning] | None  # Class of the warning; None where only reports show it.
     title: str
     remedy: str
 
@@ -147,15 +136,7 @@ FINDINGS = {finding.code: finding for finding in _TABLE}
 
 
 def issue_warning(message: str, *codes: str) -> None:
-    """Warn about the line of user code that called the package, with codes at the end.
-
-    Parameters
-    ----------
-    message : str
-        Text of the warning.
-    *codes : str
-        Codes of what was found, all of one category.
-    """
+    """Warn about the line of user code that called the package, with codes at the end."""
     (category,) = {FINDINGS[code].category for code in codes}
     text = " ".join([message, *(f"[{code}]" for code in codes)])
     warnings.warn(text, category, stacklevel=find_stack_level())

@@ -1,4 +1,4 @@
-"""Warnings and errors of fits, and of attributes that rows do not have."""
+"""Warnings and errors of fits and of missing attributes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = [
 
 
 class InfeasibleConstraintsWarning(UserWarning):
-    """No decision that the model can make meets the rules, or none was found."""
+    """No decision of the model meets the constraints, or none was found."""
 
 
 class MissedConstraintsWarning(UserWarning):
-    """The model returned misses a rule beyond sampling error, on the rows that are reported."""
+    """The returned model misses a constraint beyond sampling error, on the reported rows."""
 
 
 class FragileConstraintsWarning(UserWarning):
-    """The rules hold at the price of knowing nothing, or on too few rows to tell."""
+    """The constraints hold by a model near a constant one, or on too few rows to assess them."""
 
 
 class InfeasibleConstraintsError(ValueError):
-    """No decision that the model can make meets the rules; with ``on_infeasible="raise"``.
+    """No decision of the model meets the constraints; with ``on_infeasible="raise"``.
 
-    It is raised after training: the estimator is fitted, and has all its reports.
+    The error is raised after training: the estimator is fitted, and has all its reports.
 
     Parameters
     ----------
     message : str
-        What conflicts.
+        Constraints in conflict, in words.
     feasibility : Feasibility, default=None
-        The same as an object.
+        Constraints in conflict, as an object.
     """
 
     def __init__(self, message: str, feasibility: Any = None) -> None:
@@ -51,8 +51,8 @@ class CheckpointWarning(UserWarning):
 
 
 class TimeLimitWarning(UserWarning):
-    """A fit ended because of its ``time_limit``, and gave something up."""
+    """A fit ended at its ``time_limit``, with fewer rounds or measurements than planned."""
 
 
 class UnavailableError(ValueError):
-    """A constraint looks at something that these rows do not have."""
+    """A constraint needs an attribute that the rows do not have."""

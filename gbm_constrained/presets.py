@@ -1,4 +1,4 @@
-"""Fairness notions and other common rules by their names."""
+"""Fairness notions and other common constraints by name."""
 
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import (

@@ -1,4 +1,4 @@
-"""The trade-off between a bound and the accuracy: one fit for each of several bounds.
+"""Trade-off between a bound and the accuracy: one fit for each of several bounds.
 
 Multipliers grow as a bound tightens, so that each fit starts from the multipliers of the one
 before.
@@ -150,14 +150,13 @@ def tradeoff_curve(
 
 
 class _BeforeFirstRoundError(Exception):
-    """Ends a fit that has found nothing to refuse."""
+    """End of a fit that refuses nothing before its first round."""
 
 
 def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> None:
     """Refuse what the fit would refuse, without a boosting round.
 
-    A guarantee that the rows can give for a loose bound may be beyond them for the tightest, whose
-    turn comes last.
+    Rows that can certify a loose bound may be too few for the tightest one, which comes last.
     """
 
     def end(state: ConstraintState) -> None:
@@ -223,9 +222,7 @@ def _sort_bounds(bounds: Sequence[float]) -> list[float]:
 def _is_looser_last(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
     """Whether constraints allow more at the largest value than at the smallest.
 
-    The first constraint whose bound changes decides: a constraint may be bounded by the value or
-    by one minus it, and others may stay as they are. Where none changes, the sense of the first
-    constraint decides.
+    The first constraint whose bound changes decides, else the sense of the first constraint.
     """
     for before, after in zip(first, last, strict=True):
         if before.bound != after.bound:
@@ -236,7 +233,7 @@ def _is_looser_last(first: Sequence[Constraint], last: Sequence[Constraint]) -> 
 def _constraint_maker(
     estimator: Any, constraint: Callable[[float], Any] | None
 ) -> Callable[[float], tuple[Constraint, ...]]:
-    """Return what maps a bound to the constraints of a fit."""
+    """Make the function that maps a bound to the constraints of a fit."""
     if constraint is not None:
         if not callable(constraint):
             raise TypeError(

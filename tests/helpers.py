@@ -6,19 +6,14 @@ import lightgbm as lgb
 import pytest
 import xgboost as xgb
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
-    class_error,
-    fnr,
-)
+import gbm_constrained as gc
 
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
-CLASSIFIERS = {"xgboost": ConstrainedXGBClassifier, "lightgbm": ConstrainedLGBMClassifier}
+CLASSIFIERS = {"xgboost": gc.ConstrainedXGBClassifier, "lightgbm": gc.ConstrainedLGBMClassifier}
 BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
 KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
 # A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
-RULES = {"binary": [fnr() <= 0.1], "several": [class_error(2) <= 0.2]}
+RULES = {"binary": [gc.fnr() <= 0.1], "several": [gc.class_error(2) <= 0.2]}
 
 
 def quiet(library):
@@ -48,3 +43,9 @@ def interrupt(fit, when, callbacks=()):
 
     with pytest.raises(Interruption):
         fit(constraint_callbacks=[*callbacks, callback])
+
+
+def fit_linear(X, y, *constraints, sample_weight=None, sensitive_features=None, **options):
+    """Fit a constrained logistic regression."""
+    model = gc.ConstrainedLogisticRegression(constraints=list(constraints), **options)
+    return model.fit(X, y, sample_weight, sensitive_features=sensitive_features)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from scipy.special import log_softmax
 
 import gbm_constrained as gc
@@ -17,9 +18,30 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 N_DRAWN = 8000  # Rows of drawn decisions.
 
 
-def best_shift(margin, cells, compiled, weight=None, **options):
+def best_shift(margin, cells, compiled, **options):
     """Find the best shift of some scores, by one search."""
-    return ShiftSearch(margin, cells, compiled, weight).find(**options)
+    return ShiftSearch(margin, cells, compiled).find(**options)
+
+
+def solve_mixture(costs, violations, *, slack=False):
+    """Compute the least cost of mixtures that meet the constraints, by an interior-point method.
+
+    With `slack`, the smallest largest expected violation instead; None where there is nothing.
+    """
+    n, m = violations.shape
+    extra = np.full((m, 1), -1.0 if slack else 0.0)
+    found = linprog(
+        np.append(np.zeros(n), 1.0) if slack else np.append(costs, 0.0),
+        A_ub=np.hstack([violations.T, extra]),
+        b_ub=np.zeros(m),
+        A_eq=np.append(np.ones(n), 0.0)[None],
+        b_eq=[1.0],
+        bounds=[(0, None)] * n + [(None, None) if slack else (0, 0)],
+        method="highs-ipm",
+        # Where prefixes violate constraints about alike, errors depend on digits beyond 1e-7.
+        options={"primal_feasibility_tolerance": 1e-10, "ipm_optimality_tolerance": 1e-12},
+    )
+    return found.fun if found.success else None
 
 
 def draw_decisions_of_folds(rng, rates, weight=None, rules=None, n=N_DRAWN):
@@ -111,7 +133,7 @@ class Problem:
         lagrangian = Lagrangian(np.asarray(self.codes), cells, compiled, weight=self.weight)
         statistics = lagrangian.at(self.margin).statistics()
         values = compiled.values(compiled.functionals(statistics))
-        return values, compiled.violations(statistics), compiled.satisfied(values), compiled
+        return values, compiled.violations(statistics), compiled.is_satisfied(values), compiled
 
     def value(self, expression):
         """Value of a rate or a comparison."""

@@ -115,7 +115,7 @@ def measured(problem, cells, compiled, shift, bounds=None):
     labelled = problem.y >= 0
     weight = cells.class_weight[problem.y] * labelled
     weight = weight if problem.weight is None else weight * problem.weight
-    wrong = lagrangian.kernel.predicted(problem.margin + shift) != problem.y
+    wrong = lagrangian.kernel.predict(problem.margin + shift) != problem.y
     return (
         weight @ wrong / weight.sum(),
         excess if excess > 1e-12 else 0.0,

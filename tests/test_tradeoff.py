@@ -6,23 +6,9 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedLogisticRegression,
-    ConstrainedXGBClassifier,
-    churn,
-    dataset,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    recall,
-    selection_rate,
-)
-from gbm_constrained.reporting.audit import audit
+import gbm_constrained as gc
 from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.tradeoff import tradeoff_curve
 
 BOUNDS = [0.02, 0.3, 0.1]
 COLUMNS = (
@@ -32,7 +18,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class NeverTrained(ConstrainedXGBClassifier):
+class NeverTrained(gc.ConstrainedXGBClassifier):
     """A classifier that must not be trained."""
 
     def fit(self, *args, **kwargs):
@@ -45,13 +31,13 @@ def data():
     return X[:400], y[:400], X[400:], y[400:]
 
 
-def booster(of=ConstrainedXGBClassifier, **options):
+def booster(of=gc.ConstrainedXGBClassifier, **options):
     return of(n_estimators=12, max_depth=2, n_folds=2, n_jobs=1, verbosity=0, **options)
 
 
 @pytest.fixture(scope="module")
 def curve(data):
-    return tradeoff_curve(booster(constraints=fnr() <= 0.5), *data[:2], BOUNDS)
+    return gc.tradeoff_curve(booster(constraints=gc.fnr() <= 0.5), *data[:2], BOUNDS)
 
 
 def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
@@ -67,8 +53,8 @@ def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
 
 
 def test_numbers_of_a_curve_without_unseen_rows_are_numbers(data):
-    model = ConstrainedLogisticRegression(constraints=fnr() <= 0.5)
-    curve = tradeoff_curve(model, *data[:2], BOUNDS)
+    model = gc.ConstrainedLogisticRegression(constraints=gc.fnr() <= 0.5)
+    curve = gc.tradeoff_curve(model, *data[:2], BOUNDS)
     unknown = curve[[name for name in COLUMNS if name.startswith(("value", "accuracy"))]]
     assert (unknown.dtypes == np.float64).all()
     assert unknown.isna().all(axis=None)
@@ -76,9 +62,9 @@ def test_numbers_of_a_curve_without_unseen_rows_are_numbers(data):
 
 def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data, curve):
     X, y = data[:2]
-    first = booster(constraints=[fnr() <= 0.3]).fit(X, y, verbose=False)
+    first = booster(constraints=[gc.fnr() <= 0.3]).fit(X, y, verbose=False)
     second = booster(
-        constraints=[fnr() <= 0.1], solver=AutoSolver(initial_multipliers=first.multipliers_)
+        constraints=[gc.fnr() <= 0.1], solver=AutoSolver(initial_multipliers=first.multipliers_)
     ).fit(X, y, verbose=False)
     for model, row in zip((first, second), curve.itertuples(), strict=False):
         report = model.constraint_report_.iloc[0]
@@ -94,27 +80,29 @@ def test_the_first_fit_is_that_of_the_estimator_and_the_next_starts_from_it(data
 @pytest.mark.parametrize(
     ("constraint", "values"),
     [
-        (lambda b: [fpr() <= 0.9, recall() >= b], [0.5, 0.7, 0.9]),
-        (lambda b: [recall() >= 0.1, fpr() <= b], [0.9, 0.7, 0.5]),
-        (lambda b: fpr() <= 1 - b, [0.5, 0.7, 0.9]),
-        (lambda b: recall() >= 1 - b, [0.9, 0.7, 0.5]),
-        (lambda b: [recall() >= b, fpr() <= b], [0.5, 0.7, 0.9]),  # the first one tells
-        (lambda b: b * fpr() <= 0.1, [0.9, 0.7, 0.5]),  # no bound changes: the sense tells
-        (lambda b: b * recall() >= 0.1, [0.5, 0.7, 0.9]),
+        (lambda b: [gc.fpr() <= 0.9, gc.recall() >= b], [0.5, 0.7, 0.9]),
+        (lambda b: [gc.recall() >= 0.1, gc.fpr() <= b], [0.9, 0.7, 0.5]),
+        (lambda b: gc.fpr() <= 1 - b, [0.5, 0.7, 0.9]),
+        (lambda b: gc.recall() >= 1 - b, [0.9, 0.7, 0.5]),
+        (lambda b: [gc.recall() >= b, gc.fpr() <= b], [0.5, 0.7, 0.9]),  # the first one tells
+        (lambda b: b * gc.fpr() <= 0.1, [0.9, 0.7, 0.5]),  # no bound changes: the sense tells
+        (lambda b: b * gc.recall() >= 0.1, [0.5, 0.7, 0.9]),
     ],
 )
-def test_the_rule_that_changes_tells_which_bounds_are_loose(data, constraint, values):
+def test_the_constraint_that_changes_tells_which_bounds_are_loose(data, constraint, values):
     """Whichever of several it is, and whether its bound grows or falls with the value."""
     model = booster(measure_on="train").set_params(n_estimators=2)
-    curve = tradeoff_curve(model, *data[:2], [0.9, 0.5, 0.7], constraint=constraint)
+    curve = gc.tradeoff_curve(model, *data[:2], [0.9, 0.5, 0.7], constraint=constraint)
     made = [constraint(value) for value in values]
-    rules = [rule for each in made for rule in (each if isinstance(each, list) else [each])]
-    assert curve["constraint"].tolist() == [str(rule) for rule in rules]
+    constraints = [
+        constraint for each in made for constraint in (each if isinstance(each, list) else [each])
+    ]
+    assert curve["constraint"].tolist() == [str(constraint) for constraint in constraints]
 
 
 def test_the_accuracy_of_a_fit_is_that_on_its_unseen_rows(data):
     X, y, X_held, y_held = data
-    model = booster(constraints=[fnr() <= 0.1, fpr() <= 0.5])
+    model = booster(constraints=[gc.fnr() <= 0.1, gc.fpr() <= 0.5])
     model.fit(X, y, eval_set=[(X_held, y_held)], verbose=False)
     right = (model.predict(X_held) == y_held).sum()
     expected = right / 200, *(float(end) for end in clopper_pearson(right, 200))
@@ -123,18 +111,18 @@ def test_the_accuracy_of_a_fit_is_that_on_its_unseen_rows(data):
     assert not hasattr(model, "unseen_accuracy_")
 
 
-@pytest.mark.parametrize("library", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+@pytest.mark.parametrize("library", [gc.ConstrainedXGBClassifier, gc.ConstrainedLGBMClassifier])
 def test_rows_held_out_are_audited(data, library):
     X, y, X_test, y_test = data
-    quiet = {"verbosity": 0} if library is ConstrainedXGBClassifier else {"verbose": -1}
+    quiet = {"verbosity": 0} if library is gc.ConstrainedXGBClassifier else {"verbose": -1}
     model = library(n_estimators=6, max_depth=2, n_jobs=1, measure_on="train", **quiet)
-    curve = tradeoff_curve(
-        model, X, y, [0.2], constraint=lambda b: [fnr() <= b, fpr() <= 0.4],
+    curve = gc.tradeoff_curve(
+        model, X, y, [0.2], constraint=lambda b: [gc.fnr() <= b, gc.fpr() <= 0.4],
         X_test=X_test, y_test=y_test, level=0.9,
     )  # fmt: skip
-    rules = [fnr() <= 0.2, fpr() <= 0.4]
-    model.set_params(constraints=rules).fit(X, y)
-    found = audit(model, X_test, y_test, rules, level=0.9)
+    constraints = [gc.fnr() <= 0.2, gc.fpr() <= 0.4]
+    model.set_params(constraints=constraints).fit(X, y)
+    found = gc.audit(model, X_test, y_test, constraints, level=0.9)
     assert curve["bound"].tolist() == [0.2, 0.4]
     assert (curve["rows"] == "test").all()
     np.testing.assert_array_equal(
@@ -147,51 +135,51 @@ def test_rows_held_out_are_audited(data, library):
 
 def test_rows_held_out_count_by_their_weights(data):
     X, y, X_test, y_test = data
-    model = booster(constraints=fnr() <= 0.2, measure_on="train")
+    model = booster(constraints=gc.fnr() <= 0.2, measure_on="train")
     weight = np.random.default_rng(0).integers(0, 4, y_test.size)
     test = {"X_test": X_test, "y_test": y_test}
-    curve = tradeoff_curve(model, X, y, [0.2], **test, sample_weight_test=weight)
+    curve = gc.tradeoff_curve(model, X, y, [0.2], **test, sample_weight_test=weight)
     missed = model.fit(X, y, verbose=False).predict(X_test) == 0
     positive = y_test == 1
     by_hand = weight[missed & positive].sum() / weight[positive].sum()
     assert curve["value"][0] == pytest.approx(by_hand)
     right = np.average(missed != positive, weights=weight)
     assert curve["accuracy"][0] == pytest.approx(right)
-    assert tradeoff_curve(model, X, y, [0.2], **test)["value"][0] != pytest.approx(by_hand)
+    assert gc.tradeoff_curve(model, X, y, [0.2], **test)["value"][0] != pytest.approx(by_hand)
 
 
 def test_weights_of_rows_held_out_are_checked_before_training(data):
     X, y, X_test, y_test = data
-    model = booster(NeverTrained, constraints=fnr() <= 0.2)
+    model = booster(NeverTrained, constraints=gc.fnr() <= 0.2)
     for weight, match in ((np.ones(3), "each of the 200 rows"), (-np.ones(200), "non-negative")):
         with pytest.raises(ValueError, match=rf"sample_weight_test must.*{match}"):
-            tradeoff_curve(
+            gc.tradeoff_curve(
                 model, X, y, [0.2], X_test=X_test, y_test=y_test, sample_weight_test=weight
             )
     for name in ("sample_weight_test", "sensitive_features_test"):
         with pytest.raises(ValueError, match=f"{name} is of test rows.*give X_test and y_test"):
-            tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
+            gc.tradeoff_curve(model, X, y, [0.2], **{name: np.ones(200)})
 
 
 def test_levels_and_features_of_test_rows_are_checked_before_training(data):
     X, y, X_test, y_test = data
-    model = booster(NeverTrained, constraints=fnr() <= 0.2)
+    model = booster(NeverTrained, constraints=gc.fnr() <= 0.2)
     for of_test in ({"X_test": X_test, "y_test": y_test}, {}):
         with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
-            tradeoff_curve(model, X, y, [0.2], level=95, **of_test)
+            gc.tradeoff_curve(model, X, y, [0.2], level=95, **of_test)
     with pytest.raises(ValueError, match="X_test has 5 features and X has 6"):
-        tradeoff_curve(model, X, y, [0.2], X_test=X_test[:, 1:], y_test=y_test)
+        gc.tradeoff_curve(model, X, y, [0.2], X_test=X_test[:, 1:], y_test=y_test)
 
 
 @pytest.mark.parametrize("length", [200, 400])
-def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length):
+def test_constraints_that_hold_training_rows_have_no_value_on_test_rows(length):
     """As many test rows would be taken for the training rows that a mask selects."""
     X, y = np.zeros((400, 1)), np.arange(400) % 2
     X_test, y_test = X[:length], y[:length]
     model = booster(NeverTrained)
-    for rate in (fnr(on=y == 1), churn(to=y)):
+    for rate in (gc.fnr(on=y == 1), gc.churn(to=y)):
         with pytest.raises(ValueError, match=r"holds a mask or decisions.*leave X_test out"):
-            tradeoff_curve(
+            gc.tradeoff_curve(
                 model.set_params(constraints=rate <= 0.2),
                 X,
                 y,
@@ -202,27 +190,31 @@ def test_rules_that_hold_training_rows_have_no_value_on_test_rows(length):
 
 
 @pytest.mark.parametrize(
-    ("rule", "more", "message"),
+    ("constraint", "more", "message"),
     [
-        (lambda b: gap(fpr(), by="g") <= b, {"sensitive_features": "g"}, "column 'g' is neither"),
-        (lambda b: fpr(on=dataset("m")) <= b, {}, "named data set"),
-        (lambda b: fpr() <= b, {"y_test": 2}, r"y holds.*2"),
-        (lambda b: log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 labels"),
+        (
+            lambda b: gc.gap(gc.fpr(), by="g") <= b,
+            {"sensitive_features": "g"},
+            "column 'g' is neither",
+        ),
+        (lambda b: gc.fpr(on=gc.dataset("m")) <= b, {}, "named data set"),
+        (lambda b: gc.fpr() <= b, {"y_test": 2}, r"y holds.*2"),
+        (lambda b: gc.log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 labels"),
     ],
 )
-def test_what_test_rows_lack_is_said_before_training(rule, more, message, data):
+def test_what_test_rows_lack_is_said_before_training(constraint, more, message, data):
     X, y = data[:2]
     X, y = X[:400], y[:400]
     given = {"X_test": X[more.get("X_test", slice(None))], "y_test": y + more.get("y_test", 0)}
     if "sensitive_features" in more:
         given["sensitive_features"] = {"g": np.arange(400) % 2}  # of the training rows alone
     with pytest.raises(ValueError, match=rf"measured on X_test.*{message}"):
-        tradeoff_curve(booster(NeverTrained), X, y, [0.5], constraint=rule, **given)
+        gc.tradeoff_curve(booster(NeverTrained), X, y, [0.5], constraint=constraint, **given)
 
 
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-@pytest.mark.parametrize("of", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+@pytest.mark.parametrize("of", [gc.ConstrainedXGBClassifier, gc.ConstrainedLGBMClassifier])
 def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, guarantee, data):
     """The tightest bound is trained last, and refused first: no model is trained in vain."""
     X, y = data[:2]
@@ -231,19 +223,18 @@ def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, 
         "sample_weight": np.ones(len(y)),
         "constraint_callbacks": [lambda state: rounds.append(state.rounds)],
     }
-    quiet = {"verbose": -1} if of is ConstrainedLGBMClassifier else {}
+    quiet = {"verbose": -1} if of is gc.ConstrainedLGBMClassifier else {}
     model = of(
         n_estimators=4, guarantee=guarantee, measure_on=measure_on, solver="threshold", **quiet
     )
-    for rule, bounds in ((fnr, [0.4, 0.001]), (recall, [0.6, 0.999])):
+    at_most, at_least = (lambda b: gc.fnr() <= b), (lambda b: gc.recall() >= b)
+    for constraint, bounds in ((at_most, [0.4, 0.001]), (at_least, [0.6, 0.999])):
         with pytest.raises(ValueError, match=f"guarantee='{guarantee}'.*{bounds[1]}"):
-            tradeoff_curve(
-                model, X, y, bounds,
-                constraint=lambda b, rule=rule: rule() <= b if rule is fnr else rule() >= b,
-                **others,
-            )  # fmt: skip
+            gc.tradeoff_curve(model, X, y, bounds, constraint=constraint, **others)
         assert not rounds
-    found = tradeoff_curve(model, X, y, [0.4, 0.3], constraint=lambda b: fnr() <= b, **others)
+    found = gc.tradeoff_curve(
+        model, X, y, [0.4, 0.3], constraint=lambda b: gc.fnr() <= b, **others
+    )
     assert found["rounds"].tolist() == [4, 4]
     assert rounds.count(0) == 4  # measuring and training, of two fits
 
@@ -253,31 +244,33 @@ def test_a_curve_under_a_guarantee_is_tried_with_what_its_fits_are_given(data, t
     X, y = data[:2]
     model = booster(guarantee="expected", measure_on="holdout")
     given = {
-        "constraint": lambda b: gap(selection_rate(), by="g") <= b,
+        "constraint": lambda b: gc.gap(gc.selection_rate(), by="g") <= b,
         "sensitive_features": {"g": np.arange(len(y)) % 2},
         "checkpoint": tmp_path / "fit.checkpoint",
     }
-    found = tradeoff_curve(model, X, y, [0.4, 0.3], **given)
+    found = gc.tradeoff_curve(model, X, y, [0.4, 0.3], **given)
     assert found["rounds"].tolist() == [12, 12]
 
 
 def test_what_a_curve_refuses(data):
     X, y = data[:2]
     with pytest.raises(ValueError, match="has 2 constraints"):
-        tradeoff_curve(booster(constraints=[fnr() <= 0.1, fpr() <= 0.1]), X, y, BOUNDS)
-    model = booster(constraints=fnr() <= 0.1)
+        gc.tradeoff_curve(booster(constraints=[gc.fnr() <= 0.1, gc.fpr() <= 0.1]), X, y, BOUNDS)
+    model = booster(constraints=gc.fnr() <= 0.1)
     with pytest.raises(ValueError, match="bounds is empty"):
-        tradeoff_curve(model, X, y, [])
+        gc.tradeoff_curve(model, X, y, [])
     for bounds, shown in ((0.1, "0.1"), (None, "None"), (["low"], r"\['low'\]")):
         with pytest.raises(ValueError, match=f"bounds must be a sequence.*got {shown}: give a"):
-            tradeoff_curve(model, X, y, bounds)
+            gc.tradeoff_curve(model, X, y, bounds)
     with pytest.raises(ValueError, match="belong together"):
-        tradeoff_curve(model, X, y, BOUNDS, X_test=X)
+        gc.tradeoff_curve(model, X, y, BOUNDS, X_test=X)
     with pytest.raises(TypeError, match="lambda b"):
-        tradeoff_curve(model, X, y, BOUNDS, constraint=fnr())
+        gc.tradeoff_curve(model, X, y, BOUNDS, constraint=gc.fnr())
     with pytest.raises(ValueError, match="different numbers of constraints"):
-        tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [fnr() <= b] * (1 + (b > 0.1)))
+        gc.tradeoff_curve(
+            model, X, y, BOUNDS, constraint=lambda b: [gc.fnr() <= b] * (1 + (b > 0.1))
+        )
     with pytest.raises(TypeError, match=r"classifier of this package.*LogisticRegression"):
-        tradeoff_curve(LogisticRegression(), X, y, BOUNDS)
+        gc.tradeoff_curve(LogisticRegression(), X, y, BOUNDS)
     with pytest.raises(ValueError, match="no constraint of a bound"):
-        tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])
+        gc.tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])

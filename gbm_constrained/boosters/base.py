@@ -1,4 +1,4 @@
-"""What the drop-in classifiers of both libraries share."""
+"""Parts that the drop-in classifiers of both libraries share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gbm_constrained._typing import Array
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.metric import MetricMixin, NativeAdapter
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
@@ -26,35 +27,10 @@ from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_wit
 
 
 @dataclass(frozen=True)
-class ConstraintArguments:
-    """Arguments of ``fit`` that both libraries take beside their own.
-
-    Parameters
-    ----------
-    rows : FitArguments
-        Arguments that describe the training rows.
-    sensitive_features_eval_set : list, default=None
-        Sensitive features of each evaluation set.
-    constraint_callbacks : sequence of callable, default=None
-        Notified of each outer iteration.
-    checkpoint : str or path-like, default=None
-        File that finished stages are saved to.
-    time_limit : float, default=None
-        Seconds after which measuring and training end.
-    """
-
-    rows: FitArguments
-    sensitive_features_eval_set: Any = None
-    constraint_callbacks: Any = None
-    checkpoint: Any = None
-    time_limit: float | None = None
-
-
-@dataclass(frozen=True)
 class Trained:
     """A booster that the library has trained.
 
-    Parameters
+    Attributes
     ----------
     model : TrainedModel
         The booster.
@@ -63,7 +39,7 @@ class Trained:
     margin : ndarray or None
         Scores of the training rows after these rounds, if they are known.
     library_rounds : callable
-        Given rounds of the fit, the number of rounds as the library counts them.
+        Number of rounds as the library counts them, given rounds of the fit.
     """
 
     model: TrainedModel
@@ -73,15 +49,14 @@ class Trained:
 
 
 class BoosterAdapter(NativeAdapter, Protocol):
-    """All that a constrained fit knows of a library.
+    """Interface by which a constrained fit drives a library.
 
-    The methods are called in the order in which they stand here, once each.
+    The methods are called in this order, once each.
 
     Attributes
     ----------
     is_divisible : bool
-        Whether boosters can be grown on part of the rows, and a prefix of the booster is what the
-        booster was after its rounds.
+        Whether boosters can be grown on part of the rows.
     has_offset : bool
         Whether training starts from scores of the user that ``predict`` does not add.
     """
@@ -89,14 +64,14 @@ class BoosterAdapter(NativeAdapter, Protocol):
     is_divisible: bool
     has_offset: bool
 
-    def check_parameters(self, options: SolverOptions) -> None:
+    def check_parameters(self) -> None:
         """Refuse parameters that have no meaning under constraints."""
 
     def progress(self) -> Progress | None:
-        """Make what shows the progress, as the library's own verbosity asks."""
+        """Make the display of progress, if the library's own verbosity asks for one."""
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check what depends on the rows, and list the evaluation sets."""
+        """Check the arguments that depend on the rows, and list the evaluation sets."""
 
     def given(self) -> Mapping[str, Any]:
         """List the arguments of ``fit`` that another fit may differ in."""
@@ -105,16 +80,16 @@ class BoosterAdapter(NativeAdapter, Protocol):
         """Take over the evaluation sets that are not the training rows."""
 
     def make_factory(self) -> FoldBoosterFactory:
-        """Make what makes the boosters of the folds."""
+        """Make the factory of the fold boosters."""
 
     def measuring(self) -> AbstractContextManager[Any]:
-        """Make the context in which the boosters of the folds are made and grown."""
+        """Make the context in which fold boosters are made and grown."""
 
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
     def finish(self) -> None:
-        """Add to the report what only the library knows, and warn of it."""
+        """Add to the report the conditions that only the library knows, and warn of them."""
 
 
 class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
@@ -122,6 +97,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
 
     constraints: Any
     positive: Any
+    classes_: Any
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``solver__tau``."""
@@ -137,45 +113,70 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
-    def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
+    def _decide(
+        self, X: Any, margins: Margins | None, random_state: Any, *, is_whole: bool
+    ) -> Codes | None:
+        """Decide by the mixture or the threshold beside the model, if any, in class positions.
+
+        ``margins(0)`` are the scores of the rounds that were asked for; None asks for no classes.
+        Only the whole model is a mixture.
+        """
+        if margins is not None and is_whole and hasattr(self, "prefixes_"):
+            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
+            return mixture.decide(margins)
+        if margins is not None and is_whole and hasattr(self, "_rules"):
+            return self._decide_by_rules(X, margins, random_state)
+        refuse_random_state(random_state)
+        if margins is not None and hasattr(self, "_threshold"):
+            return MarginShift(self._threshold).decide(margins)
+        return None
+
+    def _fit_constrained(
+        self,
+        adapter: BoosterAdapter,
+        rows: FitArguments,
+        sensitive_features_eval_set: Any,
+        constraint_callbacks: Any,
+        checkpoint: Any,
+        time_limit: float | None,
+        /,
+    ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
-        without_gradients = adapter.without_gradients() if options.constraints else None
-        if options.metric is None and without_gradients and options.solver in PLUG_IN:
-            options = options.without_multipliers(without_gradients)
-        elif options.metric is None:
-            without_gradients = None
-            options.check_ensemble()
-        if options.metric is not None or without_gradients:
-            refuse_of_decisions(given)
-            self._fit_metric(adapter, given.rows, options)
+        has_metric = options.metric is not None
+        if options.constraints and not has_metric and (booster := adapter.without_gradients()):
+            options, has_metric = options.without_multipliers(booster), True
+        if has_metric:
+            _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
+            self._fit_metric(adapter, rows, options)
             return
+        options.check_ensemble()
         if not options.constraints:
-            refuse_without_constraints(given.checkpoint)
-            refuse_time_limit_without_constraints(given.time_limit)
+            refuse_without_constraints(checkpoint)
+            refuse_time_limit_without_constraints(time_limit)
             adapter.fit_plain()
             remove_report(self)
             return
-        adapter.check_parameters(options)
-        limit = TimeLimit(given.time_limit)
-        settings = adapter.settings()
+        if options.iterate == "ergodic":
+            raise ValueError(
+                "iterate='ergodic' averages the iterates of an exact learner, and boosters have "
+                "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
+            )
+        adapter.check_parameters()
+        limit = TimeLimit(time_limit)  # Its time begins here.
         fit = ConstrainedFit(
             options,
-            given.rows,
-            settings,
+            rows,
+            adapter.settings(),
             progress=adapter.progress(),
-            constraint_callbacks=given.constraint_callbacks,
+            constraint_callbacks=constraint_callbacks,
             limit=limit,
         )
-        evaluation = adapter.bind(fit)
-        held_out = take_evaluation_sets(fit, evaluation, given.sensitive_features_eval_set)
+        held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
         fit.data.alignment.warn()
-        arguments = {
-            **adapter.given(),
-            **vars(given.rows),
-            "sensitive_features_eval_set": given.sensitive_features_eval_set,
-        }
-        fit.save_to(given.checkpoint, self, arguments)
+        arguments = {**adapter.given(), **vars(rows)}
+        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+        fit.save_to(checkpoint, self, arguments)
         adapter.prepare(fit, held_out)
         with adapter.measuring():
             fit.measure(
@@ -183,6 +184,10 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
                 is_divisible=adapter.is_divisible,
                 has_offset=adapter.has_offset,
             )
+        self._train_and_report(fit, adapter)
+
+    def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
+        """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)
@@ -191,9 +196,25 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
             self.shift_ = model.shift
-            if model.shift.any() and options.probabilities == "calibrated":
+            if model.shift.any() and fit.options.probabilities == "calibrated":
                 self._threshold = model.shift
             feasibility = report(self, fit, model)
             adapter.finish()
         fit.notifier.warn()
         warn(fit, model, feasibility)
+
+
+def _refuse_of_decisions(constraint_callbacks: Any, checkpoint: Any, time_limit: Any) -> None:
+    """Refuse arguments about outer iterations, where decisions are optimised after training."""
+    given = {
+        "constraint_callbacks": constraint_callbacks or None,
+        "checkpoint": checkpoint,
+        "time_limit": time_limit,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is about the outer iterations of a solver that moves "
+                f"multipliers, and decisions are optimised on the scores of boosters that the "
+                f"library has trained: leave {name} out."
+            )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
+from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_labels, check_weight, untouched_random_state
+from gbm_constrained.data.validation import as_labels, check_weight, preserve_random_state
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
-from gbm_constrained.decision.rule import MarginShift, Mixture
+from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.evaluation.metric_value import measure_metric
 from gbm_constrained.metrics.reading import read_objective
@@ -68,9 +70,32 @@ class NativeAdapter(Protocol):
         """Add to all scores that the trained model predicts."""
 
 
+@dataclass(frozen=True, eq=False)
+class PartRows:
+    """Rows that a model is trained on, and what it is to learn.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        Positions of the rows.
+    target : ndarray of shape (n_samples,), intp or None
+        Joint labels of all rows; None for the labels that the user gave.
+    is_joint : bool
+        Whether these are joint labels, which no parameter about classes is for.
+    """
+
+    rows: Codes
+    target: Codes | None
+    is_joint: bool
+
+    def take_labels(self, y: Any) -> Any:
+        """Take the labels of these rows."""
+        return take_rows(y, self.rows) if self.target is None else self.target[self.rows]
+
+
 def clone_plain(model: Any) -> Any:
     """Clone a classifier without its constraints and its metric."""
-    with untouched_random_state(model):
+    with preserve_random_state(model):
         plain = clone(model)
     return plain.set_params(
         constraints=None, maximize=None, minimize=None, ensemble=None, solver="auto"
@@ -149,9 +174,10 @@ class MetricMixin:
         elif shift.any():
             self._threshold = shift
 
-    def _decide_by_rules(self, X: Any, random_state: Any) -> Codes:
+    def _decide_by_rules(self, X: Any, margins: Margins, random_state: Any) -> Codes:
         """Decide the class index of each row by the rules of the metric."""
-        margin = self._decision_margin(X)
+        model = self._rules["cell_model"]
+        margin = margins(0) if model is None else self._cell_margin(X, model)
         mixture = Mixture(self._cost_rules, self._rules["probability"], random_state)
         return mixture.decide(lambda _: margin)
 

@@ -1,11 +1,11 @@
-"""UBJSON, the binary form of XGBoost's models: read, edited in place, written.
+"""Read and write UBJSON, the binary form of XGBoost's models (https://ubjson.org).
 
-To print the JSON form of a model and to read it back takes half as long as a fit of some ten
-thousand rows. Here each value is a marker, followed by as many bytes as the marker or the length
-after it says (https://ubjson.org); numbers of one type become arrays of numpy on the bytes read.
+A value is a marker, followed by as many bytes as the marker, or a length after it, gives. Numbers
+of one type become numpy arrays on the bytes, which can be edited in place. The JSON form of a
+model takes half as long as a fit of some ten thousand rows.
 
-XGBoost (3.2 to 3.4) reads past the end of a file that was cut, which ends the process: reading it
-here first tells whether it is whole.
+XGBoost (3.2 to 3.4) reads past the end of a file that was cut, which ends the process. Files are
+therefore read here first.
 """
 
 from __future__ import annotations
@@ -19,31 +19,19 @@ INTEGERS = {b"i": ">i1", b"U": "u1", b"I": ">i2", b"l": ">i4", b"L": ">i8"}
 NUMBERS = {name: np.dtype(of) for name, of in {**INTEGERS, b"d": ">f4", b"D": ">f8"}.items()}
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 MARKERS = {of: name for name, of in NUMBERS.items()}
-DEEPEST = 64  # XGBoost nests its models about ten deep
+DEEPEST = 64  # levels; XGBoost nests its models about ten deep
 
 
 def is_ubjson(data: bytes) -> bool:
-    """Whether a model is in UBJSON, and not in JSON, by its first two bytes."""
+    """Whether the first two bytes are those of a model in UBJSON, and not in JSON."""
     return data[:1] == b"{" and data[1:2] not in (b'"', b" ", b"\n", b"\r", b"\t")
 
 
 def read(data: bytes | bytearray) -> Any:
-    """Read a value in UBJSON.
+    """Read a value in UBJSON, which :func:`write` turns into the same bytes.
 
-    Parameters
-    ----------
-    data : bytes or bytearray
-        Its bytes. Arrays of numbers of one type are views of them.
-
-    Returns
-    -------
-    dict, list, ndarray, str, int, floating, bool or None
-        What :func:`write` turns into the same bytes.
-
-    Raises
-    ------
-    ValueError
-        If bytes are missing, left over, or no UBJSON.
+    Arrays of numbers of one type are views of the bytes. A ``ValueError`` says where bytes are
+    missing, left over, or no UBJSON.
     """
     value, end = _Reader(data).value(0, 0)
     if end != len(data):
@@ -52,7 +40,7 @@ def read(data: bytes | bytearray) -> Any:
 
 
 class _Reader:
-    """Reads values that begin at given positions; each method also returns the position after."""
+    """Reader of values at given positions; each method also returns the position after."""
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data
@@ -131,17 +119,7 @@ def _type_of(marker: bytes, at: int) -> np.dtype[Any]:
 
 
 def write(value: Any) -> bytearray:
-    """Write a value in UBJSON as XGBoost does: lengths in eight bytes, integers in fewer.
-
-    Parameters
-    ----------
-    value : dict, list, ndarray, str, int, floating, bool or None
-        As :func:`read` gives it.
-
-    Returns
-    -------
-    bytearray
-    """
+    """Write a value in UBJSON as XGBoost does: lengths in eight bytes, integers in fewer."""
     data = bytearray()
     _append(value, data)
     return data
@@ -183,5 +161,5 @@ def _length_of(sized: Any) -> bytes:
 
 
 def _fits(value: int, kind: np.dtype[Any]) -> bool:
-    """Whether XGBoost writes an integer so: at the very ends of a type it takes the next."""
+    """Whether XGBoost writes an integer in a type, which excludes both ends of its range."""
     return bool(np.iinfo(kind).min < value < np.iinfo(kind).max)

@@ -13,10 +13,11 @@ import lightgbm as lgb
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained.boosters.base import BoosterAdapter, ConstraintArguments
+from gbm_constrained.boosters.base import BoosterAdapter
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.cli.arguments import LIBRARIES
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer
 
 
@@ -42,9 +43,9 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         self._class_labels = self._training_labels
         return self
 
-    def _fit_constrained(self, adapter: BoosterAdapter, given: ConstraintArguments) -> None:
-        rows = replace(given.rows, y=self._training_labels[given.rows.y])
-        super()._fit_constrained(adapter, replace(given, rows=rows))
+    def _fit_constrained(self, adapter: BoosterAdapter, rows: FitArguments, *given: Any) -> None:
+        rows = replace(rows, y=self._training_labels[rows.y])
+        super()._fit_constrained(adapter, rows, *given)
 
     def predict(self, X: Any, **given: Any) -> Any:
         """Predict labels."""

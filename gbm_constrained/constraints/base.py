@@ -1,4 +1,4 @@
-"""What can be bounded, and the constraints that bound it."""
+"""Base class of bounded expressions, and constraints on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ __all__ = ["Constraint"]
 
 Sense: TypeAlias = Literal["<=", ">="]
 GroupT = TypeVar("GroupT")
-RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons of them.
+RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -47,40 +47,30 @@ def refuse_uncalled(rate: Any, where: str) -> None:
 
 @dataclass(frozen=True)
 class LinearRow:
-    """``sum_k coefficients[k] * functionals[k] <= bound``.
+    """``sum_k coefficients[k] * functionals[k] <= bound``."""
 
-    Parameters
-    ----------
-    name : str
-        Name that prints.
-    coefficients : mapping from int to float
-        Coefficient of each functional.
-    bound : float
-        Right-hand side.
-    """
-
-    name: str
-    coefficients: Mapping[int, float]
+    name: str  # Printed name.
+    coefficients: Mapping[int, float]  # Coefficients by the positions of their functionals.
     bound: float
 
 
 class Expression(ABC):
-    """What can be bounded. Operations that do not compile to linear rows are refused.
+    """Abstract base of expressions that constraints bound.
 
     An expression is a function of *functionals*: its rates, or its rate in each group. A bound of
-    it compiles to rows that are linear in them.
+    it compiles to rows that are linear in the functionals; other operations are refused.
     """
 
-    __array_ufunc__ = None  # numbers of numpy on the left leave the operation to this class
-    senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # The sides on which it may be bounded.
+    __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
+    senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
     is_difference: ClassVar[bool] = False  # Whether the value is a difference of functionals.
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
-    is_quotient: ClassVar[bool] = False  # Whether decisions make the rows that it is taken over.
+    is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
-    has_reference: bool = False  # Whether the last functional is what others are compared with.
+    has_reference: bool = False  # Whether the last functional is the reference of the others.
 
     @property
     @abstractmethod
@@ -90,7 +80,7 @@ class Expression(ABC):
     @property
     @abstractmethod
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the expression."""
+        """Smallest and largest value of the expression over all predictions."""
 
     @abstractmethod
     def rows(
@@ -98,33 +88,14 @@ class Expression(ABC):
     ) -> list[LinearRow]:
         """Write a bound of the expression as linear rows.
 
-        Parameters
-        ----------
-        sense : {"<=", ">="}
-            Side of the bound.
-        bound : float
-            The bound.
-        at : sequence of int
-            Positions of the functionals.
-        names : sequence of str
-            Names of the functionals that print.
+        `at` holds the positions of the functionals, and `names` their printed names.
         """
 
     @abstractmethod
     def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the value that is bounded.
+        """Compute the bounded value, NaN where the expression is undefined.
 
-        Parameters
-        ----------
-        functionals : ndarray of shape (n_functionals,)
-            Values of the functionals.
-        sense : {"<=", ">="}
-            Side of the bound: of several values the one next to the bound counts.
-
-        Returns
-        -------
-        float
-            NaN where the expression is undefined.
+        Of several values the one next to the bound counts, hence `sense`.
         """
 
     @property
@@ -133,7 +104,7 @@ class Expression(ABC):
         return ()
 
     def n_comparisons(self, n_functionals: int) -> int:
-        """Count the values of which the worst one is bounded."""
+        """Count the values whose worst one is bounded."""
         return 1
 
     @property
@@ -144,13 +115,7 @@ class Expression(ABC):
     def functionals(
         self, groups: Sequence[GroupT]
     ) -> list[tuple[LinearCombination, GroupT | None]]:
-        """List the rates that the expression is a function of, each with its group.
-
-        Parameters
-        ----------
-        groups : sequence
-            Groups that are compared.
-        """
+        """List the rates that the expression is a function of, each with its group."""
         return [(rate, None) for rate in self.rates]
 
     @property
@@ -173,7 +138,7 @@ class Expression(ABC):
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(self, ">=", bound)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> NoReturn:
         raise TypeError(
             f"{self} and {other} cannot be compared by < or >: a bound is never strict, write <= "
             f"or >=. The larger or the smaller of two rates is bounded by a constraint for each."
@@ -181,27 +146,27 @@ class Expression(ABC):
 
     __gt__ = __lt__
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> NoReturn:
         raise TypeError(
             f"abs({self}) is not linear in the predictions: bound it from both sides, by two "
             f"constraints [rate <= bound, rate >= -bound]."
         )
 
-    def _refused(self, other: Any) -> Any:
+    def _refuse(self, other: Any) -> NoReturn:
         raise TypeError(
             f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
             f"linear in the predictions, and only plain rates have sums and multiples. Bound "
             f"each by itself."
         )
 
-    __add__: Any = _refused
-    __radd__: Any = _refused
-    __sub__: Any = _refused
-    __rsub__: Any = _refused
-    __mul__: Any = _refused
-    __rmul__: Any = _refused
-    __truediv__: Any = _refused
-    __rtruediv__: Any = _refused
+    __add__: Any = _refuse
+    __radd__: Any = _refuse
+    __sub__: Any = _refuse
+    __rsub__: Any = _refuse
+    __mul__: Any = _refuse
+    __rmul__: Any = _refuse
+    __truediv__: Any = _refuse
+    __rtruediv__: Any = _refuse
 
     def __repr__(self) -> str:
         return str(self)
@@ -214,9 +179,9 @@ class Constraint:
     Parameters
     ----------
     expression : Rate, Quotient, Each, Gap or Ratio
-        What is bounded.
+        The bounded expression.
     sense : {"<=", ">="}
-        Side of the bound.
+        Sense of the bound.
     bound : float
         The bound: finite, and a value that the expression can have.
 
@@ -279,7 +244,7 @@ class Constraint:
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
-        """Other models whose decisions the constraint looks at."""
+        """Other models whose decisions the constraint uses."""
         return tuple(model for term in self.terms for model in term.reference_models)
 
     @property
@@ -289,7 +254,7 @@ class Constraint:
 
     @property
     def data_sets(self) -> tuple[str, ...]:
-        """Names of the further data sets that the constraint looks at."""
+        """Names of the further data sets that the constraint uses."""
         return tuple(name for term in self.terms for name in term.data_sets)
 
     @property
@@ -319,14 +284,14 @@ class Constraint:
 
     @property
     def is_of_labels(self) -> bool:
-        """Whether the constraint looks at labels and decisions of all rows, and nothing else."""
+        """Whether the constraint uses labels and decisions of all rows, and nothing else."""
         return not self.expression.compares_groups and all(
             not term.event.is_loss and set(term.keys) <= {"label"} for term in self.terms
         )
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the expression."""
+        """Smallest and largest value of the expression over all predictions."""
         return self.expression.range
 
     @property
@@ -337,7 +302,7 @@ class Constraint:
 
     @property
     def sign(self) -> float:
-        """Factor of values that makes less better: one for ``<=`` and minus one for ``>=``."""
+        """Factor after which smaller values are better: 1 for ``<=``, and -1 for ``>=``."""
         return 1.0 if self.sense == "<=" else -1.0
 
     @property
@@ -367,7 +332,7 @@ class Constraint:
         at : sequence of int
             Positions of the functionals.
         names : sequence of str
-            Names of the functionals that print.
+            Printed names of the functionals.
         """
         return self.expression.rows(self.sense, self.bound, at, names)
 

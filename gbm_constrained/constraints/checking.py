@@ -30,7 +30,7 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
     checked: list[Constraint] = []
     for item in constraints:
         item = from_fairlearn(item) if is_fairlearn(item) else item
-        if isinstance(item, (list, tuple)):  # presets may make several
+        if isinstance(item, (list, tuple)):  # Presets may make several constraints.
             checked += check_constraints(item)
         elif isinstance(item, Constraint):
             checked.append(item)

@@ -1,4 +1,4 @@
-"""What a rate counts, and over which rows."""
+"""Events that rates count, and their weighted means over rows."""
 
 from __future__ import annotations
 
@@ -25,27 +25,16 @@ from gbm_constrained.constraints.selectors import (
 
 
 class Event(ABC):
-    """What a rate counts of a row: an event that its decision makes, or its cross-entropy."""
+    """Event that a rate counts, such as an error; or the cross-entropy of a row."""
 
     needs_labels: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
     target: Label | ClassPosition | None = None  # Class that predictions are compared with.
-    reference_model: ReferenceModel | None = None  # Other model that they are compared with.
+    reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
 
     @abstractmethod
     def cost(self, levels: Levels) -> Bool:
-        """Find the decisions at which the event happens.
-
-        Parameters
-        ----------
-        levels : Levels
-            Levels of each cell.
-
-        Returns
-        -------
-        ndarray of shape (n_cells, n_classes), bool
-            Whether the event happens to rows of a cell that are predicted as a class.
-        """
+        """Find the decisions at which the event happens; shape (n_cells, n_classes), bool."""
 
     def with_target(self, target: Label | ClassPosition) -> Event:
         """Replace the class that a prediction is compared with, where there is one."""
@@ -54,7 +43,7 @@ class Event(ABC):
 
 @dataclass(frozen=True)
 class Misclassified(Event):
-    """A row is predicted as another class than its label."""
+    """Prediction of another class than the label."""
 
     needs_labels: ClassVar[bool] = True
 
@@ -65,7 +54,7 @@ class Misclassified(Event):
 
 @dataclass(frozen=True)
 class Correct(Event):
-    """A row is predicted as its label."""
+    """Prediction of the label."""
 
     needs_labels: ClassVar[bool] = True
 
@@ -88,7 +77,7 @@ class CrossEntropy(Event):
 
 @dataclass(frozen=True)
 class Predicted(Event):
-    """A row is predicted as a class, or as any but one."""
+    """Prediction of a class, or of any class but one."""
 
     target: Label | ClassPosition = field()
 
@@ -104,7 +93,7 @@ class Predicted(Event):
 
 @dataclass(frozen=True)
 class Differs(Event):
-    """A row is predicted otherwise than another model decides."""
+    """Prediction that differs from the decision of another model."""
 
     reference_model: ReferenceModel = field()
 
@@ -116,27 +105,13 @@ class Differs(Event):
 
 @dataclass(frozen=True)
 class Term:
-    """Weighted mean of an event over rows.
+    """Weighted mean of an event over rows."""
 
-    Parameters
-    ----------
-    name : str
-        Name that prints, without `on`.
-    event : Event
-        What is counted, or the cross-entropy.
-    rows : tuple of Selector
-        Rows that the rate itself is taken over, as ``y = 0`` of a false positive rate.
-    on : tuple of Selector
-        The user's restriction.
-    where : tuple of Selector
-        Rows among those on which the event counts.
-    """
-
-    name: str
+    name: str  # Printed name, without `on`.
     event: Event
-    rows: tuple[Selector, ...] = ()
-    on: tuple[Selector, ...] = ()
-    where: tuple[Selector, ...] = ()
+    rows: tuple[Selector, ...] = ()  # Rows of the rate itself: y = 0 of a false positive rate.
+    on: tuple[Selector, ...] = ()  # The user's restriction.
+    where: tuple[Selector, ...] = ()  # Rows among these on which the event counts.
 
     @property
     def base(self) -> tuple[Selector, ...]:
@@ -150,18 +125,15 @@ class Term:
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
-        """Other models whose decisions the term looks at."""
+        """Other models whose decisions the term uses."""
         models = [selector.reference_model for selector in self.selectors]
         return tuple(m for m in (*models, self.event.reference_model) if m is not None)
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Keys of the attributes that the term looks at, beside the labels of all rows."""
-        found: list[Key] = [selector.key for selector in self.selectors]
-        return (
-            *found,
-            *(() if self.event.reference_model is None else (self.event.reference_model,)),
-        )
+        """Keys of the attributes that the term uses, beside the labels of all rows."""
+        model = self.event.reference_model
+        return (*(selector.key for selector in self.selectors), *((model,) if model else ()))
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -184,17 +156,9 @@ class Term:
 
 @dataclass(frozen=True, repr=False)
 class LinearCombination:
-    """A linear combination of weighted means over rows.
+    """A linear combination of weighted means over rows."""
 
-    Parameters
-    ----------
-    terms : tuple of (coefficient, Term)
-        Weighted means and their coefficients.
-    constant : float, default=0
-        Number that is added to them.
-    """
-
-    terms: tuple[tuple[float, Term], ...]
+    terms: tuple[tuple[float, Term], ...]  # Pairs of a coefficient and a mean.
     constant: float = 0.0
 
     @property
@@ -204,12 +168,12 @@ class LinearCombination:
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """What its terms are multiplied by."""
+        """Coefficients of the terms."""
         return tuple(a for a, _ in self.terms)
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give it."""
+        """Smallest and largest value over all predictions."""
         ends = [
             (0.0, math.copysign(math.inf, a) if term.event.is_loss else a)
             for a, term in self.terms
@@ -219,18 +183,8 @@ class LinearCombination:
             self.constant + sum(max(end) for end in ends),
         )
 
-    def restricted(self, *selectors: Any) -> Self:
-        """Return the same rate on fewer rows.
-
-        Parameters
-        ----------
-        *selectors : label(...), dataset(...), dict, bool array, ...
-            What the rows must be besides; as ``on=`` reads it.
-
-        Returns
-        -------
-        LinearCombination
-        """
+    def restrict(self, *selectors: Any) -> Self:
+        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
         more = [selector for part in selectors for selector in as_selectors(part)]
         return replace(
             self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)

@@ -1,4 +1,4 @@
-"""What can be bounded by itself: rates, sums of rates, and quotients of rates."""
+"""Expressions without groups: rates, sums of rates, and quotients of rates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Rate(LinearCombination, Expression):
     Parameters
     ----------
     terms : tuple of (coefficient, Term)
-        Its parts.
+        Weighted means and their coefficients.
     constant : float, default=0
-        Added to them.
+        Number that is added to the terms.
 
     See Also
     --------
-    fpr, fnr, class_error, error_rate, selection_rate, log_loss : The ways to make one.
+    fpr, fnr, class_error, error_rate, selection_rate, log_loss : Functions that make rates.
     """
 
     is_linear: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class Rate(LinearCombination, Expression):
         """Return the rate, which is the functional."""
         return float(functionals[0])
 
-    def _plus(self, other: Any, factor: float) -> Any:
+    def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
             if not is_finite(other):
                 sign = "-" if factor < 0 else "+"
@@ -85,7 +85,9 @@ class Rate(LinearCombination, Expression):
             return replace(self, constant=self.constant + factor * float(other))
         refuse_uncalled(other, f"A sum with {self}")
         if not isinstance(other, Rate):
-            return other._refused(self) if isinstance(other, Expression) else NotImplemented
+            if isinstance(other, Expression):
+                other._refuse(self)
+            return NotImplemented  # type: ignore[no-any-return]  # Python tries the other operand
         coefficients: dict[Term, float] = {}
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
@@ -93,22 +95,21 @@ class Rate(LinearCombination, Expression):
         terms = tuple((a, term) for term, a in coefficients.items() if a != 0.0)
         return Rate(terms, self.constant + factor * other.constant)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> Rate:
         return self._plus(other, 1.0)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Any) -> Rate:
         return self._plus(other, -1.0)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> Rate:
         return (-self)._plus(other, 1.0)
 
     def __neg__(self) -> Rate:
-        negative: Rate = self * -1.0
-        return negative
+        return self * -1.0
 
-    def __mul__(self, factor: Any) -> Any:
+    def __mul__(self, factor: Any) -> Rate:
         if isinstance(factor, Expression):
             raise TypeError(
                 f"{self} times {factor} is not linear in the predictions: only numbers multiply "
@@ -159,8 +160,8 @@ class Quotient(Expression):
     """A rate divided by another, such as precision.
 
     ``numerator / denominator >= k`` compiles to the linear row ``k denominator - numerator <= 0``
-    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). It is
-    met when both are zero, as where no row is selected and precision is undefined.
+    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). The
+    bound is met when both rates are zero, as where no row is selected and precision is undefined.
     """
 
     is_quotient: ClassVar[bool] = True
@@ -185,7 +186,7 @@ class Quotient(Expression):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the quotient."""
+        """Smallest and largest value of the quotient over all predictions."""
         if self.numerator.range[0] < 0.0:
             return -math.inf, math.inf
         is_fraction = (self.denominator - self.numerator).range[0] >= 0.0

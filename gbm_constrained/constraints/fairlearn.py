@@ -6,10 +6,7 @@ from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
-from gbm_constrained.constraints.presets import (
-    BoundedGroupLoss,
-    is_zero_one,
-)
+from gbm_constrained.constraints.presets import BoundedGroupLoss, is_zero_one
 from gbm_constrained.constraints.rates import error_rate, fpr, gap, ratio, selection_rate, tpr
 
 __all__ = ["from_fairlearn"]
@@ -27,7 +24,7 @@ ErrorRateParity or BoundedGroupLoss
     Raises
     ------
     TypeError, ValueError
-        If it is another one, or has no bound.
+        If the constraint is another one, or has no bound.
     """
     name = type(moment).__name__
     rates = {

@@ -44,26 +44,12 @@ overall = Overall()
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Grouped(Expression):
-    """A rate compared between groups of rows; what all comparisons share.
-
-    Parameters
-    ----------
-    rate : Rate
-        The rate of each group.
-    by : tuple of column names, or None
-        Columns whose values together make the groups; all sensitive features when None.
-    missing : {"group", "raise"}
-        Whether rows without a value are a group of their own, or an error.
-    min_group_size : int
-        Groups in which the rate is taken over fewer rows are small.
-    small_groups : {"keep", "merge", "drop"}
-        Small groups are kept (and warned about), merged into one group, or left out.
-    """
+    """Base of comparisons of a rate between groups of rows; :func:`gap` describes the options."""
 
     compares_groups: ClassVar[bool] = True
 
     rate: Rate
-    by: Columns | None
+    by: Columns | None  # None stands for all sensitive features.
     missing: Missing = "group"
     min_group_size: int = 30
     small_groups: SmallGroups = "keep"
@@ -103,7 +89,7 @@ class Grouped(Expression):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that predictions can give the comparison."""
+        """Smallest and largest value of the comparison over all predictions."""
         return self.rate.range
 
     @property
@@ -119,7 +105,7 @@ class Grouped(Expression):
 
     @property
     def options(self) -> str:
-        """What differs from the defaults, as it prints."""
+        """Options that differ from the defaults, as printed."""
         by = self.by[0] if self.by is not None and len(self.by) == 1 else self.by
         text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
         if self.missing != Grouped.missing:
@@ -189,7 +175,7 @@ class Gap(Grouped):
 
     @property
     def has_reference(self) -> bool:  # type: ignore[override]
-        """Whether the last functional is what others are compared with."""
+        """Whether the last functional is the reference of the others."""
         return self.reference is not None
 
     @property
@@ -241,7 +227,7 @@ class Gap(Grouped):
         ]
 
     def is_defined(self, functionals: Float) -> bool:
-        """Whether two functionals that are compared are known."""
+        """Whether at least one compared pair of functionals is known."""
         is_known = ~np.isnan(functionals)
         if self.has_reference:
             return bool(is_known[-1] and is_known[:-1].any())
@@ -260,7 +246,7 @@ class Gap(Grouped):
 
     @property
     def options(self) -> str:
-        """What differs from the defaults, as it prints."""
+        """Options that differ from the defaults, as printed."""
         reference = "" if self.reference is None else f", reference={self.reference!r}"
         return super().options + reference
 
@@ -300,7 +286,7 @@ class Ratio(Gap):
 
     @property
     def options(self) -> str:
-        """What differs from the defaults, as it prints."""
+        """Options that differ from the defaults, as printed."""
         return super().options + (f", slack={self.slack:g}" if self.slack else "")
 
     def rows(

@@ -1,4 +1,4 @@
-"""The positive class of rates that name none."""
+"""Positive class of rates that name no class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gbm_constrained.constraints.selectors import (
     to_python_scalar,
 )
 
-# Rates whose names hold the class that they are of; the parts of quotients do not print.
+# Rates whose printed names hold their class; the parts of quotients do not print.
 _RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
 _QUOTIENTS_OF_A_CLASS = ("f1", "precision")
 
@@ -29,27 +29,10 @@ _QUOTIENTS_OF_A_CLASS = ("f1", "precision")
 def find_positive_class(
     classes: Sequence[Any] | NDArray[Any], positive: Hashable | None = None
 ) -> Hashable | None:
-    """Find the label that rates without a label are to name as their positive class.
+    """Find the label that rates without a label name as their positive class.
 
-    Parameters
-    ----------
-    classes : sequence
-        The sorted labels.
-    positive : hashable, default=None
-        The label that the user calls positive; by default the last one of two.
-
-    Returns
-    -------
-    hashable or None
-        The label; None where 1 is positive among 0 and 1, or True among False and True, and where
-        more than two classes have no positive one.
-
-    Raises
-    ------
-    TypeError
-        If `positive` cannot be a label.
-    ValueError
-        If it is not among the classes.
+    The label is None where rates print without one: 1 among 0 and 1, True among False and True,
+    and more than two classes without `positive`.
     """
     known = [to_python_scalar(label) for label in classes]
     if positive is not None:
@@ -66,20 +49,7 @@ def find_positive_class(
 
 
 def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
-    """Name the positive class of the rates of a constraint that name none.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The constraint, such as ``fnr() <= 0.05``.
-    label : hashable
-        The label of the positive class.
-
-    Returns
-    -------
-    Constraint
-        What the rates would be with the label, such as ``fnr(label) <= 0.05``.
-    """
+    """Write ``fnr(label) <= 0.05`` for ``fnr() <= 0.05``, and other rates alike."""
     if not constraint.is_binary:
         return constraint
     return replace(
@@ -92,20 +62,7 @@ def resolve_positive_class(
     classes: Sequence[Any] | NDArray[Any],
     positive: Hashable | None = None,
 ) -> tuple[Constraint, ...]:
-    """Name the positive class of rates that name none, where its name says more than ``1``.
-
-    Parameters
-    ----------
-    constraints : sequence of Constraint
-        The constraints.
-    classes, positive
-        As in :func:`find_positive_class`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`find_positive_class`.
-    """
+    """Name the positive class of rates without a label, where the label is not ``1``."""
     label = find_positive_class(classes, positive)
     if label is None:
         return tuple(constraints)
@@ -136,7 +93,7 @@ def _(grouped: Grouped, label: Hashable) -> Expression:
 
 @_with_label.register
 def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
-    """Name the positive class in the terms of a rate, and add up those that become equal."""
+    """Name the positive class in the terms of a rate, and add up equal terms."""
     found = Rate((), rate.constant)
     for a, term in rate.terms:
         found = found + Rate(((a, _term_with_label(term, label)),))
@@ -144,13 +101,13 @@ def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
 
 
 def _term_with_label(term: Term, label: Hashable) -> Term:
-    """Name the positive class in a term, and in its name where that is of a class."""
+    """Name the positive class in a term, and in the name of the term."""
 
-    def named(part: Any) -> Any:
+    def name_class(part: Any) -> Any:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
 
-    event = term.event.with_target(named(term.event.target))
-    rows, on, where = (tuple(map(named, part)) for part in (term.rows, term.on, term.where))
+    event = term.event.with_target(name_class(term.event.target))
+    rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name
     return Term(name, event, rows, on, where)

@@ -1,4 +1,4 @@
-"""Common constraints by their names, fairlearn's among them.
+"""Common constraints by name, fairlearn's among them.
 
 **Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
 :func:`gbm_constrained.constraints.rates.gap` is the largest difference *between groups*:
@@ -23,6 +23,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
@@ -53,34 +54,42 @@ __all__ = [
     "UtilityParity",
 ]
 
-DEFAULT_DIFFERENCE_BOUND = 0.01  # fairlearn's
+DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
-_PARITY_DOC = """
-    Parameters
-    ----------{rate}
-    difference_bound : float, default=None
-        Largest allowed difference between any group and all rows; 0.01 when neither bound is
-        given.
-    ratio_bound : float, default=None
-        Smallest allowed ratio of any group to all rows, and of all rows to any group.
-    ratio_bound_slack : float, default=0
-        Slack of the ratio: ``ratio_bound * rate[g] - rate <= slack``, and the same with the two
-        exchanged.
-    by : str or list of str, default=None
-        Columns that make the groups; all sensitive features together by default.{on}
+_SHARED_PARAMETERS = {
+    "difference_bound": """difference_bound : float, default=None
+    Largest allowed difference between any group and all rows; 0.01 without any bound.""",
+    "ratio_bound": """ratio_bound : float, default=None
+    Smallest allowed ratio of any group to all rows, and of all rows to any group.""",
+    "ratio_bound_slack": """ratio_bound_slack : float, default=0
+    Slack of the ratio: ``ratio_bound * rate[g] - rate <= slack``, and the same with the two
+    exchanged.""",
+    "by": """by : str or list of str, default=None
+    Columns that make the groups; all sensitive features together by default.""",
+    "on": """on : default=None
+    Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.""",
+}
+_PARITY_RETURNS = """Returns
+-------
+Constraint or tuple of Constraint"""
+_PARITY_RAISES = """Raises
+------
+TypeError
+    If a bound is no number, ``rate`` cannot be compared between groups, ``on`` names no rows, or
+    ``by`` no columns.
+ValueError
+    If both bounds are given, or one is outside its range (of a ratio, (0, 1]); if the slack is no
+    number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty."""
 
-    Returns
-    -------
-    Constraint or tuple of Constraint
 
-    Raises
-    ------
-    TypeError
-        If a bound is no number, {no_rate}or ``by`` names no columns.
-    ValueError
-        If both bounds are given, or one is outside its range (of a ratio, (0, 1]); if the slack
-        is no number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty.
-    """
+def _document(function: Function) -> Function:
+    """Describe the parameters that presets share."""
+    return document_parameters(function, _SHARED_PARAMETERS)
+
+
+def _document_parity(function: Function) -> Function:
+    """Describe the parameters, the result and the errors of parities."""
+    return document_parameters(function, _SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
 
 
 def _parity(
@@ -111,6 +120,7 @@ def _parity(
     return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
 
 
+@_document_parity
 def UtilityParity(  # noqa: N802 - fairlearn's name
     rate: Rate | None = None,
     *,
@@ -119,11 +129,18 @@ def UtilityParity(  # noqa: N802 - fairlearn's name
     ratio_bound_slack: float = 0.0,
     by: By = None,
 ) -> Constraint:
-    """Parity of any rate between each group and all rows; the selection rate by default."""
+    """Parity of any rate between each group and all rows; the selection rate by default.
+
+    Parameters
+    ----------
+    rate : Rate, default=None
+        Rate that is compared, with its own ``on=``; the selection rate by default.
+    """
     rate = selection_rate() if rate is None else rate
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
+@_document_parity
 def DemographicParity(  # noqa: N802
     *,
     difference_bound: float | None = None,
@@ -137,6 +154,7 @@ def DemographicParity(  # noqa: N802
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
+@_document_parity
 def TruePositiveRateParity(  # noqa: N802
     *,
     difference_bound: float | None = None,
@@ -149,6 +167,7 @@ def TruePositiveRateParity(  # noqa: N802
     return _parity(tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
+@_document_parity
 def FalsePositiveRateParity(  # noqa: N802
     *,
     difference_bound: float | None = None,
@@ -161,6 +180,7 @@ def FalsePositiveRateParity(  # noqa: N802
     return _parity(fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
+@_document_parity
 def EqualizedOdds(  # noqa: N802
     *,
     difference_bound: float | None = None,
@@ -174,6 +194,7 @@ def EqualizedOdds(  # noqa: N802
     return _parity(tpr(on=on), *bounds), _parity(fpr(on=on), *bounds)
 
 
+@_document_parity
 def ErrorRateParity(  # noqa: N802
     *,
     difference_bound: float | None = None,
@@ -186,29 +207,7 @@ def ErrorRateParity(  # noqa: N802
     return _parity(error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
-_RATE_DOC = """
-    rate : Rate, default=None
-        What is compared, with its own ``on=``; the selection rate by default."""
-_ON_DOC = """
-    on : default=None
-        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`."""
-_NO_RATE_DOC = "``rate`` is none whose groups can be compared,\n        "
-_NO_ROWS_DOC = "``on`` names no rows, "
-_UTILITY_DOC = _PARITY_DOC.format(rate=_RATE_DOC, on="", no_rate=_NO_RATE_DOC)
-UtilityParity.__doc__ = f"{UtilityParity.__doc__ or ''}\n{_UTILITY_DOC}"
-
-
-for _preset in (
-    DemographicParity,
-    TruePositiveRateParity,
-    FalsePositiveRateParity,
-    EqualizedOdds,
-    ErrorRateParity,
-):
-    _doc = _PARITY_DOC.format(rate="", on=_ON_DOC, no_rate=_NO_ROWS_DOC)
-    _preset.__doc__ = f"{_preset.__doc__ or ''}\n{_doc}"
-
-
+@_document
 def BoundedGroupLoss(  # noqa: N802
     loss: Any = "log_loss", *, upper_bound: float, by: By = None, on: Any = None
 ) -> Constraint:
@@ -220,10 +219,6 @@ def BoundedGroupLoss(  # noqa: N802
         Mean cross-entropy in nats, or error rate.
     upper_bound : float
         Largest allowed loss of a group.
-    by : str or list of str, default=None
-        Columns that make the groups; all sensitive features together by default.
-    on : default=None
-        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -264,11 +259,12 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
     if not levels:
         raise ValueError(
             "levels is empty, so that no error would be bounded; give the largest allowed error "
-            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without rules."
+            "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without constraints."
         )
     return tuple(class_error(k) <= level for k, level in levels.items())
 
 
+@_document
 def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     """Bound the fraction of decisions that differ from those of a deployed model.
 
@@ -279,8 +275,6 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
         training row.
     bound : float
         Largest allowed fraction.
-    on : default=None
-        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -292,6 +286,7 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     return Constraint(churn(to=to, on=on), "<=", bound)
 
 
+@_document
 def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
     """Bound the largest difference of true positive rates between groups.
 
@@ -301,10 +296,6 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
     ----------
     bound : float, default=0.02
         Largest allowed difference.
-    by : str or list of str, default=None
-        Columns that make the groups; all sensitive features together by default.
-    on : default=None
-        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------
@@ -316,17 +307,14 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
     return Constraint(gap(tpr(on=on), by=by), "<=", bound)
 
 
+@_document
 def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constraint:  # noqa: N802
     """Bound the smallest selection rate of a group over the largest: the 80 per cent rule.
 
     Parameters
     ----------
-    by : str or list of str, default=None
-        Columns that make the groups; all sensitive features together by default.
     bound : float, default=0.8
         Smallest allowed ratio.
-    on : default=None
-        Rows that the constraint is about; see :mod:`gbm_constrained.constraints.rates`.
 
     Raises
     ------

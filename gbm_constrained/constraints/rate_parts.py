@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
+from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained.constraints.base import RATE_NAMES
 from gbm_constrained.constraints.events import Event, Misclassified, Predicted, Term
 from gbm_constrained.constraints.expressions import Rate
@@ -21,42 +21,38 @@ from gbm_constrained.constraints.selectors import (
 )
 
 POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
-# Parts of several docstrings, in the place of their names in braces.
-_SHARED_DOCS = {
-    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
-    The rows it is taken over; all training rows by default. A dict such as ``{"sex": "F"}``
-    selects by columns of the sensitive features or of X, ``{"sex": None}`` the rows without a
-    value; a tuple intersects. A mask, of shape (n_samples,), speaks of training rows: it has no
-    value on an evaluation set.""",
+_DEPLOYED = """classifier, str or array-like of shape (n_samples,)
+    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
+    of a column of its decisions, in the sensitive features or X; or its decisions on the
+    training rows, which do not survive cross-validation."""
+_SHARED_PARAMETERS = {
     "label": """label : hashable, default=None
     The class taken as positive, against all others. By default that of the classifier's
     parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
-    "deployed": """classifier, str or array-like of shape (n_samples,)
-    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
-    of a column of its decisions, in the sensitive features or X; or its decisions on the
-    training rows, which do not survive cross-validation.""",
-    "groups": """by : str or list of str, default=None
+    "to": f"to : {_DEPLOYED}",
+    "over": f"over : {_DEPLOYED}",
+    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
+    Rows that the rate is taken over; all training rows by default. A dict such as
+    ``{"sex": "F"}`` selects by columns of the sensitive features or of X, ``{"sex": None}`` the
+    rows without a value; a tuple intersects. A mask, of shape (n_samples,), is of training rows
+    and has no value on an evaluation set.""",
+    "options": """by : str or list of str, default=None
     Columns of the sensitive features, or of X when it is a DataFrame; several make
     intersections. All sensitive features by default.
 missing : {"group", "raise"}, default="group"
     Whether rows without a value are a group of their own, or an error.
 min_group_size : int, default=30
-    Groups in which the rate is taken over fewer rows are small: they are named in a warning.
+    Groups in which the rate is taken over fewer rows are small, and a warning names them.
     Rows of weight zero do not count.
 small_groups : {"keep", "merge", "drop"}, default="keep"
-    Whether small groups are kept all the same, merged into one group, or left out.""",
+    Whether small groups are kept, merged into one group, or left out.""",
 }
 
 
-def document_rate(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a function that makes rates, and complete its docstring by the shared parts."""
+def document_rate(function: Function) -> Function:
+    """Register a function that makes rates, and describe the parameters that rates share."""
     RATE_NAMES.add(function.__name__)
-    # From Python 3.13 on docstrings come without the indentation of the code.
-    doc = inspect.cleandoc(function.__doc__ or "")
-    for name, shared in _SHARED_DOCS.items():
-        doc = doc.replace(f"{{{name}}}", shared)
-    function.__doc__ = doc
-    return function
+    return document_parameters(function, _SHARED_PARAMETERS)
 
 
 def make_rate(

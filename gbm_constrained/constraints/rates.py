@@ -1,11 +1,10 @@
-"""What a user writes: rates, their algebra, and the bounds put on them.
+"""Rates, their algebra, and bounds on them: the language of constraints.
 
-A rate is a weighted mean, over a set of rows, of something that depends on a row's predicted
-class: an error, a selection, a change of the deployed model's decision; or its mean cross-entropy
-in nats. Rates are added, subtracted and scaled, compared between groups and divided by each
-other; ``<=`` and ``>=`` make a :class:`Constraint`: an immutable, hashable description that holds
-no data. The rows are found when the data are known, by
-:func:`gbm_constrained.problem.compiler.compile_constraints`.
+A rate is a weighted mean over a set of rows: of errors, selections, changes of a deployed model's
+decisions, or of the cross-entropy in nats. Rates are added, subtracted and scaled, compared
+between groups and divided by each other. ``<=`` and ``>=`` make a :class:`Constraint`: an
+immutable, hashable description that holds no data.
+:func:`gbm_constrained.problem.compiler.compile_constraints` finds the rows in the data.
 
 >>> from gbm_constrained.constraints.rates import fnr, fpr, gap, precision, selection_rate
 >>> fnr() <= 0.05
@@ -74,116 +73,69 @@ __all__ = [
 
 @document_rate
 def error_rate(*, on: Any = None) -> Rate:
-    """Weighted fraction of misclassified rows, ``P(prediction != y)``.
-
-    Parameters
-    ----------
-    {on}
-    """
+    """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``."""
     return make_rate("error_rate", Misclassified(), on)
 
 
 @document_rate
 def accuracy(*, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are classified correctly, ``P(prediction = y)``.
-
-    Parameters
-    ----------
-    {on}
-    """
+    """Make the accuracy, ``P(prediction = y)``."""
     return make_rate("accuracy", Correct(), on)
 
 
 @document_rate
 def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Weighted fraction of rows predicted positive (coverage), ``P(prediction = 1)``.
+    """Make the selection rate (coverage), ``P(prediction = 1)``.
 
-    Rows need no label: it can be taken over an unlabelled data set.
-
-    Parameters
-    ----------
-    {label}
-    {on}
+    Rows need no label: the rate can be taken over an unlabelled data set.
     """
     return make_rate(name_with_label("selection_rate", label), Predicted(classes_of(label)[1]), on)
 
 
 @document_rate
 def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the true positive rate, ``P(prediction = 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
     return make_rate(name_with_label("tpr", label), Predicted(positive), on, (positive,))
 
 
 @document_rate
 def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
     return make_rate(name_with_label("recall", label), Predicted(positive), on, (positive,))
 
 
 @document_rate
 def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
     return make_rate(name_with_label("fnr", label), Misclassified(), on, (classes_of(label)[1],))
 
 
 @document_rate
 def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the false positive rate, ``P(prediction = 1 | y != 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
     negative, positive = classes_of(label)
     return make_rate(name_with_label("fpr", label), Predicted(positive), on, (negative,))
 
 
 @document_rate
 def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
-    """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
     negative, _ = classes_of(label)
     return make_rate(name_with_label("tnr", label), Predicted(negative), on, (negative,))
 
 
 @document_rate
 def class_error(k: Hashable, *, on: Any = None) -> Rate:
-    """Weighted fraction of the rows of class `k` that are misclassified.
+    """Make the error rate of class `k`, ``P(prediction != k | y = k)``.
 
-    ``P(prediction != k | y = k)``, the rate of Neyman-Pearson classification; one minus the
-    recall of class `k`.
+    This is the rate of Neyman-Pearson classification, and one minus the recall of class `k`.
 
     Parameters
     ----------
     k : hashable
         The class label, as it stands in ``y``.
-    {on}
     """
     return make_rate(
         name_with_label("class_error", k), Misclassified(), on, (Label(to_python_scalar(k)),)
@@ -194,7 +146,7 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
 def confusion(
     i: Hashable, j: Hashable, *, normalize: Literal["true", "pred", "all"] = "true", on: Any = None
 ) -> Any:
-    """Make an entry of the confusion matrix, normalised as scikit-learn's ``confusion_matrix``.
+    """Make an entry of the confusion matrix, normalised as scikit-learn does.
 
     Parameters
     ----------
@@ -203,7 +155,6 @@ def confusion(
     normalize : {"true", "pred", "all"}, default="true"
         ``P(prediction = j | y = i)``, ``P(y = i | prediction = j)`` (a quotient), or
         ``P(y = i, prediction = j)``.
-    {on}
     """
     i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
@@ -220,13 +171,7 @@ def confusion(
 
 @document_rate
 def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
-    """Make the precision, ``P(y = 1 | prediction = 1)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the precision, ``P(y = 1 | prediction = 1)``."""
     true_positives, false_positives, _ = joint_rates(label, on)
     name = name_with_rows(name_with_label("precision", label), on)
     return Quotient(name, true_positives, true_positives + false_positives)
@@ -234,13 +179,7 @@ def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
 
 @document_rate
 def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
-    """Make the F1 score, ``2 TP / (2 TP + FP + FN)``.
-
-    Parameters
-    ----------
-    {label}
-    {on}
-    """
+    """Make the F1 score, ``2 TP / (2 TP + FP + FN)``."""
     true_positives, false_positives, false_negatives = joint_rates(label, on)
     doubled = 2.0 * true_positives
     name = name_with_rows(name_with_label("f1", label), on)
@@ -249,15 +188,11 @@ def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
 
 @document_rate
 def log_loss(*, on: Any = None) -> Rate:
-    """Weighted mean cross-entropy, in nats: the constraint of the source paper.
+    """Make the weighted mean cross-entropy in nats: the constraint of the source paper.
 
     ``log_loss(on=label(k)) <= alpha`` is constraint ``l_k(x) <= alpha_k`` of [1]_, eq. (3.1), and
     ``gap(log_loss(), by=...) <= alpha`` the fairness constraint of eq. (4.1), with means in the
     place of sums.
-
-    Parameters
-    ----------
-    {on}
 
     References
     ----------
@@ -268,29 +203,19 @@ def log_loss(*, on: Any = None) -> Rate:
 
 @document_rate
 def churn(*, to: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows whose decision differs from that of a deployed model.
+    """Make the churn, the fraction of decisions that differ from those of a deployed model.
 
     Rows need no label.
-
-    Parameters
-    ----------
-    to : {deployed}
-    {on}
     """
     return make_rate("churn", Differs(ReferenceModel.of("to", to)), on)
 
 
 @document_rate
 def wins(*, over: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are right here and wrong by another model.
+    """Make the wins, the fraction of correct decisions that another model gets wrong.
 
     ``wins(over=m) / losses(to=m) >= 2`` bounds the win/loss ratio, and
     ``wins(over=m) / (wins(over=m) + losses(to=m))`` is the win/change ratio of two classes.
-
-    Parameters
-    ----------
-    over : {deployed}
-    {on}
     """
     return make_rate(
         "wins",
@@ -302,13 +227,7 @@ def wins(*, over: Any, on: Any = None) -> Rate:
 
 @document_rate
 def losses(*, to: Any, on: Any = None) -> Rate:
-    """Weighted fraction of rows that are wrong here and right by another model.
-
-    Parameters
-    ----------
-    to : {deployed}
-    {on}
-    """
+    """Make the losses, the fraction of wrong decisions that another model gets right."""
     return make_rate(
         "losses",
         Misclassified(),
@@ -325,7 +244,6 @@ def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -
     ----------
     rate : Rate
         The rate of each group.
-    {groups}
     """
     return Each(rate=rate, by=read_columns(by), **options)
 
@@ -338,7 +256,7 @@ def gap(
     reference: Any = None,
     **options: Any,
 ) -> Gap:
-    """Largest difference of a rate between groups, ``max - min``.
+    """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
     groups, or of every group and the reference.
@@ -351,7 +269,6 @@ def gap(
         Compare every other group with this one only (a tuple names an intersection, NaN the rows
         without a value), or every group with the rate of all rows, as fairlearn does; the gap is
         then the largest absolute difference.
-    {groups}
     """
     return Gap(rate=rate, by=read_columns(by), reference=read_reference(reference), **options)
 
@@ -365,7 +282,7 @@ def ratio(
     slack: float = 0.0,
     **options: Any,
 ) -> Ratio:
-    """Smallest rate of a group over the largest; ``ratio(...) >= 0.8`` is the four-fifths rule.
+    """Divide the smallest rate of a group by the largest: the four-fifths rule is ``>= 0.8``.
 
     ``>= k`` compiles to ``k rate[h] - rate[g] <= slack`` for every ordered pair of groups, or for
     every group and the reference both ways.
@@ -378,7 +295,6 @@ def ratio(
         As in :func:`gap`.
     slack : float, default=0
         Added to the right-hand side.
-    {groups}
     """
     reference = read_reference(reference)
     return Ratio(rate=rate, by=read_columns(by), reference=reference, slack=slack, **options)

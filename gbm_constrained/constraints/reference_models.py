@@ -1,4 +1,4 @@
-"""Other models whose decisions constraints compare with."""
+"""Reference models, whose decisions constraints compare with."""
 
 from __future__ import annotations
 
@@ -19,48 +19,21 @@ from gbm_constrained._dataframes import as_column, index_of
 class ReferenceModel:
     """Decisions of another model: a fitted classifier, a column, or one decision for each row.
 
-    Two of them are equal if their contents are; of two classifiers the pickles are compared, so
-    that a constraint that was sent to another process equals the one that stayed. Copies share the
-    classifier, which only predicts. Fit a classifier anew as another object, with a constraint of
-    its own.
-
-    Parameters
-    ----------
-    model : classifier, default=None
-        Fitted classifier that predicts when the rows are known.
-    column : hashable, default=None
-        Name of a column of the sensitive features, or of X, that holds decisions.
-    decisions : tuple, default=None
-        A decision for each training row.
-    forgotten : str, default=None
-        Name of the class of a classifier that the file of this constraint does not hold. The
-        constraint still prints, and cannot be fitted.
-    index : Index, default=None
-        Row labels of the Series that the decisions were given as.
+    Two reference models are equal if their contents are. Classifiers are compared by their
+    pickles, so that a constraint equals its copy in another process. Copies share the classifier,
+    which only predicts. A classifier that is fitted anew needs a constraint of its own.
     """
 
-    model: Any = None
-    column: Hashable = None
-    decisions: tuple[Hashable, ...] | None = None
+    model: Any = None  # Fitted classifier that predicts when the rows are known.
+    column: Hashable = None  # Name of a column of decisions.
+    decisions: tuple[Hashable, ...] | None = None  # A decision for each training row.
+    # Class of a classifier that a model file does not hold: the constraint prints, without a fit.
     forgotten: str | None = None
-    index: Any = None
+    index: Any = None  # Row labels of the Series that the decisions were given as.
 
     @classmethod
     def of(cls, parameter: str, model: Any) -> ReferenceModel:
-        """Make a reference model from what a parameter was given.
-
-        Parameters
-        ----------
-        parameter : str
-            Name of the parameter, for messages.
-        model : classifier, str or array-like of shape (n_samples,)
-            Fitted classifier, name of a column, or decisions on the training rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `model` is none of these, or decisions are missing.
-        """
+        """Make a reference model from a classifier, the name of a column, or decisions of rows."""
         if isinstance(model, type):
             raise TypeError(
                 f"{parameter}= must be a fitted classifier, and {model.__name__} is a class: make "

@@ -59,51 +59,29 @@ def check_hashable(value: Any, message: str) -> None:
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of the attributes of rows in each cell of a partition.
+    """Levels of the attributes of rows in each cell of a partition."""
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Class labels, sorted.
-    of_cells : mapping from key to ndarray of shape (n_cells,), intp
-        Position of each cell's level in an attribute.
-    known : callable
-        Returns all levels of an attribute, given its key.
-    """
-
-    classes: NDArray[np.generic]
-    of_cells: Mapping[Key, Codes]
-    known: Callable[[Key], tuple[Any, ...]]
+    classes: NDArray[np.generic]  # Sorted class labels, of shape (n_classes,).
+    of_cells: Mapping[Key, Codes]  # Positions of the cells' levels in an attribute: (n_cells,).
+    known: Callable[[Key], tuple[Any, ...]]  # Function from the key of an attribute to its levels.
 
 
 class Selector(ABC):
-    """Condition on rows that looks at one attribute of theirs."""
+    """Condition on one attribute of rows."""
 
     needs_labels: ClassVar[bool] = False
-    reference_model: ReferenceModel | None = None  # Other model whose decisions are looked at.
+    reference_model: ReferenceModel | None = None  # Model whose decisions the selector uses.
 
     @property
     @abstractmethod
     def key(self) -> Key:
-        """Key of the attribute that the selector looks at."""
+        """Key of the attribute that the selector uses."""
 
     @abstractmethod
     def holds(self, levels: Levels) -> Bool:
-        """Find the cells whose rows the selector holds.
+        """Find the cells whose rows the selector holds; shape (n_cells,).
 
-        Parameters
-        ----------
-        levels : Levels
-            Levels of each cell.
-
-        Returns
-        -------
-        ndarray of shape (n_cells,), bool
-
-        Raises
-        ------
-        ValueError
-            If the selector names a class, a value or a data set that is not there.
+        A class, value or data set that is not there raises a ValueError.
         """
 
 
@@ -241,21 +219,11 @@ class DataSet(Selector):
 
 @dataclass(frozen=True)
 class Mask(Selector):
-    """Fixed subset of the training rows, packed into bits so that it can be hashed.
+    """Fixed subset of the training rows, packed into bits so that it can be hashed."""
 
-    Parameters
-    ----------
-    packed : bytes
-        One bit for each row.
-    n_samples : int
-        Number of rows.
-    index : Index, default=None
-        Row labels of the Series that the mask was given as.
-    """
-
-    packed: bytes
+    packed: bytes  # One bit for each row.
     n_samples: int
-    index: Any = field(default=None, compare=False, repr=False)
+    index: Any = field(default=None, compare=False, repr=False)  # Row labels of a given Series.
 
     def __post_init__(self) -> None:
         if self.n_samples < 0 or len(self.packed) != -(-self.n_samples // 8):
@@ -350,7 +318,7 @@ def dataset(name: str) -> DataSet:
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the data set.
     """
     return DataSet(name)
 

@@ -1,4 +1,4 @@
-r"""Constraints as text: what stands in a file, on a command line or in a saved model.
+r"""Constraints as text: of files of settings, command lines and saved models.
 
 The text is Python with these freedoms: a rate without arguments needs no parentheses, columns and
 labels that are single words need no quotes, even words that Python reserves, ``True`` may be
@@ -61,8 +61,8 @@ def parse_constraint(
         parentheses, and columns and labels that are single words no quotes. ``5`` is a number,
         ``"5"`` a text.
     labels : mapping, default=None
-        Labels that the text may name, and what each is in the constraint. By default any label
-        is taken as it stands.
+        Labels that the text may name, and the label of each in the constraint. By default any
+        label is taken as it stands.
     positive : hashable, default=None
         Label, as it stands in the text, of the positive class of rates that name none. The
         default is the last of two sorted labels, as in Python.
@@ -76,7 +76,7 @@ def parse_constraint(
     TypeError
         If `text` is not a string.
     ValueError
-        If it is not one constraint; the message shows where, and what would be right.
+        If `text` is not one constraint; the message shows the place and a remedy.
 
     See Also
     --------
@@ -122,13 +122,13 @@ def parse_constraints(
     TypeError
         If `text` is not a string.
     ValueError
-        If it is not made of constraints; the message shows where, and what would be right.
+        If `text` is not made of constraints; the message shows the place and a remedy.
     """
     return Reader(text, labels, positive).read_constraints()
 
 
 class _NotTextError(ValueError):
-    """Why something has no text."""
+    """Error of a constraint that cannot be written as text."""
 
 
 def format_constraint(constraint: Constraint) -> str:
@@ -149,8 +149,8 @@ def format_constraint(constraint: Constraint) -> str:
     TypeError
         If `constraint` is something else.
     ValueError
-        If it holds what has no text: a mask of rows, a model, decisions, a label that is neither
-        text, number nor bool.
+        If the constraint has no text: it holds a mask of rows, a model, decisions, or a label
+        that is neither text, number nor bool.
     """
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
@@ -206,14 +206,14 @@ def _write_call(name: str, *positional: str, **named: str | None) -> str:
 
 @singledispatch
 def _write(expression: Any) -> str:
-    """Write an expression; every kind registers how."""
+    """Write an expression as text; each kind of expression registers a function."""
     raise _NotTextError(f"a {type(expression).__name__} has no text")
 
 
 @_write.register
 def _(rate: Rate) -> str:
     text, constant = "", rate.constant
-    if constant > 0 and rate.terms and rate.terms[0][0] < 0:  # 1 - fpr rather than -fpr + 1
+    if constant > 0 and rate.terms and rate.terms[0][0] < 0:  # Write 1 - fpr, not -fpr + 1.
         text, constant = _write_number(constant), 0.0
     for a, term in rate.terms:
         factor = "" if abs(a) == 1.0 else f"{_write_number(abs(a))} * "
@@ -255,7 +255,7 @@ def _write_term(term: Term) -> str:
 
 
 def _write_labels(name: str, term: Term) -> list[str]:
-    """Write the labels that a rate names: true and predicted, or the one that it is about."""
+    """Write the labels that a rate names: the true and the predicted one, or its only one."""
     rows, target = term.where or term.rows, getattr(term.event, "target", None)
     parts = [*rows, target] if name == "confusion" else [target or (*rows, None)[0]]
     return [_write_value(part.value) for part in parts if isinstance(part, Label)]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn, TypeAlias
 
-MAX_DEPTH = 30  # levels of brackets and signs
-SHOWN = 100  # characters of a line around an error
+MAX_DEPTH = 30  # Most levels of brackets and signs.
+SHOWN = 100  # Characters of a line that an error shows.
 ATOMS = ("number", "name", "text")
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ESCAPE = r"\\(?:[\\\"'ntr]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})"
@@ -27,13 +27,13 @@ _TOKENS = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-# Between two operands of a masked text, no operator stands; and too many signs stand together.
+# Two operands of a masked text without an operator between them, and too many signs in a row.
 _TWO_OPERANDS = re.compile(r"_ *(?=[\[{])|_ +(?=_)|[)\]}] *(?=[_(\[{])")
 _MANY_SIGNS = re.compile(rf"(?:- *){{{MAX_DEPTH}}}(?=-)")
 _TOO_DEEP = f"more than {MAX_DEPTH} levels of brackets or signs: write it flatter"
 NO_BOUND = "expected `<=` or `>=` and a bound, such as <= 0.05; found {}"
 _UNQUOTED = "this text has no closing quote, or a backslash in it that is not written \\\\"
-# What people write, and what it is here.
+# Remedies for characters that the language does not have.
 _INSTEAD = {
     "<": "a bound is never strict: write <=",
     ">": "a bound is never strict: write >=",
@@ -93,13 +93,7 @@ def _mask(text: str) -> str:
 
 
 class MaskedText:
-    """A text of constraints, and the places of the nodes of their trees.
-
-    Parameters
-    ----------
-    text : str
-        The constraints.
-    """
+    """A text of constraints, and the places of the nodes of their trees."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -108,7 +102,7 @@ class MaskedText:
                 f"objects already need no reading."
             )
         self.text = text
-        self.start = 0  # of the constraint that is being read
+        self.start = 0  # Place of the constraint that is being read.
 
     def parse_trees(self) -> Iterator[ast.expr]:
         """Parse one constraint after the other."""

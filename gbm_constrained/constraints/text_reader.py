@@ -54,7 +54,7 @@ class _Function:
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make
         self.parameters = dict(inspect.signature(make).parameters)
-        if self.parameters.pop("options", None):  # of comparisons of groups
+        if self.parameters.pop("options", None):  # Comparisons of groups have options.
             for name in GROUP_OPTIONS:
                 option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
                 self.parameters[name] = option
@@ -76,7 +76,7 @@ SELECTORS = {"label": label, "dataset": dataset}
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    """Guess what was meant by a misspelt name; the empty text where nothing is near."""
+    """Suggest the known name nearest to a misspelt one; empty where none is near."""
     plain = {re.sub(r"[\W_]", "", k).lower(): k for k in known}
     short = re.sub(r"[\W_]", "", name).lower()
     near = [short] if short in plain else difflib.get_close_matches(short[:50], list(plain), n=1)
@@ -84,13 +84,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Reader(MaskedText):
-    """Walk over the syntax trees of the constraints of a text.
-
-    Parameters
-    ----------
-    text, labels, positive
-        As in :func:`~gbm_constrained.constraints.text.parse_constraint`.
-    """
+    """Walk over the syntax trees of a text; the arguments are those of `parse_constraint`."""
 
     def __init__(
         self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None
@@ -99,7 +93,7 @@ class Reader(MaskedText):
         self.labels, self.positive = labels, positive
 
     def make(self, node: ast.expr, build: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make what a node describes; what Python refuses is refused at its place."""
+        """Build the value of a node, and show the place of the node in errors of Python."""
         try:
             value = build(*args, **kwargs)
         except (TypeError, ValueError, ArithmeticError) as refused:
@@ -129,7 +123,7 @@ class Reader(MaskedText):
             found = self.read_call(node)
             return found if isinstance(found, tuple) else (found,)
         if not isinstance(node, ast.Compare):
-            self.read_sum(node)  # refuses what is no rate
+            self.read_sum(node)  # The call refuses a node that is no rate.
             self.fail_at(node.end_col_offset or 0, NO_BOUND)
         compare = OPERATORS.get(type(node.ops[0]))
         if compare is None:
@@ -149,7 +143,7 @@ class Reader(MaskedText):
 
     def read_sum(self, node: ast.expr) -> Any:
         """Read a sum, product or quotient of rates and numbers."""
-        chain: list[ast.BinOp] = []  # long sums are nested to the left
+        chain: list[ast.BinOp] = []  # Long sums are nested to the left.
         while isinstance(node, ast.BinOp):
             chain.append(node)
             node = node.left
@@ -221,7 +215,7 @@ class Reader(MaskedText):
     # Arguments.
 
     def read_argument(self, parameter: str, node: ast.expr) -> Any:
-        """Read the argument of a parameter; what its rate refuses is left to the rate."""
+        """Read the argument of a parameter; its rate refuses unsuitable values."""
         if parameter in LABELS:
             return self.read_label(node)
         if parameter == "on":
@@ -281,7 +275,7 @@ class Reader(MaskedText):
         return self.labels[value]
 
     def read_all(self, nodes: Sequence[ast.expr], node: ast.expr, read: Read) -> tuple[Any, ...]:
-        """Read what stands in brackets; at least one."""
+        """Read the elements of brackets, at least one."""
         if not nodes:
             self.fail("these brackets are empty", node)
         return tuple(map(read, nodes))

@@ -1,1 +1,1 @@
-"""What is given to ``fit``: rows, weights, groups, cells and splits."""
+"""Arguments of ``fit``, checked and encoded once: rows, weights, groups, cells and splits."""

@@ -1,8 +1,8 @@
-"""Whether what is given for each row comes in the order of the rows.
+"""Checks that arguments with a value for each row are in the order of the rows.
 
-Labels, weights, sensitive features and masks are taken by position, as XGBoost, LightGBM and
-scikit-learn take them. A pandas index that has the row labels of X in another order says that the
-positions are wrong, and no result would show it.
+Labels, weights, sensitive features and masks are taken by position, as in XGBoost, LightGBM and
+scikit-learn. A pandas index that has the row labels of X in another order means wrong positions,
+and no result would show the mistake.
 """
 
 from __future__ import annotations
@@ -21,28 +21,13 @@ from gbm_constrained.constraints.selectors import to_python_scalar
 
 
 class RowAlignment:
-    """Compare the row labels of arguments that are given together.
-
-    One object serves a whole fit, so that its user is warned once.
-    """
+    """Comparison of the row labels of arguments, with one warning for a whole fit."""
 
     def __init__(self) -> None:
         self._different: dict[str, str] = {}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that have equal row labels in different orders.
-
-        Parameters
-        ----------
-        arguments : mapping from str to object
-            Arguments with one value for each row, by the names that messages use. The first one
-            with a pandas index is what all others are compared with.
-
-        Raises
-        ------
-        ValueError
-            If an argument has the same row labels in another order.
-        """
+        """Refuse arguments, by name, that have equal row labels in different orders."""
         first: tuple[str, pd.Index[Any]] | None = None
         for name, index in _indexes(arguments):
             if first is None:
@@ -54,12 +39,12 @@ class RowAlignment:
         self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
     ) -> None:
         if len(found) != len(expected) or found.equals(expected):
-            return  # lengths have errors of their own
+            return  # Other checks raise errors about lengths.
         n = len(expected)
         codes, _ = pd.factorize(expected.append(found), use_na_sentinel=False)
         moved = np.flatnonzero(codes[:n] != codes[n:])
         if not moved.size:
-            return  # equal labels of two types
+            return  # The labels are equal, of two types.
         examples = [
             f"row {i} is {to_python_scalar(expected[i])!r} in {reference} "
             f"and {to_python_scalar(found[i])!r} in {name}"
@@ -68,13 +53,14 @@ class RowAlignment:
         if not _is_permutation(codes[:n], codes[n:]):
             self._different.setdefault(name, f"{name} ({examples[0]})")
             return
+        remedies = _describe_remedies(reference, name, is_unique=bool(expected.is_unique))
         raise ValueError(
             f"{name} has the row labels of {reference} in another order: {', '.join(examples)}. "
-            f"Rows are taken by position. {_remedies(reference, name, expected.is_unique)}"
+            f"Rows are taken by position. {remedies}"
         )
 
     def warn(self) -> None:
-        """Warn of arguments whose row labels are others, which are taken by position."""
+        """Warn of arguments that are taken by position although their row labels differ."""
         if self._different:
             issue_warning(
                 f"Rows are taken by position, although the pandas indexes differ: "
@@ -85,36 +71,14 @@ class RowAlignment:
 
 
 def check_alignment(arguments: Mapping[str, Any]) -> None:
-    """Refuse equal row labels in different orders, and warn of different ones.
-
-    Parameters
-    ----------
-    arguments : mapping from str to object
-        As in :meth:`RowAlignment.check`.
-
-    Raises
-    ------
-    ValueError
-        As in :meth:`RowAlignment.check`.
-    """
+    """Refuse equal row labels in different orders, and warn of different labels."""
     alignment = RowAlignment()
     alignment.check(arguments)
     alignment.warn()
 
 
 def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
-    """Find the row labels of the masks and decisions that constraints hold.
-
-    Parameters
-    ----------
-    constraints : iterable of Constraint
-        The constraints.
-
-    Returns
-    -------
-    dict from str to DataFrame
-        Tables without columns, by what messages call them.
-    """
+    """Find the row labels of masks and decisions in constraints, as tables without columns."""
     found: dict[str, pd.DataFrame] = {}
     for constraint in constraints:
         masks = [mask for term in constraint.terms for mask in term.masks]
@@ -126,7 +90,7 @@ def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
 
 
 def _indexes(arguments: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index[Any]]]:
-    """Row labels of arguments that have any; those of a dict are of its columns."""
+    """Iterate over names and row labels of arguments, and of the columns of a dict."""
     for name, values in arguments.items():
         columns = {name: values}
         if isinstance(values, Mapping):
@@ -143,11 +107,11 @@ def _is_permutation(one: NDArray[np.intp], other: NDArray[np.intp]) -> bool:
     return np.array_equal(np.bincount(one, minlength=size), np.bincount(other, minlength=size))
 
 
-def _remedies(reference: str, name: str, is_unique: bool) -> str:
-    """Say how to mean the labels, and how to mean the positions."""
+def _describe_remedies(reference: str, name: str, *, is_unique: bool) -> str:
+    """Describe how to align by label, and how to take positions."""
     what = "it" if " " in name else name
     index = f"{reference}.index" if reference.isidentifier() else f"the index of {reference}"
     by_label = f"give {what}.loc[{index}]" if is_unique else "give both in one order"
-    # Without their names, sensitive features could not be asked for.
+    # An array of sensitive features would have no column names.
     by_position = f"set_axis({index})" if name.startswith("sensitive") else "to_numpy()"
     return f"If the labels are right, {by_label}; if the positions are, {what}.{by_position}."

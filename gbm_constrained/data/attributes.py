@@ -1,4 +1,4 @@
-"""Attributes of rows: what constraints look at in them, as levels and the level of each row."""
+"""Attributes of rows, which define cells: levels, and the level of each row."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class Attribute:
 
     Parameters
     ----------
-    levels : tuple
-        Classes (and None for rows without a label), names of data sets (None of the training
+    levels : Classes (and None for rows without a label), names of data sets (None of the training
         rows), values of columns (one tuple for each group), ``(False, True)`` of a mask, or the
         decisions of another model.
-    codes : ndarray of shape (n_samples,), integer
-        Position of each row's level; ``len(levels)`` for a value that is not among them.
+    codes : (n_samples,). Position of each row's level; ``len(levels)`` for a value that is not
+        among them.
     """
 
     levels: tuple[Any, ...]
@@ -37,21 +36,15 @@ class Attribute:
 
     @cached_property
     def size(self) -> int:
-        """Number of levels, and one more where rows may belong to none."""
+        """Number of levels, and one more if some rows have no level."""
         return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Membership in a mask, unpacked when needed: there may be a hundred of them.
+    """Membership of all rows in a mask of training rows, unpacked when it is used.
 
-    Parameters
-    ----------
-    mask : Mask
-        Mask of the training rows.
-    n_samples : int
-        Number of all rows. Rows of further data sets, which follow the training rows, are in no
-        mask.
+    A fit may have a hundred masks. Rows of further data sets follow, and are in no mask.
     """
 
     mask: Mask
@@ -61,21 +54,16 @@ class Membership:
 
     @property
     def codes(self) -> NDArray[np.int8]:
-        """1 for the rows in the mask, 0 for the others; (n_samples,)."""
+        """Level of each row, (n_samples,): 1 in the mask, and 0 elsewhere."""
         codes = np.zeros(self.n_samples, dtype=np.int8)
         codes[: self.mask.n_samples] = self.mask.to_array()
         return codes
 
 
 def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
-    """Find the sorted distinct values, the missing one last, and the position of each row's value.
+    """Find the sorted distinct values, a missing one last, and the position of each value.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples,)
-        The values.
-    what : str
-        Name of the values in messages.
+    Error messages call the values `what`.
     """
     try:
         codes, found = pd.factorize(values, sort=False)
@@ -88,11 +76,11 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
     uniques = list(map(to_python_scalar, found))
     try:
         order = sorted(range(len(uniques)), key=lambda i: uniques[i])
-    except TypeError:  # of several types
+    except TypeError:  # The values are of several types.
         order = sorted(range(len(uniques)), key=lambda i: (str(type(uniques[i])), str(uniques[i])))
     position = np.empty(len(uniques) + 1, dtype=np.intp)
     position[order] = np.arange(len(uniques))
-    position[-1] = len(uniques)  # factorize writes -1 for missing values
+    position[-1] = len(uniques)  # The code of missing values is -1.
     levels = tuple(uniques[i] for i in order)
     return (*levels, MISSING) if (codes < 0).any() else levels, position[codes]
 
@@ -100,23 +88,7 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
 def codes_among(
     classes: NDArray[np.generic], values: NDArray[Any], what: str
 ) -> tuple[Codes, list[Any]]:
-    """Find the class of each value, ``len(classes)`` for values that are no class.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Class labels.
-    values : ndarray of shape (n_samples,)
-        The values.
-    what : str
-        Name of the values in messages.
-
-    Returns
-    -------
-    codes : ndarray of shape (n_samples,), intp
-    others : list
-        The values that are no class.
-    """
+    """Find the class of each value, and the values that are no class: code ``len(classes)``."""
     known = {to_python_scalar(value): i for i, value in enumerate(classes)}
     levels, codes = factorize(values, what)
     position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
@@ -124,16 +96,13 @@ def codes_among(
 
 
 def normalize_text(text: str) -> str:
-    """Give texts that look alike the same form.
-
-    White space, invisible characters and the composition of letters are made equal.
-    """
+    """Map texts that look alike to one: by white space, invisible characters and composition."""
     visible = "".join(c for c in text if unicodedata.category(c) != "Cf")
     return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
 def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
-    """Warn of values that are different groups and look like different spellings of one."""
+    """Warn of groups whose values look like different spellings of one value."""
     if not any(isinstance(value, str) for value in values):
         return
     alike: dict[str, list[Any]] = {}

@@ -1,8 +1,8 @@
 """Partitions of rows into cells, and statistics of cells.
 
-A cell is a set of rows that share every attribute a constraint looks at: the label, each grouping
-column, the membership in a mask or a named data set, another model's decision. Every rate is a
-linear map of two tables of cell statistics,
+A cell is a set of rows that share every attribute a constraint depends on: the label, each
+grouping column, the membership in a mask or a named data set, another model's decision. Every rate
+is a linear map of two tables of cell statistics,
 
 - ``predicted`` (n_cells, n_classes): weighted fraction of the cell predicted as each class;
 - ``clipped_loss`` (n_cells,): weighted mean cross-entropy of the cell,
@@ -33,9 +33,9 @@ from gbm_constrained.constraints.selectors import Key, Levels, Selector
 from gbm_constrained.data.communicator import ReduceSum, local_sum
 from gbm_constrained.data.rows import Rows
 
-MASKED_SUM_CELLS = 12
-VIEW_CELLS = 2048  # Cells beyond which a further attribute opens a view of its own.
-MOST_CELLS = 1 << 20
+MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
+VIEW_CELLS = 2048  # Largest number of cells of a view of several constraints.
+MOST_CELLS = 1 << 20  # Largest number of cells of a view of one constraint.
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,11 @@ class CellStatistics:
 
     Parameters
     ----------
-    predicted : ndarray of shape (n_cells, n_classes)
-        Weighted fraction of each cell's rows predicted as each class; rows sum to one.
-    loss : ndarray of shape (n_cells,)
-        Weighted mean cross-entropy of each cell, in nats. Where no constraint bounds losses, every
-        cell has the mean of all rows.
-    clipped_loss : ndarray of shape (n_cells,)
-        Mean of the losses clipped at a cap; `loss` itself without a cap.
+    predicted : (n_cells, n_classes). Weighted fraction of each cell's rows predicted as each
+        class; rows sum to one.
+    loss : (n_cells,). Weighted mean cross-entropy of each cell, in nats. Where no constraint
+        bounds losses, every cell has the mean of all rows.
+    clipped_loss : (n_cells,). Mean of the losses clipped at a cap; `loss` itself without a cap.
     """
 
     predicted: Float
@@ -64,12 +62,9 @@ class View:
 
     Parameters
     ----------
-    small_codes : ndarray of shape (n_samples,), unsigned integer
-        The cell of each row, counted within the view, in the smallest type.
-    cells : slice
-        The cells of this view.
-    levels : dict from key to ndarray of shape (n_cells of the view,), intp
-        Position of each cell's level in each attribute of the view.
+    small_codes : (n_samples,). Cell of each row, counted within the view, in the smallest type.
+    cells : Cells of this view, counted over all views.
+    levels : Position of each cell's level, (n_cells of the view,), in each attribute of the view.
     """
 
     small_codes: NDArray[Any]
@@ -80,79 +75,59 @@ class View:
         return int(self.cells.stop - self.cells.start)
 
     def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
-        """Sum per-row values (or count rows) by cell of the view."""
+        """Sum values of rows, or count rows, by cell of the view."""
         codes = self.small_codes[rows]
         return np.bincount(codes, x, len(self)).astype(np.float64)
 
     @cached_property
     def codes(self) -> Codes:
-        """The cell of each row, counted over all views; (n_samples,), intp."""
+        """Cell of each row, counted over all views, (n_samples,)."""
         codes: Codes = self.small_codes.astype(np.intp)
         codes += self.cells.start
         return codes
 
     def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
         """Write the entries of a table of the view's cells for a block of rows."""
-        # No code is out of range, and mode="wrap" is numpy's fastest way without a check.
+        # No code is out of range, and numpy is fastest without a check, by mode="wrap".
         found = part.take(self.small_codes[rows], axis=0, out=out, mode="wrap")
         return np.asarray(found)
 
     @cached_property
     def largest(self) -> int:
-        """The cell of the view that has most rows."""
+        """Cell of the view that has most rows."""
         return int(np.bincount(self.small_codes).argmax())
 
 
 class Cells:
     """Partitions of rows into cells.
 
-    Every combination of levels has a cell, empty or not, so that machines that hold different rows
-    agree on the numbering.
+    Every combination of levels has a cell, empty or not, so that machines with different rows
+    agree on the numbering. A constraint must not depend on more combinations than
+    :data:`MOST_CELLS`.
 
     Parameters
     ----------
-    rows : Rows
-        The rows.
-    needs : sequence of collections of attribute keys, default=()
-        Attributes that each constraint looks at.
-    reduce_sum : callable, default=identity
-        Function that sums a table over machines.
-    idle : collection of int, default=()
-        Elements of `needs` whose constraints are only reported. They add views of their own, so
-        that all others have the partitions that they would have without them.
+    needs : Attributes that each constraint depends on.
+    reduce_sum : Function that sums a table over machines.
+    idle : Positions of constraints that are only reported. They have views of their own, so that
+        the partitions of the other constraints do not depend on them.
 
     Attributes
     ----------
-    views : tuple of View
-        The partitions, at least one.
-    n_binding : int
-        Number of views, the first ones, that constraints which are not idle live in; at least one.
-    needs : sequence of collections of attribute keys
-        Attributes that each constraint looks at.
-    base : list of attribute keys
-        Attributes of every view.
-    view_of : tuple of int
-        The view of each element of `needs`.
-    labels : ndarray of shape (n_cells,), intp
-        Class index of the rows of each cell; -1 for rows without a label.
-    weight : ndarray of shape (n_cells,)
-        Total weight of each cell.
-    whole_weight : ndarray of shape (n_cells,)
-        Total weight of the rows that these were taken from. Constraints are compiled against it.
-    count : ndarray of shape (n_cells,)
-        Number of rows of each cell.
-    weighted_count : ndarray of shape (n_cells,)
-        Number of rows with a positive weight: a weight of zero leaves a row out.
-    in_objective : ndarray of shape (n_cells,), bool
-        Whether a cell holds training rows, rather than those of a further data set.
-    class_weight : ndarray of shape (n_classes,)
-        Weight of an error on each class where decisions are chosen; ones, unless set to those of
-        the objective. Rates do not depend on it.
-
-    Raises
-    ------
-    ValueError
-        If one constraint looks at so many attributes that they cut the rows to pieces.
+    views : Partitions, at least one.
+    n_binding : Number of views, the first ones, of constraints that are not idle; at least one.
+    base : Attributes of every view.
+    view_of : View of each element of `needs`.
+    labels : (n_cells,). Class index of the rows of each cell; -1 for rows without a label.
+    weight : (n_cells,). Total weight of each cell.
+    whole_weight : (n_cells,). Total weight of the rows that :meth:`take` took these from, against
+        which constraints are compiled.
+    count : (n_cells,). Number of rows of each cell.
+    weighted_count : (n_cells,). Number of rows with a positive weight.
+    in_objective : (n_cells,). Whether a cell holds training rows, rather than those of a further
+        data set.
+    class_weight : (n_classes,). Weight of an error on each class in the choice of decisions; ones
+        unless set to the weights of the objective. Rates do not depend on it.
     """
 
     def __init__(
@@ -228,27 +203,17 @@ class Cells:
     def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
         start = 0
         for keys in keys_of_views:
-            yield (view := self.divided(keys, start=start))
+            yield (view := self.divide(keys, start=start))
             start = view.cells.stop
 
-    def divided(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
-        """Divide the rows by attributes.
-
-        Parameters
-        ----------
-        keys : sequence of attribute keys
-            The attributes.
-        by_first : View, default=None
-            A partition by the first of these, to go on from.
-        start : int, default=0
-            Number of the first cell.
-        """
+    def divide(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
+        """Divide the rows by attributes; `by_first` is a partition by the first of them."""
         shape = self.shape_of(keys)
         codes, done = np.zeros(len(self.rows), np.uint8), 0
         if by_first is not None:
             codes, done = by_first.small_codes, len(by_first.levels)
         for i in range(done, len(keys)):
-            # The type is the smallest possible one: each step is a pass over the rows.
+            # Each step is a pass over the rows, and is fastest in the smallest type.
             codes = codes.astype(np.min_scalar_type(prod(shape[: i + 1])))
             codes *= codes.dtype.type(shape[i])
             codes += self.rows.attribute(keys[i]).codes.astype(codes.dtype)
@@ -258,9 +223,8 @@ class Cells:
     def take(self, index: NDArray[np.intp]) -> Cells:
         """Take some of the rows, in cells of the same numbers.
 
-        Coefficients of constraints, and with them the shares of a rate's cells, stay those of all
-        rows: a rate of the part is the mean over its cells, each with its share of the whole.
-        Cells that are left empty have no value; see :meth:`LinearConstraints.on`.
+        A rate of the part is the mean over its cells, each with its share of all rows. For cells
+        without a row of the part see :meth:`LinearConstraints.on`.
         """
         part = copy.copy(self)
         part.views = tuple(
@@ -278,21 +242,21 @@ class Cells:
 
     @property
     def codes(self) -> Codes:
-        """The cell of each row in the first view."""
+        """Cell of each row in the first view."""
         return self.views[0].codes
 
     def total(self, x: NDArray[Any] | None = None) -> Float:
-        """Sum per-row values over all rows (or count rows) by cell; shape (n_cells,)."""
+        """Sum values of all rows, or count rows, by cell, (n_cells,)."""
         return np.concatenate([view.sum(x) for view in self.views])
 
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
-        """Sum per-row values (or count booleans) of a block by cell; shape (n_cells,)."""
+        """Sum values, or count booleans, of a block of rows by cell, (n_cells,)."""
         first, *others = self.views
         if len(first) > MASKED_SUM_CELLS or self.n_binding > 1:
             return np.concatenate([view.sum(x, rows) for view in self.views])
-        # A product with an indicator beats bincount, which waits on its own last addition. Its
-        # sum is pairwise: a running one in float32 drifts by 1e-5 when all rows are alike. The
-        # cell with most rows gets what the others leave of the total.
+        # Products with an indicator are faster than bincount, which adds one number after the
+        # other. Their sums are pairwise, while a running sum in float32 drifts by 1e-5 when all
+        # rows are alike. The cell with most rows gets the rest of the total.
         codes = first.small_codes[rows]
         total = np.count_nonzero if x.dtype == np.bool_ else np.sum
         sums = np.zeros(len(first))
@@ -303,13 +267,7 @@ class Cells:
         return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:
-        """Find the cells of a view that all selectors hold.
-
-        Raises
-        ------
-        ValueError
-            If a selector names a class, a value or a data set that is not there.
-        """
+        """Find the cells of a view whose rows all selectors select."""
         inside = np.ones(len(view), dtype=bool)
         levels = self.levels_of(view)
         for selector in selectors:
@@ -317,5 +275,5 @@ class Cells:
         return inside
 
     def levels_of(self, view: View) -> Levels:
-        """Collect the levels of the cells of a view, which selectors and events read."""
+        """Collect the levels of the cells of a view for selectors and events."""
         return Levels(self.classes, view.levels, lambda key: self.rows.attribute(key).levels)

@@ -1,8 +1,8 @@
 """Training rows and those of further data sets, as one table for the library.
 
-A constraint may live on rows that are not in the objective: without labels (coverage, churn), or
-that must nearly all be right. Trees can only obey it if the library scores these rows in every
-round, so they are put below the training rows, with gradients of the constraints alone.
+A constraint may be about rows that are not in the objective: rows without labels (coverage,
+churn), or rows that must nearly all be right. The library must score these rows in every round, so
+they follow the training rows, with gradients of the constraints alone.
 """
 
 from __future__ import annotations
@@ -39,13 +39,7 @@ PREPARED = (
 
 
 def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
-    """Class index of each label, for labels of other rows than the training rows.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, or a label is missing or not among the classes.
-    """
+    """Find the class index of each label of further rows, and refuse labels that are no class."""
     codes, unknown = codes_among(classes, as_labels(y, name), f"The labels of {name}")
     if unknown:
         raise ValueError(
@@ -56,7 +50,7 @@ def encode(y: Any, classes: NDArray[np.generic], name: str) -> Codes:
 
 
 def _split(name: Any, given: Any) -> tuple[Any, Any]:
-    """Features and labels (or None) of a data set."""
+    """Split a data set into features and labels; None without labels."""
     if isinstance(given, tuple):
         if len(given) != 2:
             raise ValueError(
@@ -80,17 +74,12 @@ class CombinedRows:
 
     Parameters
     ----------
-    X, y, sample_weight
-        What the library is given. Rows without a label have some label, and rows of further data
-        sets have weight zero.
-    codes : ndarray of shape (n_rows,), intp
-        Class index of each row, -1 without a label.
-    features : list
-        Features of the training rows, and of each further data set.
-    names : tuple of str
-        Names of the further data sets.
-    sizes : list of int
-        Rows of each part.
+    X, y, sample_weight : Arguments for the library. Rows without a label have some label, and rows
+        of further data sets have weight zero.
+    codes : (n_rows,). Class index of each row, -1 without a label.
+    features : Features of the training rows, and of each further data set.
+    names : Names of the further data sets.
+    sizes : Number of rows of each part.
     """
 
     X: Any
@@ -111,25 +100,7 @@ class CombinedRows:
         classes: NDArray[np.generic],
         datasets: Any,
     ) -> CombinedRows:
-        """Put the rows of `datasets` below the training rows.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The training rows, as the user gave them.
-        codes : ndarray of shape (n_samples,), intp
-            Their class indices.
-        classes : ndarray of shape (n_classes,)
-            Sorted labels.
-        datasets : dict from name to X or (X, y), or None
-            The further data sets.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a data set is empty, has other columns or another kind of table than X, or labels
-            that are not in y.
-        """
+        """Append the rows of `datasets` to the training rows, whose class indices are `codes`."""
         if datasets is not None and not isinstance(datasets, Mapping):
             raise TypeError(
                 f"datasets must be a dict from name to X or (X, y), got {type(datasets).__name__}."
@@ -155,9 +126,9 @@ class CombinedRows:
         training = np.arange(stacked.size) < codes.size
         weight = np.ones(codes.size) if sample_weight is None else np.asarray(sample_weight)
         library_weight = np.zeros(stacked.size)
-        library_weight[training] = np.ravel(weight)  # XGBoost takes a column, too
+        library_weight[training] = np.ravel(weight)  # XGBoost also takes a column.
         return cls(
-            _concatenated(features),
+            _concatenate(features),
             classes[np.maximum(stacked, 0)],
             library_weight,
             stacked,
@@ -184,22 +155,22 @@ class CombinedRows:
             [part.size for part in parts],
         )
 
-    def _extended(self, weight: Float | None, fill: float) -> Float | None:
+    def _extend(self, weight: Float | None, fill: float) -> Float | None:
         n = self.sizes[0]
         if weight is None or not self.names:
             return weight
         return np.concatenate([weight, np.full(self.codes.size - n, fill)])
 
     def with_ones(self, weight: Float | None) -> Float | None:
-        """Weights in rates: those of the training rows, and one for all others."""
-        return self._extended(weight, 1.0)
+        """Extend weights in rates by ones for further rows."""
+        return self._extend(weight, 1.0)
 
     def with_mean(self, weight: Float | None) -> Float | None:
-        """Weights in the distance of scores: all others weigh like the average training row."""
-        return self._extended(weight, 1.0 if weight is None else float(weight.mean()))
+        """Extend weights in the distance of scores by the mean weight for further rows."""
+        return self._extend(weight, 1.0 if weight is None else float(weight.mean()))
 
     def refuse_with(self, **given: Any) -> None:
-        """Refuse per-row arguments that the further rows have no values for."""
+        """Refuse arguments with a value for each row, which further rows do not have."""
         for name, value in given.items():
             if self.names and value is not None:
                 raise ValueError(
@@ -209,12 +180,12 @@ class CombinedRows:
 
 
 def _check_alike(X: Any, other: Any, name: str) -> None:
-    """Refuse a table that cannot be put below X."""
+    """Refuse a table that cannot be appended to X."""
     check_features(other, name)
     if _kind(X) != _kind(other):
         raise TypeError(
-            f"{name} is a {_called(other)} and X a {_called(X)}: give both as the same kind of "
-            f"table. Inside of a Pipeline X is what the step before makes of it: {PREPARED}."
+            f"{name} is a {_describe(other)} and X a {_describe(X)}: give both as the same kind "
+            f"of table. Inside of a Pipeline X is what the step before makes of it: {PREPARED}."
         )
     if is_frame(X):
         if names_of(X) != names_of(other):
@@ -225,15 +196,17 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
         foreign = foreign_categories(X)
         if foreign:
             raise TypeError(
-                f"X has the categorical columns {foreign} of a {_called(X)}, whose categories "
+                f"X has the categorical columns {foreign} of a {_describe(X)}, whose categories "
                 f"{name} need not share: give both as pandas DataFrames."
             )
         for j, categories in categories_of(X).items():
             found = other.iloc[:, j].astype("category").cat.categories
             refuse_strange(names_of(X)[j], categories, found, name)
         return
-    columns = [np.shape(table)[1] if np.ndim(table) == 2 or sparse.issparse(table) else 0 for
-               table in (X, other)]  # fmt: skip
+    columns = [
+        np.shape(table)[1] if np.ndim(table) == 2 or sparse.issparse(table) else 0
+        for table in (X, other)
+    ]
     if columns[0] != columns[1]:
         raise ValueError(
             f"{name} must have the {columns[0]} columns of X, got {columns[1]} ({PREPARED})."
@@ -241,7 +214,7 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
 
 
 def _kind(table: Any) -> str:
-    """Which tables can be put below each other: those of one library, and arrays with lists."""
+    """Find the kind of a table: tables of one kind can be appended to each other."""
     if is_frame(table):
         return _library(table)
     return "sparse" if sparse.issparse(table) else "array"
@@ -251,27 +224,27 @@ def _library(table: Any) -> str:
     return type(table).__module__.partition(".")[0]
 
 
-def _called(table: Any) -> str:
-    """How a table is called in messages: ``polars DataFrame``."""
+def _describe(table: Any) -> str:
+    """Describe a table in messages, as in ``polars DataFrame``."""
     library, name = _library(table), type(table).__name__
     return name if library == "builtins" else f"{library} {name}"
 
 
 def _warn_if_far(X: Any, other: Any, name: str) -> None:
-    """Warn of rows that are like none of X: prepared otherwise, most likely.
+    """Warn of rows far outside the range of X, which are probably prepared in another way.
 
-    Drift moves rows by less than the training rows span; and trees know nothing of rows beyond.
+    Drift moves rows by less than the range of the training rows.
     """
     if sparse.issparse(X) or not (is_frame(X) or np.ndim(X) == 2):
-        return  # of one dimension the library says that it takes two
+        return  # The library itself refuses one dimension.
     for (column, ours), (_, theirs) in zip(named_columns(X), named_columns(other), strict=True):
         if ours.dtype.kind not in "iuf" or theirs.dtype.kind not in "iuf":
             continue
         low, high = float(np.fmin.reduce(ours)), float(np.fmax.reduce(ours))
         span = high - low
-        beyond = (theirs < low - span) | (theirs > high + span)
-        if span > 0 and beyond.mean() > 0.5:
-            row = int(beyond.argmax())
+        is_far = (theirs < low - span) | (theirs > high + span)
+        if span > 0 and is_far.mean() > 0.5:
+            row = int(is_far.argmax())
             issue_warning(
                 f"{name} is unlike X: in column {column!r} X goes from {low:.4g} to "
                 f"{high:.4g}, and more than half of these rows are further off than X is wide, "
@@ -282,8 +255,8 @@ def _warn_if_far(X: Any, other: Any, name: str) -> None:
             return
 
 
-def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Columns with the categories of another table: unknown ones are missing values."""
+def _set_categories(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Set the categories of another table; other categories become missing values."""
     table = table.copy(deep=False)
     for name, dtype in like.dtypes.items():
         if isinstance(dtype, pd.CategoricalDtype):
@@ -292,10 +265,10 @@ def _categorised(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _concatenated(features: Sequence[Any]) -> Any:
+def _concatenate(features: Sequence[Any]) -> Any:
     first = features[0]
     if isinstance(first, pd.DataFrame):
-        return pd.concat([first, *(_categorised(f, first) for f in features[1:])])
+        return pd.concat([first, *(_set_categories(f, first) for f in features[1:])])
     if sparse.issparse(first):
         return sparse.vstack(features, format="csr")
     if is_frame(first):
@@ -306,6 +279,6 @@ def _concatenated(features: Sequence[Any]) -> Any:
     if not isinstance(first, (np.ndarray, list)):
         raise TypeError(
             f"datasets can be stacked below arrays, sparse matrices and tables of pandas, polars "
-            f"and pyarrow, not below a {_called(first)}."
+            f"and pyarrow, not below a {_describe(first)}."
         )
     return np.concatenate([np.asarray(f) for f in features])

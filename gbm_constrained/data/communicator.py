@@ -10,5 +10,5 @@ ReduceSum = Callable[[Float], Float]
 
 
 def local_sum(x: Float) -> Float:
-    """Sum of a table of cell sums over one machine: the table itself."""
+    """Return the sums of the only machine."""
     return x

@@ -1,4 +1,4 @@
-"""Everything that is given to ``fit`` about rows, checked and encoded once."""
+"""All arguments of ``fit`` about rows, checked and encoded once."""
 
 from __future__ import annotations
 
@@ -29,27 +29,15 @@ from gbm_constrained.data.validation import (
 )
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
-MAX_GROUPED_PARTS = 20  # Parts of whole groups that a share of the rows is put together of.
+MAX_GROUPED_PARTS = 20  # Largest number of parts of whole groups that a share is composed of.
 
 
 @dataclass(frozen=True)
 class FitArguments:
     """Arguments of ``fit`` that describe rows.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        Features.
-    y : array-like of shape (n_samples,)
-        Labels.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
-    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-        Columns that constraints may group by.
-    datasets : dict from name to X or (X, y), default=None
-        Further rows that constraints may be taken over.
-    groups : array-like of shape (n_samples,), default=None
-        Groups of rows that stay together where rows are split.
+    Constraints may group by `sensitive_features`, and be about the rows of `datasets`. Rows of one
+    of the `groups` stay together where rows are split.
     """
 
     X: Any
@@ -59,8 +47,8 @@ class FitArguments:
     datasets: Any = None
     groups: Any = None
 
-    def aligned(self) -> dict[str, Any]:
-        """Arguments with one value for each training row, by name."""
+    def by_row(self) -> dict[str, Any]:
+        """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
         return {name: getattr(self, name) for name in names}
 
@@ -71,9 +59,8 @@ class ClassFactors:
 
     Parameters
     ----------
-    library, objective : ndarray of shape (n_classes,)
-        Factors that the library multiplies into the weights of its data set, and those that it
-        applies in its own objective.
+    library : (n_classes,). Factors that the library multiplies into the weights of its data set.
+    objective : (n_classes,). Factors that the library applies in its own objective.
     """
 
     library: Float
@@ -87,18 +74,12 @@ class ClassFactors:
         library: ClassFactor | None = None,
         objective: ClassFactor | None = None,
     ) -> ClassFactors:
-        """Evaluate the factors for the given classes and labels.
-
-        Raises
-        ------
-        ValueError
-            If a factor is not positive and finite.
-        """
-        return cls(_factors(library, classes, y), _factors(objective, classes, y))
+        """Evaluate the factors for the given classes and labels."""
+        return cls(_evaluate_factor(library, classes, y), _evaluate_factor(objective, classes, y))
 
     @property
     def both(self) -> Float:
-        """Factor of each class in the objective, of shape (n_classes,)."""
+        """Product of both factors of each class, (n_classes,)."""
         return self.library * self.objective
 
 
@@ -108,14 +89,11 @@ class Weights:
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples,) or None
-        Sample weights of the training rows.
-    library : ndarray of shape (n_samples,) or None
-        Sample weights times the library's class factors, rounded to single precision as the
-        library holds them.
-    objective : ndarray of shape (n_rows,) or None
-        Weights of all rows in the objective and in the distance between scores. Rows of further
-        data sets weigh as much as the average training row.
+    samples : (n_samples,). Sample weights of the training rows.
+    library : (n_samples,). Sample weights times the library's class factors, rounded to single
+        precision as the library holds them.
+    objective : (n_rows,). Weights of all rows in the objective and in the distance between scores;
+        a row of a further data set has the mean weight of the training rows.
     """
 
     samples: Float | None
@@ -126,22 +104,14 @@ class Weights:
     def of(cls, data: FitData, factors: ClassFactors) -> Weights:
         """Combine sample weights and class factors."""
         y = data.y
-        library = _product(data.sample_weight, _of_rows(factors.library, y))
+        library = _multiply(data.sample_weight, factors.library, y)
         if library is not None:
             library = library.astype(np.float32).astype(float)
-        objective = _product(library, _of_rows(factors.objective, y))
+        objective = _multiply(library, factors.objective, y)
         return cls(data.sample_weight, library, data.combined.with_mean(objective))
 
     def with_log_odds(self, y: Codes, log_odds: float) -> Float | None:
-        """Weights in an objective whose second class gains the given log-odds.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows,), intp
-            Class indices of all rows.
-        log_odds : float
-            Added to the log-odds of the second of two classes.
-        """
+        """Compute objective weights that add to the log-odds of the second of two classes."""
         if not log_odds:
             return self.objective
         weight = np.ones(y.size) if self.objective is None else self.objective
@@ -155,26 +125,17 @@ class FitData:
 
     Parameters
     ----------
-    arguments : FitArguments
-        What the user gave.
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    combined : CombinedRows
-        Training rows and those of further data sets, as the library is given them.
-    whole : CombinedRows
-        The same with the rows that are set aside for certificates.
-    rows, whole_rows : Rows
-        Attributes of the rows of `combined`, and of `whole`.
-    sample_weight : ndarray of shape (n_samples,) or None
-        Sample weights of the training rows of `combined`.
-    groups : ndarray of shape (n_rows,) or None
-        Groups of rows that stay together where rows are split.
-    random_state : RandomState
-        Source of randomness of the splits.
-    alignment : RowAlignment
-        Comparison of the row labels of everything that was given.
-    training, certification : ndarray of int or None
-        Positions in `whole` of the rows that are trained on, and of those set aside.
+    arguments : Arguments of the user.
+    classes : (n_classes,). Sorted labels.
+    combined : Training rows and rows of further data sets, as arguments for the library.
+    whole : The same with the rows that are set aside for certificates.
+    rows, whole_rows : Attributes of the rows of `combined`, and of `whole`.
+    sample_weight : (n_samples,). Sample weights of the training rows of `combined`.
+    groups : (n_rows,). Groups of rows that stay together where rows are split.
+    random_state : Source of randomness of the splits.
+    alignment : Comparison of the row labels of all arguments.
+    training, certification : Positions in `whole` of the rows that are trained on, and of those
+        set aside.
     """
 
     arguments: FitArguments
@@ -194,22 +155,7 @@ class FitData:
     def of(
         cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
     ) -> FitData:
-        """Check and encode the rows.
-
-        Parameters
-        ----------
-        arguments : FitArguments
-            What the user gave.
-        constraints : sequence of Constraint
-            The constraints, which may hold values for each row.
-        random_state : int, RandomState or None, default=None
-            Source of randomness of the splits; None is the same as 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If features, labels, weights or groups do not fit together.
-        """
+        """Check and encode the rows; no random state is the same as 0."""
         X, y = arguments.X, arguments.y
         check_features(X)
         check_consistent_length(X, y)
@@ -229,7 +175,7 @@ class FitData:
             combined.sizes,
         )
         alignment = RowAlignment()
-        alignment.check({**arguments.aligned(), **row_labels_of(constraints)})
+        alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
         _check_data_sets(alignment, arguments.datasets)
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, labels.size, len(rows))
@@ -244,19 +190,11 @@ class FitData:
 
     @property
     def columns(self) -> int:
-        """Scores of a row: one for two classes, one for each class otherwise."""
+        """Number of scores of a row: one for two classes, one for each class otherwise."""
         return 1 if self.classes.size == 2 else self.classes.size
 
     def without_certification_rows(self, cells: Cells, share: float) -> FitData:
-        """Set rows aside that nothing but a certificate may look at.
-
-        Parameters
-        ----------
-        cells : Cells
-            Partition of all rows, of which each cell gives its share.
-        share : float
-            Share of the rows to set aside.
-        """
+        """Set a share of the rows of each cell aside for certificates alone."""
         certification, training = self.split(np.arange(len(self.rows)), cells, share)
         combined = self.combined.take(training)
         n = combined.sizes[0]
@@ -271,7 +209,7 @@ class FitData:
         )
 
     def take(self, values: Any) -> Any:
-        """Take the rows that are trained on from values of all rows."""
+        """Select the training rows from values of all rows."""
         if values is None or self.training is None:
             return values
         return take_rows(values, self.training)
@@ -281,16 +219,7 @@ class FitData:
     ) -> list[Codes]:
         """Split rows by cell, keeping groups together.
 
-        Parameters
-        ----------
-        rows : ndarray of int
-            The rows to split.
-        cells : Cells
-            The partition of all rows.
-        share : float
-            Share of the first part; the rest is the second one.
-        n_parts : int, default=None
-            Number of parts, each with this share.
+        There are `n_parts` parts of this share, or one part of this share and the rest.
         """
         if self.groups is None:
             shares = [share] * n_parts if n_parts else [share, 1.0 - share]
@@ -314,13 +243,7 @@ class FitData:
     def evaluation_rows(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> Rows:
-        """Encode rows that are not trained on.
-
-        Raises
-        ------
-        ValueError
-            If labels, weights or sensitive features do not fit.
-        """
+        """Encode the rows of an evaluation set."""
         codes = encode(y, self.classes, name)
         return Rows(
             codes,
@@ -344,18 +267,14 @@ def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None
             alignment.check(dict(zip(parts, given, strict=True)))
 
 
-def _product(a: Float | None, b: Float | None) -> Float | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a * b
+def _multiply(weight: Float | None, factors: Float, y: Codes) -> Float | None:
+    """Multiply weights of rows, None for ones, by the factors of their classes."""
+    if (factors == 1.0).all():
+        return weight
+    return factors[y] if weight is None else weight * factors[y]
 
 
-def _of_rows(factors: Float, y: Codes) -> Float | None:
-    """Factor of each row, or None if all are one."""
-    return None if (factors == 1.0).all() else factors[y]
-
-
-def _factors(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
+def _evaluate_factor(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
     """Evaluate the factor of each class, of shape (n_classes,)."""
     if factor is None:
         return np.ones(classes.size)
@@ -370,7 +289,7 @@ def _factors(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
 
 
 def _count_parts(share: float, n_groups: int) -> int:
-    """Count the parts of whole groups of which some have nearly a share of the rows."""
+    """Count the parts to split groups into, so that some parts have nearly a share of the rows."""
     most, smaller = min(MAX_GROUPED_PARTS, n_groups), min(share, 1.0 - share)
     if smaller * most < 1.0:
         return max(round(1.0 / smaller), 2)

@@ -1,7 +1,7 @@
-"""Rows of a fit or of an evaluation set, and the attributes that constraints look at.
+"""Rows of a fit or of an evaluation set, and their attributes.
 
-An attribute is a small number of levels, and the level of each row: labels, groups, named data
-sets, masks, and decisions of other models. Cells are made of attributes
+An attribute consists of a small number of levels, and the level of each row: labels, groups, named
+data sets, masks, and decisions of other models. Attributes define cells
 (:mod:`gbm_constrained.data.cells`).
 """
 
@@ -39,27 +39,19 @@ from gbm_constrained.exceptions import UnavailableError
 
 @dataclass
 class Rows:
-    """The rows of one fit, or of one evaluation set.
+    """Rows of one fit, or of one evaluation set.
 
     Parameters
     ----------
-    y : ndarray of shape (n_samples,), intp
-        Class index of each row; -1 for rows without a label.
-    classes : ndarray of shape (n_classes,)
-        The class labels, sorted.
-    weight : ndarray of shape (n_samples,), default=None
-        Weight of each row in rates; ones by default.
-    columns : dict from name to ndarray of shape (n_samples,), default=empty
-        Sensitive features.
-    features : sequence of feature tables, default=()
-        The features of the training rows, then of each further data set. Other models predict on
-        them, and DataFrames are searched for columns.
-    sources : sequence of str, default=()
-        Names of the further data sets, whose rows follow the training rows.
-    sizes : sequence of int, default=None
-        Number of training rows, and of rows of each further data set.
-    like : Rows, default=None
-        Training rows, whose groups come first in the numbering; values that do not occur there
+    y : (n_samples,). Class index of each row; -1 for rows without a label.
+    classes : (n_classes,). Sorted class labels.
+    weight : (n_samples,). Weight of each row in rates; ones by default.
+    columns : Sensitive features, (n_samples,) each, by name.
+    features : Features of the training rows and of each further data set, for the predictions of
+        reference models and for further columns.
+    sources : Names of the further data sets, whose rows follow the training rows.
+    sizes : Number of training rows, and of rows of each further data set.
+    like : Training rows, whose groups come first in the numbering; values that do not occur there
         follow them.
     """
 
@@ -90,7 +82,7 @@ class Rows:
         return self.sizes_of_sources[0]
 
     def take(self, index: Codes) -> Rows:
-        """Take some of the rows, with the attributes that all of them have."""
+        """Take some of the rows; their levels are numbered as those of all rows."""
         weight = None if self.weight is None else self.weight[index]
         part = Rows(self.y[index], self.classes, weight, sources=self.sources)
         part.columns = {name: values[:0] for name, values in self.columns.items()}  # The names.
@@ -98,13 +90,7 @@ class Rows:
         return part
 
     def attribute(self, key: Key) -> Attribute | Membership:
-        """Look up an attribute of the rows.
-
-        Raises
-        ------
-        UnavailableError
-            If these rows do not have it.
-        """
+        """Look up an attribute, or raise `UnavailableError` if the rows do not have it."""
         if key not in self._attributes:
             if self._whole is None:
                 self._attributes[key] = make_attribute(key, self)
@@ -115,13 +101,7 @@ class Rows:
         return self._attributes[key]
 
     def column(self, name: Hashable) -> NDArray[Any]:
-        """Collect the values of a column, None on rows of data sets that do not have it.
-
-        Raises
-        ------
-        UnavailableError
-            If no rows have it.
-        """
+        """Collect the values of a column, None on rows of data sets without the column."""
         parts = [self._column_of_source(i, name) for i in range(len(self.sizes_of_sources))]
         if all(part is None for part in parts):
             known = [*self.columns]
@@ -133,7 +113,7 @@ class Rows:
             )
         if len(parts) == 1:
             return np.asarray(parts[0])
-        # numpy would convert dates to numbers of nanoseconds.
+        # The conversion of dates by numpy would give numbers of nanoseconds.
         return np.concatenate(
             [
                 np.full(size, None, dtype=object)
@@ -157,7 +137,7 @@ class Rows:
 
     def has_column(self, source: str, name: Hashable) -> bool:
         """Whether the rows of a further data set have a column."""
-        if self._whole is not None:  # A part keeps no features.
+        if self._whole is not None:  # A part of the rows has no features.
             return self._whole[0].has_column(source, name)
         i = 1 + self.sources.index(source)
         return i < len(self.features) and name in names_of(self.features[i])
@@ -165,26 +145,13 @@ class Rows:
 
 @singledispatch
 def make_attribute(key: Any, rows: Rows) -> Attribute | Membership:
-    """Make an attribute of rows.
-
-    Parameters
-    ----------
-    key : Key
-        What the attribute is known by.
-    rows : Rows
-        The rows.
-
-    Raises
-    ------
-    UnavailableError
-        If the rows do not have the attribute.
-    """
+    """Make an attribute of rows, or raise `UnavailableError` if the rows do not have it."""
     raise TypeError(f"{key!r} is no key of an attribute.")
 
 
 @make_attribute.register
 def _labels_or_sources(key: str, rows: Rows) -> Attribute:
-    """Find the label of each row, or the data set that each row is of."""
+    """Find the label of each row, or the data set of each row."""
     if key == "label":
         levels: tuple[Any, ...] = tuple(rows.classes.tolist())
         if not (rows.y < 0).any():
@@ -193,13 +160,13 @@ def _labels_or_sources(key: str, rows: Rows) -> Attribute:
     if rows.like is not None:
         raise UnavailableError("a named data set is part of a fit")
     sizes = rows.sizes_of_sources
-    # No data set is called None, which stands for the training rows.
+    # None is the name of the training rows, and of no data set.
     return Attribute((None, *rows.sources), np.repeat(np.arange(len(sizes)), sizes))
 
 
 @make_attribute.register
 def _membership(mask: Mask, rows: Rows) -> Membership:
-    """Find the rows that are in a mask."""
+    """Find the rows in a mask."""
     if rows.like is not None:
         raise UnavailableError("a mask speaks of training rows")
     if mask.n_samples != rows.n_training:
@@ -238,7 +205,7 @@ def _intersect(
     singles: Sequence[Attribute | Membership],
 ) -> tuple[tuple[Any, ...], NDArray[Any]]:
     """Combine the levels of several columns that occur together."""
-    # Column by column: products of many numbers of levels leave 64 bits.
+    # Columns are combined one by one, because products of many sizes exceed 64 bits.
     first, *others = singles
     codes = first.codes.astype(np.intp, copy=False)
     levels: tuple[Any, ...] = (*first.levels, (None,))
@@ -276,7 +243,7 @@ def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
 
 
 def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
-    """Collect the decisions of another model, as it gives them."""
+    """Collect the decisions of another model as labels."""
     if model.column is not None:
         return rows.column(model.column)
     if model.decisions is None:
@@ -298,7 +265,7 @@ def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
 
 
 def _predict(model: ReferenceModel, X: Any) -> NDArray[Any]:
-    """Predict each row of a table by another model."""
+    """Predict the rows of a table by another model."""
     n = number_of_rows(X)
     try:
         answers = as_column(model.model.predict(X))

@@ -19,25 +19,9 @@ from gbm_constrained._dataframes import (
 def columns_of(
     sensitive_features: Any, n_samples: int, argument: str = "sensitive_features"
 ) -> dict[Hashable, NDArray[Any]]:
-    """Split sensitive features into columns, by name.
-
-    Parameters
-    ----------
-    sensitive_features : Series, DataFrame, dict of arrays, array-like or None
-        One value per row; series and tables of pandas, polars or pyarrow. Unnamed columns are
-        called ``sensitive_feature_0`` and so on, as in fairlearn.
-    n_samples : int
-        Number of rows that each column must have.
-    argument : str, default="sensitive_features"
-        Name of the argument in messages.
-
-    Raises
-    ------
-    ValueError
-        If a column does not have one value per row, or two columns have one name.
-    """
+    """Split sensitive features into columns by name; `argument` names them in messages."""
     columns = {}
-    # No tool of scikit-learn splits a dict.
+    # The tools of scikit-learn do not split the columns of a dict.
     remedy = ", in cross-validation a Series or DataFrame" * isinstance(
         sensitive_features, Mapping
     )
@@ -53,7 +37,10 @@ def columns_of(
 
 
 def _as_table(sensitive_features: Any, argument: str) -> dict[Hashable, Any]:
-    """Split sensitive features into columns as they are."""
+    """Split sensitive features into columns without checks of the values.
+
+    Unnamed columns are called ``sensitive_feature_0`` and so on, as in fairlearn.
+    """
     if sensitive_features is None:
         return {}
     if is_frame(sensitive_features):

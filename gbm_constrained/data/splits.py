@@ -16,13 +16,7 @@ from gbm_constrained.data.cells import Cells
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows that a booster is grown on, and rows that it is measured on.
-
-    Parameters
-    ----------
-    training, held : ndarray of int
-        Positions among all rows of the fit.
-    """
+    """Positions of the rows that a booster is grown on, and of its held-out rows."""
 
     training: Codes
     held: Codes
@@ -31,28 +25,11 @@ class Fold:
 def parts_by_cell(
     rows: Codes, cells: Cells, shares: Sequence[float], random_state: np.random.RandomState
 ) -> list[Codes]:
-    """Split rows at random into parts with given shares of every cell.
-
-    Parameters
-    ----------
-    rows : ndarray of int
-        The rows to split.
-    cells : Cells
-        The partition of all rows.
-    shares : sequence of float
-        Share of each part; they sum to one.
-    random_state : RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    list of ndarray of int
-        The rows of each part, ascending.
-    """
+    """Split rows at random into parts, ascending, with given shares of every cell."""
     order = random_state.permutation(rows)
     order = order[np.argsort(cells.codes[order], kind="stable")]
-    # Positions in the order of cells, taken by a part at even distances: each cell, being a run of
-    # positions, is spread as evenly as whole rows allow.
+    # Each cell is a run of positions in this order. A part takes positions at even distances, and
+    # so has its share of each cell, as nearly as whole rows allow.
     if len(set(shares)) == 1:
         return [np.sort(order[i :: len(shares)]) for i in range(len(shares))]
     parts, rest = [], 1.0
@@ -72,9 +49,9 @@ def parts_by_group(
     n_samples: int,
     random_state: np.random.RandomState,
 ) -> list[Codes]:
-    """Split rows into parts of about equal size that share no group; see :func:`parts_by_cell`.
+    """Split rows into parts of about equal size that share no group.
 
-    Those from `n_samples` on, of further data sets, are groups that make up for no other.
+    Rows from `n_samples` on are of further data sets, and do not count as groups to split.
     """
     found = np.unique(groups[rows[rows < n_samples]]).size
     if found < n_parts:
@@ -85,7 +62,7 @@ def parts_by_group(
         )
     splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=random_state)
     codes = cells.codes[rows]
-    # A cell of fewer rows than parts joins the largest one: it is not a stratum.
+    # A cell with fewer rows than parts is no stratum, and joins the largest cell.
     rare = np.bincount(codes) < n_parts
     codes = np.where(rare[codes], np.bincount(codes).argmax(), codes)
     return [rows[held] for _, held in splitter.split(np.zeros(rows.size), codes, groups[rows])]

@@ -1,4 +1,4 @@
-"""Checks of what is given to ``fit``, and which line of the user's they are about."""
+"""Checks of the arguments of ``fit``, with messages that name argument, value and remedy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import (
     as_array,
     as_column,
+    fill_masked,
     is_masked,
     never_equal,
     repeated_names,
-    unmasked,
 )
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
@@ -31,38 +31,25 @@ def is_finite_number(value: Any) -> bool:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number strictly between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Refuse a value that is no number strictly between 0 and 1."""
     if not (is_finite_number(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
 def check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
-    """Refuse what is none of the values that a parameter has."""
+    """Refuse a value that is none of the choices of a parameter."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """Refuse what is no integer, or too small a one."""
+    """Refuse a value that is no integer, or less than `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
 def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
-    """Sorted classes of the labels, and each row's class index.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, is continuous, or has missing labels, labels of several
-        types or fewer than two classes.
-    """
+    """Find the sorted classes of the labels, and the class index of each row."""
     labels = as_labels(y, name)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise ValueError(
@@ -86,13 +73,7 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
-    """Labels as an array, one for each row.
-
-    Raises
-    ------
-    ValueError
-        If `y` is not one-dimensional, or has missing labels.
-    """
+    """Convert labels to an array with one label for each row."""
     if y is None:
         raise ValueError(
             f"A constrained classifier requires {name} to be passed, but the target {name} is "
@@ -120,7 +101,7 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
 def labels_and_decisions(
     y_true: Any, y_pred: Any, names: tuple[str, str] = ("y_true", "y_pred")
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Labels and decisions as arrays, equally many; the messages call them by `names`."""
+    """Convert labels and decisions to arrays of one length; `names` are those in messages."""
     true, decided = as_labels(y_true, names[0]), as_labels(y_pred, names[1])
     if true.size != decided.size:
         raise ValueError(
@@ -132,17 +113,16 @@ def labels_and_decisions(
 
 
 def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
-    """Refuse fractions in the place of labels; the message begins with what `found` them."""
+    """Refuse fractions in the place of labels, with a message that begins with `found`."""
     if decided.dtype.kind == "f" and (decided != np.round(decided)).any():
         score = decided[decided != np.round(decided)][0].item()
         raise ValueError(f"{found} {score!r}, which is no label: {remedy}.")
 
 
 def check_features(X: Any, name: str = "X") -> None:
-    """Refuse features that the libraries train on and should not.
+    """Refuse features without columns, with a mask, or with equal names of columns.
 
-    Without columns, which they notice at different times, or with masks, which they do not. Of
-    columns with the same name they speak in words of their own.
+    The libraries ignore masks, and refuse the others at different times and in different words.
     """
     if is_masked(X):
         raise ValueError(
@@ -164,9 +144,9 @@ def check_features(X: Any, name: str = "X") -> None:
 def refuse_strange(
     column: Any, categories: pd.Index[Any], found: pd.Index[Any], name: str
 ) -> None:
-    """Refuse a table `name` in which a column's values can be none of the categories of X.
+    """Refuse a column whose values are of another type than the categories of X.
 
-    The libraries would take all of them for missing values.
+    The libraries would take all of these values as missing.
     """
     if never_equal(categories, found):
         raise TypeError(
@@ -178,21 +158,14 @@ def refuse_strange(
 def check_weight(
     weight: Any, n_samples: int, name: str = "sample_weight"
 ) -> NDArray[np.float64] | None:
-    """Sample weights as a float64 array, or None.
-
-    Raises
-    ------
-    ValueError
-        If weights are not one per row, finite, non-negative and somewhere positive, or leave
-        single precision.
-    """
+    """Convert sample weights to float64, and refuse weights that single precision cannot hold."""
     if weight is None:
         return None
     try:
-        values = np.asarray(unmasked(weight), dtype=np.float64)
+        values = np.asarray(fill_masked(weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers: {error}.") from None
-    if values.shape == (n_samples, 1):  # which XGBoost takes
+    if values.shape == (n_samples, 1):  # XGBoost takes such a column.
         values = values[:, 0]
     if values.shape != (n_samples,):
         raise ValueError(
@@ -207,7 +180,7 @@ def check_weight(
         )
     if not values.any():
         raise ValueError(f"{name} is zero on every row: no row is left.")
-    # The libraries hold weights in single precision, and add them up in it.
+    # The libraries hold and sum weights in single precision.
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
         total = values.sum()
@@ -225,24 +198,10 @@ def check_weight(
 def check_scores(
     scores: Any, n_samples: int, columns: int, name: str, order: Literal["C", "F"]
 ) -> Any:
-    """Scores to start from: one of each row, or one column for each class; None stays None.
+    """Check the shape of scores to start from: one for each row, or one column for each class.
 
-    Parameters
-    ----------
-    scores : array-like or None
-        As they were given; a table of the right shape is handed back as it is.
-    n_samples, columns : int
-        How many rows there are, and how many scores each has.
-    name : str
-        The argument.
-    order : {"C", "F"}
-        How the library reads scores of several classes in one dimension: row by row, or class by
-        class.
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer.
+    The `order` is that in which the library reads scores of several classes in one dimension: row
+    by row ("C") or class by class ("F").
     """
     if scores is None:
         return None
@@ -274,7 +233,7 @@ def check_sensitive_sets(given: Any, n_sets: int) -> None:
 
 
 def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
-    """Group of each row; rows of further data sets are groups of their own."""
+    """Encode the group of each row; each row of a further data set is a group."""
     given = as_column(groups)
     if given.shape != (n_samples,):
         raise ValueError(
@@ -293,19 +252,19 @@ def as_groups(groups: Any, n_samples: int, n_rows: int) -> NDArray[Any]:
 
 
 def copy_random_state(random_state: Any) -> np.random.RandomState:
-    """Source of randomness that leaves the user's where the library's own fit will find it."""
+    """Copy a source of randomness, so that the library's own fit draws from an unchanged one."""
     source = copy.deepcopy(random_state)
     if isinstance(source, np.random.Generator):
         source = int(source.integers(2**31))
-    elif isinstance(source, Integral):  # XGBoost takes negative ones
+    elif isinstance(source, Integral):  # XGBoost takes negative seeds.
         source = int(source) % 2**32
     found: np.random.RandomState = check_random_state(0 if source is None else source)
     return found
 
 
 @contextmanager
-def untouched_random_state(estimator: Any) -> Iterator[None]:
-    """Put back what is drawn from a user's source: the library's own fit draws its seed there."""
+def preserve_random_state(estimator: Any) -> Iterator[None]:
+    """Restore the user's source of randomness, from which the library's own fit draws a seed."""
     source = estimator.random_state
     state: Any = None
     if isinstance(source, np.random.Generator):

@@ -14,13 +14,12 @@ import urllib.request
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
+import sklearn.datasets
 from scipy.io import arff
-from sklearn.datasets import fetch_openml, get_data_home
 from sklearn.utils import Bunch
 
 __all__ = ["load_adult", "load_compas", "load_credit", "load_dry_bean"]
@@ -36,8 +35,9 @@ def _fetch_credit() -> pd.DataFrame:
     """Download Credit from OpenML, which ignores ``Time`` unless it is asked for as the target."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has flag is_ignore")
-        found = fetch_openml(data_id=1597, target_column="Time", as_frame=True, cache=False)
-    frame: pd.DataFrame = found.frame
+        frame: pd.DataFrame = sklearn.datasets.fetch_openml(
+            data_id=1597, target_column="Time", as_frame=True, cache=False
+        ).frame
     return frame[["Time", *frame.columns.drop(["Time", "Class"]), "Class"]]
 
 
@@ -51,9 +51,8 @@ def _fetch_dry_bean() -> pd.DataFrame:
     return frame.astype({"Area": "int64", "ConvexArea": "int64"})
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table: its file, its shape, its target, and where it comes from."""
+class _Table(NamedTuple):
+    """A table: its file, its shape, its target, and its origin."""
 
     file: str
     shape: tuple[int, int]
@@ -67,57 +66,35 @@ _FRAUD = (
     "transactions, 492 frauds. Source: https://www.openml.org/d/1597"
 )
 _ADULT = _Table(
-    "adult.parquet",
-    (48_842, 16),
-    "income",
+    "adult.parquet", (48_842, 16), "income",
     "Adult (census income 1994), UCI 2, CC BY 4.0: 48,842 persons, original split. Source: "
     "https://archive.ics.uci.edu/dataset/2/adult",
-)
+)  # fmt: skip
 _COMPAS = _Table(
-    "compas.parquet",
-    (7_214, 15),
-    "two_year_recid",
+    "compas.parquet", (7_214, 15), "two_year_recid",
     "COMPAS two-year recidivism, ProPublica 2016, public records of Broward County, Florida: "
     "7,214 persons, without names and dates of birth. Source: "
     "https://github.com/propublica/compas-analysis",
-)
+)  # fmt: skip
 _CREDIT = _Table("credit.parquet", (284_807, 31), "Class", _FRAUD, _fetch_credit)
 _CREDIT_SAMPLE = _Table(
-    "credit_sample.parquet",
-    (40_492, 31),
-    "Class",
+    "credit_sample.parquet", (40_492, 31), "Class",
     f"{_FRAUD}. Here all frauds and a fixed 40,000 of the others",
-)
+)  # fmt: skip
 _DRY_BEAN = _Table(
-    "dry_bean.parquet",
-    (13_611, 17),
-    "Class",
+    "dry_bean.parquet", (13_611, 17), "Class",
     "Dry Bean, Koklu & Ozkan 2020, UCI 602, CC BY 4.0: 13,611 grains, 7 varieties. Source: "
-    f"{_DRY_BEAN_URL}",
+    + _DRY_BEAN_URL,
     _fetch_dry_bean,
-)
+)  # fmt: skip
 
 
-def _check(table: _Table, frame: pd.DataFrame, origin: str) -> pd.DataFrame:
-    """Refuse another table; make texts categories in sorted order, in which "?" is missing."""
-    if frame.shape != table.shape or table.target not in frame:
-        raise ValueError(
-            f"{origin} does not hold the expected table, of shape {table.shape} with a column "
-            f"{table.target}, but one of shape {frame.shape}. Replace it by {table.file} as "
-            f"datasets/README.md describes it, or delete it."
-        )
-    for name in frame.select_dtypes(exclude="number"):
-        column = frame[name].astype("category").cat
-        frame[name] = column.set_categories(sorted(set(column.categories) - {"?"}))
-    return frame
-
-
-def _load(table: _Table, data_home: str | os.PathLike[str] | None, download: bool) -> Any:
+def _load(table: _Table, data_home: str | os.PathLike[str] | None, *, download: bool) -> Any:
     """Read a table from the first place that has it, or download it."""
     given = os.environ.get(_ENVIRONMENT) if data_home is None else data_home
     folders = [Path(given).expanduser()] if given else []
     if data_home is None:
-        folders += [*_BUNDLED, Path(get_data_home())]
+        folders += [*_BUNDLED, Path(sklearn.datasets.get_data_home())]
     for path in (folder / table.file for folder in folders):
         if path.is_file():
             return _check(table, _read(path), str(path))
@@ -130,7 +107,7 @@ def _load(table: _Table, data_home: str | os.PathLike[str] | None, download: boo
         raise FileNotFoundError(f"{table.file} was not found in {where}. {advice}")
     try:
         frame = table.fetch()
-    except OSError as error:  # those of urllib and of HTTP are OSErrors
+    except OSError as error:  # HTTP and URL errors are OSErrors.
         raise OSError(f"The download of {table.file} failed ({error}). {advice}") from error
     frame = _check(table, frame, "The download")
     frame.to_parquet(folders[-1] / table.file, index=False)
@@ -147,17 +124,27 @@ def _read(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} cannot be read: {error}. Replace or delete it.") from error
 
 
-def _bunch(
-    table: _Table, frame: pd.DataFrame, features: list[str], target: Any, **parts: Any
-) -> Bunch:
+def _check(table: _Table, frame: pd.DataFrame, origin: str) -> pd.DataFrame:
+    """Refuse another table; make texts categories in sorted order, in which "?" is missing."""
+    if frame.shape != table.shape or table.target not in frame:
+        raise ValueError(
+            f"{origin} does not hold the expected table, of shape {table.shape} with a column "
+            f"{table.target}, but one of shape {frame.shape}. Replace it by {table.file} as "
+            f"datasets/README.md describes it, or delete it."
+        )
+    for name in frame.select_dtypes(exclude="number"):
+        column = frame[name].astype("category").cat
+        frame[name] = column.set_categories(sorted(set(column.categories) - {"?"}))
+    return frame
+
+
+def _bunch(table: _Table, frame: pd.DataFrame, features: Any, target: Any, **parts: Any) -> Bunch:
+    names = list(features)
+    # pandas 2 would share the target with the frame.
     return Bunch(
-        data=frame[features],
-        target=target.copy(),  # pandas 2 would share it with frame
-        frame=frame,
-        feature_names=features,
-        DESCR=table.description,
-        **parts,
-    )
+        data=frame[names], target=target.copy(), frame=frame, feature_names=names,
+        DESCR=table.description, **{"sensitive_features": None, **parts},
+    )  # fmt: skip
 
 
 def load_adult(*, data_home: str | os.PathLike[str] | None = None, download: bool = True) -> Bunch:
@@ -186,16 +173,13 @@ def load_adult(*, data_home: str | os.PathLike[str] | None = None, download: boo
     OSError, ImportError, ValueError
         The table was not found, pyarrow is not installed, or a file holds another table.
     """
-    frame = _load(_ADULT, data_home, download)
+    frame = _load(_ADULT, data_home, download=download)
+    target = (frame["income"] == ">50K").astype("int64").rename("income")
     return _bunch(
-        _ADULT,
-        frame,
-        list(frame.columns.drop(["income", "split"])),
-        target=(frame["income"] == ">50K").astype("int64").rename("income"),
-        target_names=["<=50K", ">50K"],
-        sensitive_features=frame[["sex", "race"]],
+        _ADULT, frame, frame.columns.drop(["income", "split"]), target,
+        target_names=["<=50K", ">50K"], sensitive_features=frame[["sex", "race"]],
         split=frame["split"],
-    )
+    )  # fmt: skip
 
 
 def load_compas(
@@ -214,7 +198,7 @@ def load_compas(
     data_home : path, default=None
         Directory with ``compas.parquet``; the only place looked in when given.
     target : {"two_year_recid", "score_text"}, default="two_year_recid"
-        What to predict.
+        Column to predict.
     standard_filter : bool, default=True
         Keep the 6,172 of 7,214 rows that ProPublica analysed: screening within 30 days of the
         arrest, recidivism known, a charge that can lead to jail, and a score.
@@ -240,34 +224,24 @@ def load_compas(
     """
     if target not in ("two_year_recid", "score_text"):
         raise ValueError(f"target must be 'two_year_recid' or 'score_text', got {target!r}.")
-    frame = _load(_COMPAS, data_home, download)
+    frame = _load(_COMPAS, data_home, download=download)
     if standard_filter:
-        keep = (
-            frame["days_b_screening_arrest"].between(-30, 30)
-            & (frame["is_recid"] != -1)
-            & (frame["c_charge_degree"] != "O")
-            & (frame["score_text"] != "N/A")
-        )
-        frame = frame[keep].reset_index(drop=True)
+        frame = frame.query(
+            "-30 <= days_b_screening_arrest <= 30 and is_recid != -1 and c_charge_degree != 'O' "
+            "and score_text != 'N/A'"
+        ).reset_index(drop=True)
     names = ["no recidivism", "recidivism"]
     if target == "score_text":
         names = ["Low", "Medium", "High"]
         frame["score_text"] = frame["score_text"].cat.set_categories(names, ordered=True)
     return _bunch(
-        _COMPAS,
-        frame,
-        list(frame.columns[:9]),
-        target=frame[target],
-        target_names=names,
+        _COMPAS, frame, frame.columns[:9], frame[target], target_names=names,
         sensitive_features=frame[["race", "sex"]],
-    )
+    )  # fmt: skip
 
 
 def load_credit(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    full: bool = False,
-    download: bool = True,
+    *, data_home: str | os.PathLike[str] | None = None, full: bool = False, download: bool = True
 ) -> Bunch:
     """Load Credit: fraudulent card transactions of two days of September 2013.
 
@@ -296,15 +270,10 @@ def load_credit(
         The download failed, or as for :func:`load_adult`.
     """
     table = _CREDIT if full else _CREDIT_SAMPLE
-    frame = _load(table, data_home, download).astype("float32").astype({"Class": "int8"})
-    return _bunch(
-        table,
-        frame,
-        list(frame.columns.drop("Class")),
-        target=frame["Class"].astype("int64"),
-        target_names=["genuine", "fraud"],
-        sensitive_features=None,
-    )
+    frame = _load(table, data_home, download=download).astype("float32").astype({"Class": "int8"})
+    target = frame["Class"].astype("int64")
+    features = frame.columns.drop("Class")
+    return _bunch(table, frame, features, target, target_names=["genuine", "fraud"])
 
 
 def load_dry_bean(
@@ -333,12 +302,7 @@ def load_dry_bean(
     OSError, ImportError, ValueError
         The download failed, or as for :func:`load_adult`.
     """
-    frame = _load(_DRY_BEAN, data_home, download)
-    return _bunch(
-        _DRY_BEAN,
-        frame,
-        list(frame.columns.drop("Class")),
-        target=frame["Class"],
-        target_names=list(frame["Class"].cat.categories),
-        sensitive_features=None,
-    )
+    frame = _load(_DRY_BEAN, data_home, download=download)
+    names = list(frame["Class"].cat.categories)
+    features = frame.columns.drop("Class")
+    return _bunch(_DRY_BEAN, frame, features, frame["Class"], target_names=names)

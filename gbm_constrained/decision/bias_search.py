@@ -1,8 +1,8 @@
-"""Class biases of least error that meet constraints, line by line."""
+"""Search for the class biases with the smallest error that satisfy constraints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, cycle
 
@@ -13,13 +13,14 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.lines import PAST_LAST_SCORE, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 
-PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)  # Of violations against errors, several classes.
-VISITS = 10_000_000  # Rows times lines that a search over several classes may take, about.
-MANY_CONSTRAINTS = 100  # Rows of constraints beyond which a line takes as many times longer.
-FEWEST_LINES, MOST_LINES = 60, 1500
-RESTARTS = 4  # That may find nothing better.
-PAIRS_UP_TO = 8  # Classes that are also raised two by two.
-# Standard errors by which biases between classes that no constraint distinguishes have to pay.
+# Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
+PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
+VISITS = 10_000_000  # Approximate number of rows times lines of a search: some seconds.
+MANY_CONSTRAINTS = 100  # Rows of constraints beyond which the time of a line grows with them.
+FEWEST_LINES, MOST_LINES = 60, 1500  # Lines of a search, whatever the number of rows.
+RESTARTS = 4  # Starts in a row that find nothing better and end a search.
+PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
+# Standard errors of the errors saved by biases between classes that no constraint distinguishes.
 # Chance reaches less for probabilities, where there is nothing to gain (evidence, Decisions).
 SURELY = 4.0
 
@@ -48,16 +49,8 @@ class BiasSearch:
     exactly for the smallest error plus penalised violations. The penalty grows: small ones lead
     along good trade-offs to the feasible biases, where the last phase lowers the error. The best
     biases by largest violation and error are remembered on every line. Where no biases found are
-    feasible, and with a `violation_penalty`, the best by the error plus that are returned.
-
-    Parameters
-    ----------
-    margin : ndarray of shape (n_samples, n_classes)
-        Scores.
-    merits : ErrorAndViolations
-        Measures of decisions.
-    violation_penalty : float, default=None
-        Errors that a unit of violation is worth where no biases are feasible.
+    feasible, and with a `violation_penalty` (errors per unit of violation), the best by the error
+    plus that are returned.
     """
 
     def __init__(
@@ -79,7 +72,7 @@ class BiasSearch:
         return _Biases(value, *self.merits.measure(self._decide(value)))
 
     def run(self) -> Float:
-        """Search, and return the best biases found."""
+        """Find the best biases, which sum to zero."""
         classes = self.merits.indistinct_classes
         if len(classes) > 1:
             self._search(classes)
@@ -88,18 +81,14 @@ class BiasSearch:
                 self._search([(j,) for j in range(len(self.scores))])
                 if not self._is_surely_better(together):
                     self.best = together
-        for always in self._constants():
+        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
+        for unit in np.eye(len(self.scores)):
+            always = self._measure(far * unit)  # All rows are decided as one class.
             if always.beats(self.best):
                 self.best = always
         unmet = self.best.violation > 0.0 and self.violation_penalty is not None
         value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
-
-    def _constants(self) -> Iterator[_Biases]:
-        """Measure the biases that decide all rows as one class, for each class."""
-        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
-        for unit in np.eye(len(self.scores)):
-            yield self._measure(far * unit)
 
     def _is_surely_better(self, other: _Biases) -> bool:
         """Whether the best biases make fewer errors than others, beyond chance."""
@@ -110,7 +99,7 @@ class BiasSearch:
     def _search(self, single: Sequence[tuple[int, ...]]) -> None:
         """Search from the best biases, and from others near them, until it stalls."""
         every = [*single]
-        if 4 <= len(single) <= PAIRS_UP_TO:  # of three, a pair is the third lowered
+        if 4 <= len(single) <= PAIRS_UP_TO:  # To raise two of three is to lower the third.
             every += [(*one, *other) for one, other in combinations(single, 2)]
         rng = np.random.default_rng(0)
         start, stalled = self.best, 0
@@ -136,7 +125,7 @@ class BiasSearch:
             if stalled == len(directions) or not self.lines_left:
                 break
             found = self._along(at, raised, penalty)
-            stalled = 1 if found is not at else stalled + 1  # this line has nothing more to give
+            stalled = 1 if found is not at else stalled + 1  # A searched line has no more to give.
             at = found
         return at
 
@@ -163,13 +152,11 @@ class BiasSearch:
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:
-            penalised = biases(int((error + self.violation_penalty * total).argmin()))
-            gained = (
-                self.penalised.error
-                - penalised.error
-                + self.violation_penalty * (self.penalised.total - penalised.total)
-            )
-            self.penalised = penalised if gained > ROUNDING else self.penalised
+            known = self.penalised
+            found = biases(int((error + self.violation_penalty * total).argmin()))
+            gained = known.error - found.error
+            gained += self.violation_penalty * (known.total - found.total)
+            self.penalised = found if gained > ROUNDING else known
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total

@@ -1,4 +1,4 @@
-"""Held-out rows, and the values of constraints there."""
+"""Held-out rows, and the values of constraints on them."""
 
 from __future__ import annotations
 
@@ -41,31 +41,13 @@ UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 class EvaluationSet:
     """Rows that the trees have not seen, and the values of constraints there.
 
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    compiled : LinearConstraints
-        The constraints on the rows.
-    source : str
-        Name of the rows in reports.
-    folds : sequence of ndarray of int, default=()
-        Parts of the rows, each scored by another booster.
-
-    Attributes
-    ----------
-    functionals_in : dict from int to ndarray
-        Value of each functional after the rounds that were measured.
-    choices : dict from int to Choice
-        Prefixes at their best shift, as far as the choice of a prefix has searched them.
+    `source` names the rows in reports. `folds` are the positions of the parts that different
+    boosters score. `functionals_in` holds the functionals by rounds measured, and `choices` the
+    prefixes that a choice has searched, at their best shift.
     """
 
     def __init__(
-        self,
-        cells: Cells,
-        compiled: LinearConstraints,
-        source: str,
-        folds: Sequence[Codes] = (),
+        self, cells: Cells, compiled: LinearConstraints, source: str, folds: Sequence[Codes] = ()
     ) -> None:
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
         rows = cells.rows
@@ -79,7 +61,7 @@ class EvaluationSet:
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def values(self, rounds: int) -> Float:
-        """Return the value of each constraint after some rounds, shape (n_constraints,)."""
+        """Return the value of each constraint after some rounds."""
         return self.compiled.values(self.functionals_after(rounds))
 
     def functionals_after(self, rounds: int) -> Float:
@@ -87,16 +69,17 @@ class EvaluationSet:
         unknown = np.full(self.compiled.constant.size, np.nan)
         return self.functionals_in.get(rounds, unknown)
 
-    def functionals(self, margin: Array, counts: CellCounts) -> Float:
-        """Compute each functional: rates from counts of decisions, mean losses from scores."""
+    def functionals(self, margin: Array, counts: CellCounts | None = None) -> Float:
+        """Compute each functional: rates from counts of decisions, mean losses from scores.
+
+        The decisions are those of the scores by default.
+        """
         compiled = self.compiled
+        counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.V.nnz:
-            total = counts.weight.sum(axis=1, keepdims=True)
-            shares = np.divide(
-                counts.weight, total, out=np.zeros_like(counts.weight), where=total > 0
-            )
-            statistics = replace(self.lagrangian.at(margin).statistics(), predicted=shares)
+            statistics = self.lagrangian.at(margin).statistics()
+            statistics = replace(statistics, predicted=counts.shares)
             with_loss = np.diff(compiled.V.indptr) > 0
             functionals = np.where(with_loss, compiled.functionals(statistics), functionals)
         return functionals
@@ -107,53 +90,45 @@ class EvaluationSet:
 
     def decisions(self, margin: Array) -> Codes:
         """Decide the class index of each row by its scores."""
-        return np.asarray(self.lagrangian.kernel.predicted(margin)).astype(np.intp)
+        return np.asarray(self.lagrangian.kernel.predict(margin)).astype(np.intp)
 
-    def violations(self, margin: Array) -> Float:
-        """Compute left-hand minus right-hand side of each row of constraints, shape (m,)."""
-        functionals = self.functionals(margin, self.counts(self.decisions(margin)))
-        return self.compiled.rows_of(np.nan_to_num(functionals)) - self.compiled.b
+    def violations(self, margin: Array, counts: CellCounts | None = None) -> Float:
+        """Compute left-hand minus right-hand side of each row of constraints."""
+        functionals = np.nan_to_num(self.functionals(margin, counts))
+        return self.compiled.rows_of(functionals) - self.compiled.b
 
     def error(self, decisions: Codes) -> float:
         """Compute the share of the labelled rows of the objective that is decided wrongly.
 
-        Rows count by the weights of rows and of classes, as in the objective.
+        Rows have the weights of the objective, those of rows times those of classes.
         """
-        inside = self.cells.labelled
-        labels = self.cells.labels[inside]
-        weight = self.counts(decisions).weight[inside] * self.cells.class_weight[labels][:, None]
-        total = weight.sum()
-        right = weight[np.arange(len(weight)), labels].sum()
-        return float(1.0 - right / total) if total > 0 else np.nan
+        of_class = self.cells.class_weight[self.cells.labels][:, None]
+        right, total = self._sum_right(self.counts(decisions).weight * of_class)
+        return 1.0 - right / total if total > 0 else np.nan
 
     def accuracy(self, counts: CellCounts) -> Estimate:
         """Estimate the share of the labelled rows of the objective that is decided rightly.
 
-        The interval is Clopper and Pearson's at level 0.95; rows of unequal weights count as their
-        effective number.
+        The interval is Clopper and Pearson's at level 0.95, on the effective number of rows.
         """
-        inside = self.cells.labelled
-        weight, square = counts.weight[inside], counts.square[inside].sum()
-        total = weight.sum()
+        right, total = self._sum_right(counts.weight)
         if not total > 0:
             return UNKNOWN
-        right = weight[np.arange(len(weight)), self.cells.labels[inside]].sum() / total
-        n = total**2 / square
-        low, high = clopper_pearson(n * right, n)
-        return Estimate(float(right), float(low), float(high))
+        share, n = right / total, total**2 / counts.square[self.cells.labelled].sum()
+        low, high = clopper_pearson(n * share, n)
+        return Estimate(share, float(low), float(high))
+
+    def _sum_right(self, weight: Float) -> tuple[float, float]:
+        """Sum the weight that is decided rightly, and all weight, of rows with a label."""
+        inside = self.cells.labelled
+        of_labels = weight[inside]
+        right = of_labels[np.arange(len(of_labels)), self.cells.labels[inside]].sum()
+        return float(right), float(of_labels.sum())
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Held-out rows, and their scores under each prefix of an ensemble.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The rows.
-    margins : callable
-        Scores of the rows under the prefix of so many rounds.
-    """
+    """Held-out rows, and their scores under each prefix of an ensemble."""
 
     rows: EvaluationSet
     margins: Margins

@@ -1,8 +1,7 @@
 r"""Smallest error that scores allow under constraints, if each group had its own decisions.
 
-A constraint costs errors even at best. A linear programme over the decisions that scores allow
-says how many. With :math:`\lambda_{gt}` the share of the rows of group g that is decided as the
-candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
+A constraint costs errors even at best. With :math:`\lambda_{gt}` the share of the rows of group g
+that is decided as the candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
 
 .. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
     \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
@@ -10,13 +9,11 @@ candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
 The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
 supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
 with the same values of all attributes that the constraints look at, except for the label. A model
-that does not see the groups cannot decide like that. Boosters under multipliers come close on real
-data, so that a model far from this error pays more for its constraints than they should cost.
+that does not see the groups cannot decide like that, but boosters under multipliers come close.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,29 +22,21 @@ from scipy.optimize import linprog
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.lines import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
 N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
-N_BIASES = 120  # Biases of several classes.
+N_BIASES = 120  # Biases of several classes that are drawn.
 MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
 MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
 
 
 class GroupThresholds:
-    """Decisions of groups on some scores, under one right-hand side of constraints after another.
+    """Find decisions of groups on some scores, under one right-hand side after another.
 
-    Parameters
-    ----------
-    cells : Cells
-        The partition of rows that the model has not seen.
-    compiled : LinearConstraints
-        The constraints on the rows. Those on mean losses are left out, since decisions do not move
-        them.
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Scores of the rows.
-    shift : ndarray of shape (1,) or (n_classes,)
-        Best common shift that is known. Biases of several classes are drawn around it.
+    Constraints on mean losses are left out, since decisions do not move them. Biases of several
+    classes are drawn around `shift`, the best common shift that is known.
     """
 
     def __init__(
@@ -61,7 +50,7 @@ class GroupThresholds:
         total = cells.total(cells.rows.weight)
         share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
-        # Of each candidate of each group: functionals that constraints look at, and errors.
+        # Each group has a table of the functionals and a list of the errors of its candidates.
         self.rates: list[Any] = []
         self.errors: list[Float] = []
         groups = _encode_groups(cells)
@@ -73,17 +62,11 @@ class GroupThresholds:
             self.errors.append((weight * wrong).sum(axis=(1, 2)))
 
     def find_error(self, bounds: Float | None = None) -> float:
-        """Find the smallest weighted error that satisfies the constraints; NaN if none does.
-
-        Parameters
-        ----------
-        bounds : ndarray of shape (m,), default=None
-            Right-hand sides of the constraints; their own by default.
-        """
+        """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
         compiled = self.compiled
         right = compiled.b if bounds is None else bounds
         kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
-        if not kept.size:  # each group by itself
+        if not kept.size:  # Each group has its own best candidate.
             return float(sum(each.min() for each in self.errors))
         # Rates are variables of their own, so that comparisons of many groups stay sparse.
         combine = compiled.R[kept]
@@ -128,12 +111,8 @@ def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
     if margin.ndim > 1:
         decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    labels, grid = cells.labels[cells.codes], np.linspace(0.0, 1.0, N_THRESHOLDS)
-    scores: Sequence[Float] = [
-        np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)
-    ]
-    at = np.unique(np.concatenate([*scores, [margin.min() - 1.0, 0.0]]))
-    return CellCounts.at_thresholds(cells, margin, at).weight
+    at = spread_thresholds(margin, cells.labels[cells.codes], N_THRESHOLDS)
+    return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
 
 
 def _draw_biases(shift: Float) -> Float:

@@ -23,46 +23,29 @@ from gbm_constrained.statistics.p_values import p_value_of_blocks
 
 @dataclass(frozen=True)
 class GuaranteeRequest:
-    """A guarantee that was asked for.
+    """Guarantee that was asked for, and the prefixes to choose from."""
 
-    Parameters
-    ----------
-    kind : {"expected", "high_probability"}
-        The guarantee.
-    calibration_fraction : float
-        Share of the rows that is set aside for certification.
-    delta : float
-        Largest probability of a false certificate.
-    prefixes : Prefixes
-        The prefixes to choose from.
-    """
-
-    kind: str
-    calibration_fraction: float
-    delta: float
+    kind: str  # "expected" or "high_probability".
+    calibration_fraction: float  # Share of the rows that is set aside for certification.
+    delta: float  # Largest probability of a false certificate.
     prefixes: Prefixes
+
+    def refuse(self, constraint: Any, reason: str) -> ValueError:
+        """Make the error that the guarantee cannot be given for a constraint."""
+        return ValueError(f"guarantee={self.kind!r} cannot be given for {constraint}: {reason}")
+
+    @property
+    def set_aside(self) -> str:
+        """The share of the rows that is set aside, in the words of messages."""
+        return f"calibration_fraction={self.calibration_fraction:g} sets aside"
 
 
 def check_guarantee(
-    rows: EvaluationSet,
-    training: LinearConstraints,
-    asked: GuaranteeRequest,
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     """Refuse a guarantee that the certification rows can never give.
 
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The certification rows.
-    training : LinearConstraints
-        The constraints on the rows that are trained on.
-    asked : GuaranteeRequest
-        The guarantee.
-
-    Raises
-    ------
-    ValueError
-        If no decision could earn the guarantee.
+    `training` are the constraints on the rows that are trained on.
     """
     _check_losses(rows.compiled, asked)
     _check_groups(rows.compiled, training, asked)
@@ -70,17 +53,17 @@ def check_guarantee(
     if asked.kind == "expected":
         _check_conformal_bounds(rows, asked)
     else:
-        _check_equalities(rows.compiled)
+        _check_equalities(rows.compiled, asked)
         _check_p_values(rows, asked)
 
 
 def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     for constraint in compiled.constraints:
         if constraint.has_loss:
-            raise ValueError(
-                f"guarantee={asked.kind!r} cannot be given for {constraint}: a mean "
-                f"loss may be as large as it likes. Bound an error rate, or leave the "
-                f"guarantee out."
+            raise asked.refuse(
+                constraint,
+                "a mean loss may be as large as it likes. Bound an error rate, or leave the "
+                "guarantee out.",
             )
 
 
@@ -101,19 +84,17 @@ def _check_base_sets(
     compiled = rows.compiled
     for j, constraint in enumerate(compiled.constraints):
         is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
-        # A constraint without rows of constraints is one that no decision violates.
+        # A constraint that no decision violates has no rows.
         if j not in training.owner or not is_undefined.any():
             continue
         where = merge = ""
         if compiled.groups[j]:
             where = f" in {next(compress(compiled.groups[j], is_undefined))}"
             merge = ", or put small groups together with small_groups='merge'"
-        raise ValueError(
-            f"guarantee={asked.kind!r} cannot be given for {constraint}: of the "
-            f"{len(rows.cells.rows)} rows that "
-            f"calibration_fraction={asked.calibration_fraction:g} sets aside it "
-            f"is taken over none{where}. Give more rows or a larger calibration_fraction"
-            f"{merge}."
+        raise asked.refuse(
+            constraint,
+            f"of the {len(rows.cells.rows)} rows that {asked.set_aside} it is taken over "
+            f"none{where}. Give more rows or a larger calibration_fraction{merge}.",
         )
 
 
@@ -121,21 +102,19 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
     compiled = rows.compiled
     bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
     for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
-        raise ValueError(
-            f"guarantee='expected' cannot be given for {compiled.rows[j]}: the "
-            f"{len(rows.cells.rows)} rows that "
-            f"calibration_fraction={asked.calibration_fraction:g} sets aside "
-            f"are too few for it, even without a single error. {_remedy(compiled, j)}"
+        raise asked.refuse(
+            compiled.rows[j],
+            f"the {len(rows.cells.rows)} rows that {asked.set_aside} are too few for it, even "
+            f"without a single error. {_remedy(compiled, j)}",
         )
 
 
-def _check_equalities(compiled: LinearConstraints) -> None:
+def _check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     for i, j in zip(*compiled.opposites, strict=True):
         if compiled.b[i] + compiled.b[j] <= ROUNDING:
-            raise ValueError(
-                f"guarantee='high_probability' cannot be given for "
-                f"{compiled.constraints[compiled.owner[i]]}: that two rates are equal no "
-                f"number of rows certifies. Relax the bound."
+            raise asked.refuse(
+                compiled.constraints[compiled.owner[i]],
+                "that two rates are equal no number of rows certifies. Relax the bound.",
             )
 
 
@@ -143,21 +122,19 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     compiled = rows.compiled
     level = asked.delta / count_sequences(rows, asked.prefixes)
     found = smallest_p_values(compiled, rows.cells, level)
-    for j, (constraint, (p_value, why)) in enumerate(
-        zip(compiled.constraints, found, strict=True)
-    ):
+    for j, (p_value, why) in enumerate(found):
         if p_value > level:
-            raise ValueError(
-                f"guarantee='high_probability' cannot be given for {constraint}: {why}. With "
-                f"not a single error the {len(rows.cells.rows)} rows that "
-                f"calibration_fraction={asked.calibration_fraction:g} sets aside leave a "
-                f"p-value of {p_value:.2g}, above {level:.2g}, which delta={asked.delta:g} "
-                f"leaves to it. {_remedy(compiled, compiled.owner == j, ' or delta')}"
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"{why}. With not a single error the {len(rows.cells.rows)} rows that "
+                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above {level:.2g}, which "
+                f"delta={asked.delta:g} leaves to it. "
+                f"{_remedy(compiled, compiled.owner == j, ' or delta')}",
             )
 
 
 def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
-    """Describe what would help some rows of constraints."""
+    """Describe a remedy for some rows of constraints."""
     if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
         return "No number of rows is enough for it: relax the bound."
     return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
@@ -178,15 +155,8 @@ def smallest_p_values(
 ) -> list[tuple[float, str]]:
     """Compute the smallest p-value that any decisions could give each constraint, and say why.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the certification rows.
-    level : float
-        Level of the test. For the bound of one rate, the reason names the number of rows that
-        would reach the level; rows of unequal weights count as their effective number.
+    The reason for the bound of one rate names the number of rows that would reach the level; rows
+    of unequal weights count as their effective number.
     """
     smallest = [(0.0, "")] * len(compiled.constraints)
     shape = (len(cells), cells.classes.size)
@@ -209,7 +179,7 @@ def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level:
     room = (bound - block.low) / block.width
     if not 0.0 < room < 1.0:
         return ""
-    if block.equal_weights(counts):
+    if block.has_equal_weights(counts):
         return f" and needs {minimum_rows(room, level)}"
     n, needed = block.effective_rows(counts), ceil(-log(level) / (2.0 * room**2))  # Hoeffding
     return f", which count as {n:.0f} for their weights, and needs {needed}"

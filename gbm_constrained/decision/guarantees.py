@@ -1,8 +1,5 @@
 """Certified and conformal decisions: guarantees by rows that were used for nothing else.
 
-The rows that choose a prefix and a shift give the decision with the smallest error that satisfies
-the constraints there. Certification rows give a guarantee for the population:
-
 - ``"expected"``: the threshold is moved until each constraint holds on the certification rows with
   what one more row could add. Each constraint then holds in the mean over samples (conformal risk
   control; see :func:`~gbm_constrained.statistics.order_statistics.expected_bounds`).
@@ -41,29 +38,21 @@ from gbm_constrained.statistics.order_statistics import (
     expected_threshold,
     umbrella_threshold,
 )
-from gbm_constrained.statistics.p_values import rule_p_value
+from gbm_constrained.statistics.p_values import constraint_p_values
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
 MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
-TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)  # For several classes, in standard errors.
+# Standard errors by which bounds are tightened in turn, from the safest decisions on: biases of
+# several classes have no order of their own.
+TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)
 
 
 def conformal_bounds(compiled: LinearConstraints, cells: Cells) -> Float:
     """Compute right-hand sides whose satisfaction on these rows holds in the mean over samples.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the certification rows.
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        The constraints' own bounds where none is known.
+    Where none is known, the right-hand side is the constraint's own.
     """
     counts = CellCounts.of(cells, np.zeros(len(cells.rows), dtype=np.intp))
     bounds = expected_bounds(compiled, counts)
@@ -73,14 +62,8 @@ def conformal_bounds(compiled: LinearConstraints, cells: Cells) -> Float:
 def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     """Find the rows of a single rate that only falls as decisions move towards one class.
 
-    Returns
-    -------
-    rows : ndarray of int
-        The rows that the rate is taken over.
-    towards : int
-        The class that decisions must move towards for the rate to fall.
-    bound : float
-        Largest fraction of those rows that may be decided otherwise.
+    Returned are the positions of the rows, the class that decisions must move towards, and the
+    largest fraction of the rows that may be decided otherwise.
     """
     compiled = rows.compiled
     if len(compiled) != 1 or compiled.R.nnz != 1 or rows.cells.classes.size > 2:
@@ -93,7 +76,7 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     counted = set(map(tuple, part.event.tolist()))
     if factor == 0.0 or counted not in ({(True, False)}, {(False, True)}):
         return None
-    when = int((False, True) in counted)  # the class whose prediction is counted
+    when = int((False, True) in counted)  # The class whose prediction is counted.
     bound = float(compiled.b[0]) / factor
     inside = np.zeros(len(rows.cells), dtype=bool)
     inside[part.cells] = True
@@ -103,7 +86,7 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     if weight is not None:
         taken = taken[weight[taken] > 0]
         if taken.size and np.ptp(weight[taken]) > 0:
-            return None  # the binomial argument is for rows that count alike
+            return None  # The binomial argument is for rows of equal weight.
     if not 0.0 < bound < 1.0:
         return None
     return (taken, 1 - when, bound) if factor > 0 else (taken, when, 1.0 - bound)
@@ -111,18 +94,10 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
 
 @dataclass(frozen=True)
 class _Limit:
-    """The last shift of a threshold under which the guarantee for one rate holds.
-
-    Parameters
-    ----------
-    shift : ndarray of shape (1,)
-        The shift.
-    towards : int
-        The class that decisions move towards as the rate falls.
-    """
+    """The last shift of a threshold under which the guarantee for one rate holds."""
 
     shift: Float
-    towards: int
+    towards: int  # Class that decisions move towards as the rate falls.
 
     def clamp(self, shift: Float) -> Float:
         """Return the shift nearest to another on the safe side."""
@@ -164,7 +139,7 @@ def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choic
         shift = limit.shift
         if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
             best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
-            shift = best[[np.abs(best).argmin()]]  # neither class comes first among equals
+            shift = best[[np.abs(best).argmin()]]  # Neither class comes first among equals.
     return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
 
 
@@ -173,16 +148,7 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
 
     Conformal risk control (Angelopoulos et al., 2024, Theorem 1) is exact for one rate, whose
     thresholds are nested. Several constraints and gaps meet their :func:`conformal_bounds`
-    together.
-
-    Parameters
-    ----------
-    selection : ScoredRows
-        The rows that chose `start`.
-    certification : ScoredRows
-        Rows used for nothing else.
-    start : Choice
-        The best decision without a guarantee.
+    together. `start` is the best decision without a guarantee, chosen by the selection rows.
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
     limit = _find_limit(rows, margin, expected_threshold)
@@ -190,8 +156,8 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
         return _choose_within(limit, selection, replace(start, violation=0.0))
     bounds = conformal_bounds(rows.compiled, rows.cells)
     scores = shift_scores(margin, start.shift)
-    values = rows.functionals(scores, rows.counts(rows.decisions(scores)))
-    if (rows.compiled.rows_of(np.nan_to_num(values)) <= bounds + ROUNDING).all():
+    values = np.nan_to_num(rows.functionals(scores))
+    if (rows.compiled.rows_of(values) <= bounds + ROUNDING).all():
         return replace(start, violation=0.0)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     found = search.find(bounds=bounds, penalty=violation_penalty(rows.cells))
@@ -213,19 +179,6 @@ def certify(
     passed, the one with the smallest error on the selection rows is returned, unless `start` keeps
     the model's own decisions and these passed. Where none passed, the one with the smallest
     p-value is returned. One rate has an exact threshold instead.
-
-    Parameters
-    ----------
-    selection : ScoredRows
-        The rows that decisions are ordered by.
-    certification : ScoredRows
-        Rows used for nothing else.
-    start : Choice
-        The best decision without a guarantee.
-    prefixes : Prefixes
-        The prefixes to choose from.
-    delta : float
-        Largest probability of a false certificate.
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
     limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
@@ -234,16 +187,18 @@ def certify(
         return replace(best, p_value=_p_value(rows, margin, best.shift), level=delta)
     tested = _list_tested_prefixes(rows, start, prefixes)
     keeps_own = not start.shift.any()
-    sequences = [_order_decisions(selection, rows, prefix, keeps_own) for prefix in tested]
+    sequences = [
+        _order_decisions(selection, rows, prefix, keeps_own=keeps_own) for prefix in tested
+    ]
     p_values = np.ones((len(sequences), max(map(len, sequences))))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
         margin = certification.margins(prefix)
         for j, choice in enumerate(sequence):
             p_values[i, j] = _p_value(rows, margin, choice.shift)
-            if p_values[i, j] > delta:  # none behind this one can pass
+            if p_values[i, j] > delta:  # No decision behind this one can pass.
                 break
     passed = learn_then_test(p_values, delta)
-    if not passed.any():  # nor can a decision behind a failure, however small its own p-value
+    if not passed.any():  # A decision behind a failure fails, however small its own p-value.
         p_values = np.maximum.accumulate(p_values, axis=1)
     choices = [
         replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
@@ -266,15 +221,7 @@ def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes
 
 
 def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
-    """Count the prefixes that share delta: one where thresholds are exact, and by default.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The certification rows.
-    prefixes : Prefixes
-        The prefixes to choose from.
-    """
+    """Count the prefixes that share delta: one where thresholds are exact, and by default."""
     is_single = rows.cells.classes.size > 2 or _find_monotone_rate(rows) is not None
     if is_single or not prefixes.has_free_choice:
         return 1
@@ -283,23 +230,23 @@ def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
 
 def _p_value(rows: EvaluationSet, margin: Array, shift: Float) -> float:
     decisions = rows.decisions(shift_scores(margin, shift))
-    return float(rule_p_value(rows.compiled, rows.counts(decisions)))
+    return float(constraint_p_values(rows.compiled, rows.counts(decisions)).max(initial=0.0))
 
 
 def _order_decisions(
-    selection: ScoredRows, certification: EvaluationSet, prefix: int, keeps_own: bool
+    selection: ScoredRows, certification: EvaluationSet, prefix: int, *, keeps_own: bool
 ) -> list[Choice]:
     """Order the decisions of one prefix from the safest on, by the selection rows."""
     rows, margin = selection.rows, selection.margins(prefix)
     if margin.ndim > 1:
-        return _order_biases(selection, certification, prefix, keeps_own)
+        return _order_biases(selection, certification, prefix, keeps_own=keeps_own)
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
     measured = rows.compiled.is_known
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
-    safety = np.round(safety, 9)  # running sums of the same numbers
+    safety = np.round(safety, 9)  # Running sums of the same numbers differ by rounding.
     # Where the selection rows show no difference, as between thresholds at which none of them
     # violates a constraint, thresholds come first that are further from where rows do, and then
     # those of fewer errors.
@@ -316,17 +263,16 @@ def _order_decisions(
 
 
 def _order_biases(
-    selection: ScoredRows, certification: EvaluationSet, prefix: int, keeps_own: bool
+    selection: ScoredRows, certification: EvaluationSet, prefix: int, *, keeps_own: bool
 ) -> list[Choice]:
     """Find the best biases under bounds that are less and less tight.
 
-    Where the model's own decisions are to be kept, they stand for each bound that they meet.
+    The model's own decisions, where they are to be kept, stand for each bound that they meet.
     """
     rows, margin = selection.rows, selection.margins(prefix)
-    compiled, decisions = rows.compiled, rows.decisions(margin)
-    values = rows.functionals(margin, rows.counts(decisions))
-    rates = compiled.rows_of(np.nan_to_num(values))
-    own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(decisions), 0.0)
+    compiled = rows.compiled
+    rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
+    own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
     spread = standard_errors(certification.compiled, certification.cells)
     search = ShiftSearch(margin, rows.cells, compiled)
     choices = []

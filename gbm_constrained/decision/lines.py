@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
 # threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
@@ -33,36 +32,18 @@ def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
     return margin
 
 
-def functionals_of_rates(compiled: LinearConstraints, fractions: Float) -> Float:
-    """Compute the functionals of predicted fractions; NaN for those with a mean loss."""
-    values = compiled.U @ fractions.ravel() + compiled.constant
-    return np.where(np.diff(compiled.V.indptr) > 0, np.nan, values)
-
-
 @dataclass(frozen=True)
 class Line:
-    """Rows in the order in which they change their decision, and where shifts can stop.
+    """Rows in the order in which they change their decision, and where shifts can stop."""
 
-    Parameters
-    ----------
-    order : ndarray of shape (n_samples,), intp
-        The rows.
-    before, after : ndarray of shape (n_samples,), or int
-        Decision of each row (not ordered) at the beginning and at the end of the line.
-    shift : ndarray of shape (T,)
-        Candidates, ascending.
-    flipped : ndarray of shape (T,), intp
-        Rows that have changed at each.
-    """
-
-    order: Codes
-    before: Codes | int
-    after: Codes | int
-    shift: Float
-    flipped: Codes
+    order: Codes  # The rows, (n_samples,).
+    before: Codes | int  # Decision of each row, not ordered, at the beginning of the line.
+    after: Codes | int  # The same at the end.
+    shift: Float  # Candidates, ascending, (T,).
+    flipped: Codes  # Number of rows that have changed at each candidate.
 
     def thin(self, most: int) -> Line:
-        """Keep some of the candidates, evenly spread over the rows."""
+        """Keep about `most` of the candidates, evenly spread over the rows."""
         wanted = np.linspace(0, self.order.size, most - 1)
         middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
         keep = np.unique(np.append(middle, np.flatnonzero(self.shift == 0.0)))
@@ -70,18 +51,10 @@ class Line:
 
 
 def are_apart(at: Float, size: Float) -> Bool:
-    """Find the sorted scores that a threshold midway separates from the next ones.
+    """Find the sorted scores that a threshold midway separates from the next ones, shape (n - 1,).
 
-    Parameters
-    ----------
-    at : ndarray of shape (n,)
-        Shifts at which rows change their decision, ascending.
-    size : ndarray of shape (n,)
-        Magnitude of the scores of the rows.
-
-    Returns
-    -------
-    ndarray of shape (n - 1,)
+    `at` are the ascending shifts at which rows change their decision, `size` the magnitudes of the
+    scores of these rows.
     """
     resolution = RESOLUTION * min(1.0, MANY / max(at.size, 1))
     larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
@@ -102,13 +75,20 @@ def sort_along_line(at: Float, size: Float, before: Codes | int, after: Codes | 
     return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
 
 
+def spread_thresholds(margin: Array, labels: Codes, n: int) -> Float:
+    """Spread n thresholds over the quantiles of the scores of each class, and one below all."""
+    grid = np.linspace(0.0, 1.0, n)
+    at = [np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)]
+    return np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
+
+
 def threshold_line(margin: Float) -> Line:
     """List the thresholds of two classes, no shift among them."""
     line = sort_along_line(-margin, np.abs(margin), 0, 1)
     positive = int(np.count_nonzero(margin > 0))
     i = int(np.searchsorted(line.flipped, positive))
     shift, flipped = line.shift, line.flipped
-    if flipped[i] == positive:  # decides as no shift does
+    if flipped[i] == positive:  # The candidate decides as no shift does.
         shift[i] = 0.0
     else:
         shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)

@@ -21,17 +21,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 class ErrorAndViolations:
-    """Measures the error and the violations of decisions on some rows.
-
-    Parameters
-    ----------
-    decisions : DecisionCounts
-        The rows.
-    compiled : LinearConstraints
-        The constraints.
-    right : ndarray of shape (m,)
-        Right-hand sides of the constraints.
-    """
+    """Errors and violations of decisions on some rows, for given right-hand sides."""
 
     def __init__(
         self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
@@ -56,7 +46,7 @@ class ErrorAndViolations:
             self.parts = self.others = [_Combined(None, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
-        left = np.ones(self._kept.size, dtype=bool)  # gaps of many groups are pairs
+        left = np.ones(self._kept.size, dtype=bool)  # Rows that are not recognised as pairs.
         for j in np.unique(owner):
             mine = owner == j
             if pairs := _Pairs.of(combine[mine], self.right[mine]):
@@ -73,13 +63,17 @@ class ErrorAndViolations:
 
     @property
     def indistinct_classes(self) -> list[tuple[int, ...]]:
-        """Sets of classes that no constraint distinguishes."""
-        return _group_indistinct(self._compiled.A[self._kept], self.linear.decisions.n_classes)
-
-    @property
-    def has_only_uncalibrated(self) -> bool:
-        """Whether there are constraints, and decisions on these rows determine none of them."""
-        return self.right.size == 0 and bool(self.uncalibrated)
+        """Sets of classes that no constraint distinguishes in any cell."""
+        by_class, k = self._compiled.A[self._kept].tocsc(), self.linear.decisions.n_classes
+        groups: list[tuple[int, ...]] = []
+        for j in range(k):
+            for i, group in enumerate(groups):
+                if (by_class[:, group[0] :: k] != by_class[:, j::k]).nnz == 0:
+                    groups[i] = (*group, j)
+                    break
+            else:
+                groups.append((j,))
+        return groups
 
     def largest_violation(self, values: Float) -> Float:
         """Compute the largest violation from the values of the linear map."""
@@ -98,9 +92,8 @@ class ErrorAndViolations:
         total = np.zeros(values.shape[1])
         for part in self.parts:
             violation = part.violation(values)
-            np.maximum(
-                violation, 0.0, out=violation
-            )  # bounds of constraints that are left out are infinite
+            # Bounds of constraints that are left out are infinite, and so would be the product.
+            np.maximum(violation, 0.0, out=violation)
             violation *= violation > ROUNDING
             violation[:1] += total
             total = violation.sum(axis=0)
@@ -109,11 +102,8 @@ class ErrorAndViolations:
     def measure(self, decided: Codes) -> tuple[float, float, float]:
         """Compute the error, largest violation and sum of violations of some decisions."""
         values = self.linear.measure(decided)[:, None]
-        return (
-            float(values[0, 0]),
-            float(self.largest_violation(values)[0]),
-            float(self.total_violation(values)[0]),
-        )
+        largest, total = self.largest_violation(values), self.total_violation(values)
+        return float(values[0, 0]), float(largest[0]), float(total[0])
 
     def measure_along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
         """Compute the error and further measures of each candidate of a line."""
@@ -126,7 +116,7 @@ class ErrorAndViolations:
 
 @dataclass(frozen=True)
 class _Combined:
-    """Rows of constraints as sums of values; with no `combine` they are the values."""
+    """Rows of constraints as sums of values; without `combine` the rows are the values."""
 
     combine: Any
     right: Float
@@ -165,7 +155,7 @@ class _Pairs:
         if (right != right[0]).any():
             return None
         at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
-        order = np.argsort(factor, axis=1)  # what is subtracted comes first
+        order = np.argsort(factor, axis=1)  # The subtracted value comes first.
         at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
         if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
             return None
@@ -177,21 +167,6 @@ class _Pairs:
         """Compute the violation of the pair that violates most, or holds least."""
         mine = values[self.values]
         return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
-
-
-def _group_indistinct(costs: Any, n_classes: int) -> list[tuple[int, ...]]:
-    """Group the classes that no constraint distinguishes in any cell."""
-    by_class = costs.tocsc()
-    groups: list[tuple[int, ...]] = []
-    for j in range(n_classes):
-        mine = by_class[:, j::n_classes]
-        for i, group in enumerate(groups):
-            if (by_class[:, group[0] :: n_classes] != mine).nnz == 0:
-                groups[i] = (*group, j)
-                break
-        else:
-            groups.append((j,))
-    return groups
 
 
 def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:

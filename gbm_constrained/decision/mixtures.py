@@ -7,6 +7,7 @@ and prefixes of one ensemble cost nothing to store.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,10 @@ LATE_SHARE = 0.5  # Share of the prefixes, the last ones, that may stand for the
 
 
 def find_best_prefix(errors: Float, violations: Float) -> int:
-    """Find the prefix with the smallest error that satisfies all constraints.
+    """Find the position of the prefix with the smallest error that satisfies all constraints.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (n_prefixes,)
-        0-1 error of each prefix.
-    violations : ndarray of shape (n_prefixes, m)
-        Left-hand minus right-hand side of each row of constraints.
-
-    Returns
-    -------
-    int
-        Position of the prefix: the last of equals. Where none meets all constraints, the one whose
-        largest violation is smallest.
+    `violations` are left-hand minus right-hand sides, (n_prefixes, m). The last of equals is
+    taken. Where no prefix meets all constraints, the one with the smallest largest violation is.
     """
     worst = violations.max(axis=1, initial=0.0)
     rank = np.where(worst <= ROUNDING, errors, np.inf) if (worst <= ROUNDING).any() else worst
@@ -43,18 +34,7 @@ def find_best_prefix(errors: Float, violations: Float) -> int:
 
 
 def find_last_prefix(violations: Float) -> int:
-    """Find the last prefix, or the late one that violates least if the last one violates.
-
-    Parameters
-    ----------
-    violations : ndarray of shape (n_prefixes, m)
-        As in :func:`find_best_prefix`.
-
-    Returns
-    -------
-    int
-        Position of the prefix, in the later half.
-    """
+    """Find the position of the last prefix, or of the late one that violates least."""
     worst = violations.max(axis=1, initial=0.0)
     late = np.where(worst > ROUNDING, worst, 0.0)[int(len(worst) * (1 - LATE_SHARE)) :]
     least = late <= late.min() + ROUNDING
@@ -71,48 +51,23 @@ def find_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], Fl
         \sum_t \lambda_t g_j(x_t) \le 0, \; \sum_t \lambda_t = 1, \; \lambda \ge 0 .
 
     A vertex of the feasible set has at most m + 1 prefixes. Where no mixture is feasible, the
-    largest expected violation is made as small as it can be, and the error as small as that
-    allows.
-
-    Parameters
-    ----------
-    errors, violations
-        As in :func:`find_best_prefix`.
-
-    Returns
-    -------
-    chosen : ndarray of int
-        Positions of the prefixes with positive probability.
-    probability : ndarray
-        Probability of each, summing to one.
+    largest expected violation is made smallest, and then the error. Returned are the positions of
+    the prefixes with positive probability, and their probabilities.
     """
     n, m = violations.shape
-    one, unit = np.ones(n), np.array([1.0])
-    violation = 0.0
+    one, violation = np.ones(n), 0.0
+    solve: Any = partial(linprog, b_eq=np.ones(1), method="highs-ds", options=LP_TOLERANCES)
     if violations.max(axis=1).min() > 0:
-        # The smallest s >= 0 with sum_t lambda_t g_j(x_t) <= s for all j.
-        found = linprog(
+        # The programme finds the smallest s >= 0 with sum_t lambda_t g_j(x_t) <= s for all j.
+        found = solve(
             np.append(np.zeros(n), 1.0),
             A_ub=np.hstack([violations.T, -np.ones((m, 1))]),
             b_ub=np.zeros(m),
             A_eq=np.append(one, 0.0)[None],
-            b_eq=unit,
-            method="highs-ds",
-            options=LP_TOLERANCES,
         )
-        assert found.fun is not None
-        # No slack: it would buy error with violations that count, and tiny probabilities.
+        # A slack would buy error with violations that count, and tiny probabilities.
         violation = float(found.fun) if found.fun > ROUNDING else 0.0
-    found = linprog(
-        errors,
-        A_ub=violations.T,
-        b_ub=np.full(m, violation),
-        A_eq=one[None],
-        b_eq=unit,
-        method="highs-ds",
-        options=LP_TOLERANCES,
-    )
-    assert found.x is not None  # the simplex is not empty
+    found = solve(errors, A_ub=violations.T, b_ub=np.full(m, violation), A_eq=one[None])
     weight = np.maximum(found.x, 0.0)
     chosen = np.flatnonzero(weight > 1e-9)
     return chosen, weight[chosen] / weight[chosen].sum()

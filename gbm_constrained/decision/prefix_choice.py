@@ -32,19 +32,12 @@ MAX_ERROR_INCREASE = 0.02
 class Prefixes:
     """The prefixes of an ensemble that a choice may return.
 
-    Parameters
-    ----------
-    rounds : int
-        Boosting rounds of the whole ensemble.
-    rounds_per_iteration : int
-        Boosting rounds of an outer iteration.
-    has_free_choice : bool, default=False
-        Whether any prefix may be returned. Otherwise the whole ensemble is kept if some shift of
-        it meets the constraints at :data:`MAX_ERROR_INCREASE` further errors or fewer.
+    Without `has_free_choice` the whole ensemble is kept if some shift of it meets the constraints
+    at :data:`MAX_ERROR_INCREASE` further errors or fewer.
     """
 
-    rounds: int
-    rounds_per_iteration: int
+    rounds: int  # Boosting rounds of the whole ensemble.
+    rounds_per_iteration: int  # Boosting rounds of an outer iteration.
     has_free_choice: bool = False
 
     @property
@@ -74,18 +67,9 @@ def choose_prefix(
     all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
     costs its :func:`violation_penalty`.
 
-    Parameters
-    ----------
-    scored : ScoredRows
-        The rows that choose, and their scores.
-    prefixes : Prefixes
-        The prefixes to choose from.
-    refit_violation : callable, default=0
-        Given rounds and a shift, the violation beyond sampling error by the model of all rows,
-        worth :data:`VIOLATION_PENALTY` errors per unit.
-    found : dict from int to Choice, default=None
-        Prefixes at their best shift that an earlier call has found by the same scores; missing
-        ones are added.
+    `refit_violation` is the violation beyond sampling error by the model of all rows, given rounds
+    and a shift; each unit is worth :data:`VIOLATION_PENALTY` errors. `found` holds prefixes at
+    their best shift by the same scores, and missing ones are added.
     """
     found = {} if found is None else found
     rows, rounds = scored.rows, prefixes.rounds
@@ -99,7 +83,7 @@ def choose_prefix(
         return replace(choice, refit_violation=refit_violation(choice.rounds, choice.shift))
 
     def rank(choice: Choice) -> tuple[bool, float, float]:
-        # The later of equals, for that is what was asked for.
+        # The later of equal prefixes comes first, for the user asked for so many rounds.
         penalised = choice.loss + VIOLATION_PENALTY * choice.refit_violation
         return (choice.has_rate_violation, penalised, -choice.rounds)
 
@@ -114,13 +98,13 @@ def choose_prefix(
     best = with_refit(whole)
     for other in sorted(map(at, others), key=rank):
         if rank(other) > rank(best):
-            break  # a violation after refitting can only make the following ones worse
+            break  # A violation after refitting only makes the following prefixes worse.
         best = min(best, with_refit(other), key=rank)
     return best
 
 
 def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
-    """Find the best shift of one prefix, and what it is worth."""
+    """Find the best shift of one prefix, and its error and violations."""
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
     start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
@@ -151,14 +135,7 @@ def _search_inside(
     """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
     Comparisons of groups have their penalty, unless a standard error of the errors is enough for a
-    shift that meets them.
-
-    Returns
-    -------
-    shift : Shift
-        The best shift.
-    bounds : ndarray of shape (m,)
-        The right-hand sides that the shift was chosen by.
+    shift that meets them. The right-hand sides that the shift was chosen by are returned with it.
     """
     compares = compares_groups(compiled) if margin.ndim == 1 else None
     search = ShiftSearch(margin, cells, compiled)
@@ -176,15 +153,7 @@ def _search_inside(
 
 
 def standard_error_of(error: float, n_rows: int) -> float:
-    """Compute the standard error of an error on so many rows; NaN for an error that is NaN.
-
-    Parameters
-    ----------
-    error : float
-        Share of the rows that is decided wrongly.
-    n_rows : int
-        Number of rows.
-    """
+    """Compute the standard error of an error on so many rows; NaN for an error that is NaN."""
     return float(np.sqrt(error * (1.0 - error) / n_rows))
 
 
@@ -194,17 +163,8 @@ def cross_fitted_decisions(rows: EvaluationSet, margin: Array, choice: Choice) -
     A shift looks a little better on the rows that chose it than on new ones. The other folds
     search with the bounds of the choice: of a gap that no common threshold closes, they would not
     have gone inside the bound at any penalty. Several classes, whose shifts take longer to find,
-    are decided by their common one. So are rows under constraints that the choice violates: what a
-    fold would choose there may be another way out.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        Cross-fitted rows.
-    margin : ndarray
-        Their scores under the prefix of the choice.
-    choice : Choice
-        The prefix and shift that all rows chose.
+    are decided by their common one. So are rows under constraints that the choice violates: a fold
+    might choose another way out there.
     """
     is_common = len(rows.folds) < 2 or not choice.shift.any()
     if margin.ndim > 1 or is_common or choice.violation > 0.0:
@@ -224,23 +184,8 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     """Move a shift until cross-fitted decisions satisfy the constraints, too.
 
     A shift that meets a constraint exactly misses it by little on rows that have not chosen it.
-    The shift is moved as long as that costs no more than a standard error of the errors.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The rows.
-    margin : ndarray
-        Their scores under the prefix of the choice.
-    choice : Choice
-        The best decision by all of these rows.
-
-    Returns
-    -------
-    choice : Choice
-        The choice, with a shift that leaves room where that is possible.
-    decisions : ndarray of int
-        Decisions of :func:`cross_fitted_decisions`.
+    The shift is moved as long as that costs no more than a standard error of the errors. Decisions
+    of :func:`cross_fitted_decisions` are returned with the choice.
     """
     decisions = cross_fitted_decisions(rows, margin, choice)
     if margin.ndim > 1 or choice.violation > 0.0:
@@ -265,10 +210,8 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
     """Compute the violation of each row of constraints, apart from those on mean losses."""
-    compiled = rows.compiled
-    functionals = rows.functionals(shift_scores(margin, choice.shift), rows.counts(decisions))
-    left = compiled.rows_of(np.nan_to_num(functionals)) - compiled.b
-    return np.where(np.diff(compiled.B.indptr) > 0, 0.0, np.maximum(left, 0.0))
+    found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
+    return np.where(np.diff(rows.compiled.B.indptr) > 0, 0.0, np.maximum(found, 0.0))
 
 
 def standard_errors(
@@ -276,31 +219,18 @@ def standard_errors(
 ) -> Float:
     """Approximate the standard error of each row of constraints, taking groups as disjoint.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the rows.
-    functionals : ndarray of shape (n_functionals,), default=None
-        Values of the functionals. Variances are taken at these where a functional is one rate, and
-        at a rate of 0.1 otherwise.
-
-    Returns
-    -------
-    ndarray of shape (m,)
+    Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
+    others and without values.
     """
     squares = np.zeros(compiled.constant.size)
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
-            variance = 0.09
+            variance, n = 0.09, max(cells.weighted_count[part.cells].sum(), 1.0)
             if functionals is not None and len(parts or ()) == 1 and part.coefficient:
                 rate = (functionals[k] - compiled.constant[k]) / part.coefficient
                 rate = 0.0 if np.isnan(rate) else min(max(float(rate), 0.0), 1.0)
                 variance = rate * (1.0 - rate)
-            squares[k] += (
-                part.coefficient**2 * variance / max(cells.weighted_count[part.cells].sum(), 1.0)
-            )
+            squares[k] += part.coefficient**2 * variance / n
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 
@@ -312,19 +242,6 @@ def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Flo
     beyond the bound on new rows, on average. Such bounds are therefore tightened by one standard
     error (the rule of Breiman et al., 1984, section 3.4.3), but by no more than half of the way to
     equality. All other bounds stay.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the held-out rows.
-    functionals : ndarray of shape (n_functionals,)
-        Values of the functionals there.
-
-    Returns
-    -------
-    ndarray of shape (m,)
     """
     compares = compares_groups(compiled)
     if not compares.any():

@@ -1,7 +1,7 @@
 r"""From the boosters of the folds to the model of all rows, which is another model.
 
 **Optimism.** A rate of a trained model is lower on its training rows than on new ones. The
-boosters of the folds show by how much, and :func:`estimate_optimism` is the one estimate of it:
+boosters of the folds show by how much:
 
 .. math:: \mathrm{optimism} = s \, (r_{\text{held out}} - \bar{r}_{\text{training}}) .
 
@@ -10,15 +10,12 @@ training error. The difference falls with one over the number of rows (Akaike, 1
 share s of the rows that a booster is trained on is what a model of all rows loses.
 
 **Transfer of a threshold.** Where constraints bound one class alone, as the bound of a miss rate
-does, the rows of that class are weighted and, being few, memorised. The model of all rows gives
-rows that look like them higher scores than the boosters of the folds do. At the threshold chosen
-on the folds it decides for that class more often, meets the constraint with room, and pays with
-errors on the other class. The other class has more rows, which are not weighted. If the model
-decides as many of its rows for the bounded class as the boosters did out of fold, it misses no
-more rows of the bounded class than they did: trees of more rows rank them no worse. So the
-threshold is moved to where the shares agree, up to optimism (evidence, Decisions). Under all other
-constraints the share of all rows is matched. Where multipliers gather the scores of a group around
-the threshold, a shift of a tenth may otherwise turn the decisions of the group.
+does, its few rows are weighted and memorised. The model of all rows gives rows that look like them
+higher scores than the boosters of the folds do, and at their threshold pays with errors on the
+other class. The rows of the other class are more and not weighted. If the model decides as many of
+them for the bounded class as the boosters did out of fold, it misses no more rows of the bounded
+class: trees of more rows rank them no worse. So the threshold is moved to where the shares agree,
+up to optimism (evidence, Decisions). Under all other constraints the share of all rows is matched.
 
 **Violations after refitting.** The model of all rows may violate constraints that the boosters of
 the folds meet. Rates of errors are at their lowest on training rows, so that a violation there is
@@ -39,7 +36,7 @@ from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.threshold_search import shift_for_share
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows
 
 SIGNIFICANCE = 0.025  # Probability of each side below which a violation is beyond sampling error.
 
@@ -49,18 +46,9 @@ def estimate_optimism(
 ) -> Float:
     """Estimate how much higher rates of a model are on new rows than on its training rows.
 
-    Parameters
-    ----------
-    held_out : ndarray of shape (m,), or float
-        Rates of the boosters of the folds on the rows that they have not seen.
-    training : sequence of ndarray of shape (m,), or of float
-        Rates of each booster on its training rows.
-    share : float, default=1
-        Share of the difference that is left in the model: 1 for the boosters themselves.
-
-    Returns
-    -------
-    ndarray of shape (m,), or float
+    `held_out` are rates on rows that the boosters of the folds have not seen, `training` those of
+    each booster on its training rows. `share` is the part of the difference that is left in the
+    model: 1 for the boosters themselves.
     """
     return np.asarray(share * (held_out - np.mean(np.asarray(training), axis=0)))
 
@@ -75,23 +63,9 @@ def estimate_optimism_of_decisions(
 
     Trees that memorise labels select another share of their training rows than of new ones, at one
     threshold. All of the difference is taken, though a model of more rows loses less: a constraint
-    that holds is not to be doubted.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of all rows.
-    training : sequence of tuple of ndarray of int
-        Positions of the training rows of each booster, and the classes that it decides for them.
-    held_out : ndarray of shape (n_functionals,)
-        Values on the rows that the boosters have not seen.
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        NaN where a value is not defined.
+    that holds is not to be doubted. `training` pairs the positions of each booster's training rows
+    with its decisions there; `held_out` are functionals on rows that the boosters have not seen.
+    Undefined values are NaN.
     """
     rates = [
         compiled.rows_of(functionals_of(compiled, CellCounts.of(cells.take(rows), decisions)))
@@ -105,19 +79,8 @@ def rows_to_match(compiled: LinearConstraints, cells: Cells) -> Bool | None:
 
     Where constraints look at rows of one of two classes only, deciding for that class violates
     none, and the class is the smaller one, these are all rows of the other class. Otherwise they
-    are all rows of the objective.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints that bind the model.
-    cells : Cells
-        The partition of all rows.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,), bool, or None
-        None for several classes, whose biases are taken as they are, and for mean losses.
+    are all rows of the objective. The result is None for mean losses, and for several classes,
+    whose biases are taken as they are.
     """
     if cells.classes.size > 2 or compiled.B.nnz or not len(compiled):
         return None
@@ -137,21 +100,11 @@ def rows_to_match(compiled: LinearConstraints, cells: Cells) -> Bool | None:
 
 @dataclass(frozen=True)
 class FoldScores:
-    """Scores by the boosters of the folds, out of fold and in training.
+    """Scores by the boosters of the folds, out of fold and in training."""
 
-    Parameters
-    ----------
-    held_out : tuple of ndarray
-        Positions of the rows that some booster has not seen, and their scores.
-    training : sequence of tuple of ndarray
-        Positions of the training rows of each booster, and their scores.
-    share : float
-        Share of the optimism that is left in a model of all rows.
-    """
-
-    held_out: tuple[Codes, Array]
-    training: Sequence[tuple[Codes, Array]]
-    share: float
+    held_out: tuple[Codes, Array]  # Positions and scores of rows that some booster has not seen.
+    training: Sequence[tuple[Codes, Array]]  # The same of each booster's training rows.
+    share: float  # Share of the optimism that is left in a model of all rows.
 
 
 def match_positive_rate(
@@ -159,22 +112,8 @@ def match_positive_rate(
 ) -> Float:
     """Find the shift under which the model of all rows has the positive rate of the folds.
 
-    Parameters
-    ----------
-    scores : FoldScores
-        Scores by the boosters of the folds.
-    shift : ndarray of shape (1,)
-        Shift that was chosen for these boosters.
-    margin : ndarray of shape (n_samples,)
-        Scores of all rows under the model.
-    inside : ndarray of shape (n_samples,), bool
-        Rows whose positive rate is matched, from :func:`rows_to_match`.
-    weight : ndarray of shape (n_samples,) or None
-        Weights of all rows.
-
-    Returns
-    -------
-    ndarray of shape (1,)
+    `shift` was chosen for the boosters of the folds, `margin` are scores of all rows under the
+    model, and `inside` are the rows of :func:`rows_to_match`.
     """
     weight = inside.astype(np.float64) if weight is None else np.where(inside, weight, 0.0)
 
@@ -182,9 +121,9 @@ def match_positive_rate(
         return float(np.average(scores + shift[0] > 0, weights=weight[rows]))
 
     if not all(weight[rows].any() for rows, _ in (scores.held_out, *scores.training)):
-        return shift  # folds of groups
+        return shift  # Folds of whole groups may leave a booster without such rows.
     held_out = positive_rate(*scores.held_out)
-    if not 0.0 < held_out < 1.0:  # the same at many thresholds
+    if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
     training = [positive_rate(*part) for part in scores.training]
     wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
@@ -197,23 +136,9 @@ def refit_violation(
     """Compute the violation of each row of constraints by the model of all rows.
 
     While multipliers are on their way, a gap may be open in one booster and closed in the next.
-    These boosters then meet the constraint together, and the model of all rows does not.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of the training rows.
-    functionals : ndarray of shape (n_functionals,)
-        Values of the model on its training rows.
-    optimism : ndarray of shape (m,)
-        Optimism of each row of constraints.
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Zero where the violation is within sampling error.
+    These boosters then meet the constraint together, and the model of all rows does not. The
+    violation is that of the functionals on the training rows plus optimism, and zero within
+    sampling error.
     """
     violation = compiled.rows_of(functionals) + optimism - compiled.b
     chance = norm.isf(SIGNIFICANCE) * standard_errors(compiled, cells, functionals)
@@ -225,21 +150,9 @@ def find_training_violations(
 ) -> Bool:
     """Find the constraints that a model violates on its training rows beyond sampling error.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions of the model on the training rows.
-    optimism : ndarray of shape (m,), default=None
-        Optimism of rows of constraints that reward all errors, and of those that look at no label;
-        NaN where unknown, and None if unknown everywhere.
-
-    Returns
-    -------
-    ndarray of shape (n_constraints,), bool
-        False for other constraints that may ask for errors, such as gaps: these are not at their
-        best on training rows.
+    Other constraints that may ask for errors, such as gaps, are not at their best on training rows
+    and give False. The optimism is that of rows of constraints that reward all errors, and of
+    those that look at no label; NaN where unknown.
     """
     is_tested, b = ~compiled.may_reward_errors, compiled.b
     if optimism is not None:
@@ -261,21 +174,8 @@ def find_refit_violations(
 ) -> Bool:
     """Find the constraints that the model of all rows violates by its training rows.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions of the model on the training rows.
-    optimism : ndarray of shape (m,) or None
-        Optimism of rows of constraints that reward all errors, if known.
-    optimism_of_decisions : callable
-        Returns that of rows that look at no label. It scores the rows of all boosters, and is
-        called only if such a row is violated without.
-
-    Returns
-    -------
-    ndarray of shape (n_constraints,), bool
+    `optimism` is that of rows of constraints that reward all errors. That of rows that look at no
+    label needs scores of all boosters, and is computed only if such a row is violated without.
     """
     of_predictions = is_row_of_predictions(compiled)
     known = np.full(len(compiled), np.nan) if optimism is None else optimism
@@ -295,21 +195,7 @@ def is_row_of_predictions(compiled: LinearConstraints) -> Bool:
 def correct_training_values(
     compiled: LinearConstraints, functionals: Float, optimism: Float | None
 ) -> Float:
-    """Correct the values on training rows of constraints that reward all errors by optimism.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    functionals : ndarray of shape (n_functionals,)
-        Values on the training rows.
-    optimism : ndarray of shape (m,) or None
-        Optimism of each row of constraints, if known.
-
-    Returns
-    -------
-    ndarray of shape (n_constraints,)
-    """
+    """Correct the values on training rows of constraints that reward all errors by optimism."""
     values = compiled.values(functionals)
     if optimism is None:
         return values

@@ -18,15 +18,7 @@ Margins: TypeAlias = Callable[[int], Array]  # Scores of some rows under the pre
 
 
 def shift_scores(margin: Array, shift: Float) -> Array:
-    """Add a shift to scores.
-
-    Parameters
-    ----------
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Scores.
-    shift : ndarray of shape (1,) or (n_classes,)
-        Shift of the threshold, or bias of each class.
-    """
+    """Add a shift to scores: one number to those of two classes, a bias to each of several."""
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
 
 
@@ -34,51 +26,25 @@ class DecisionRule(Protocol):
     """Maps the scores of prefixes to classes."""
 
     def decide(self, margins: Margins) -> Codes:
-        """Decide the class index of each row.
-
-        Parameters
-        ----------
-        margins : callable
-            Scores of the rows under the prefix of so many rounds.
-        """
+        """Decide the class index of each row, given its scores by the rounds of a prefix."""
 
 
 @dataclass(frozen=True)
 class MarginShift:
-    """The class of the largest shifted score under one prefix.
+    """Decide for the class of the largest shifted score under one prefix."""
 
-    Parameters
-    ----------
-    shift : ndarray of shape (1,) or (n_classes,)
-        Shift of the threshold, or bias of each class.
-    rounds : int, default=0
-        Boosting rounds of the prefix.
-    """
-
-    shift: Float
-    rounds: int = 0
+    shift: Float  # Shift of the threshold (1,), or bias of each class.
+    rounds: int = 0  # Boosting rounds of the prefix.
 
     def decide(self, margins: Margins) -> Codes:
         """Decide by ``margin + shift > 0`` for two classes, by the largest score for several."""
         scores = shift_scores(np.asarray(margins(self.rounds)), self.shift)
-        return np.asarray(
-            scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp)
-        )
+        return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else scores > 0, dtype=np.intp)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A randomised classifier: each row is decided by a rule that is drawn for it.
-
-    Parameters
-    ----------
-    rules : tuple of DecisionRule
-        The rules to draw from.
-    probability : ndarray of shape (n_rules,)
-        Probability of each rule.
-    random_state : int, RandomState or None, default=None
-        Source of the draws.
-    """
+    """Decide each row by a rule that is drawn for it: a randomised classifier."""
 
     rules: tuple[DecisionRule, ...]
     probability: Float
@@ -86,17 +52,7 @@ class Mixture:
 
     @classmethod
     def of_prefixes(cls, prefixes: pd.DataFrame, n_classes: int, random_state: Any) -> Mixture:
-        """Build the mixture of unshifted prefixes.
-
-        Parameters
-        ----------
-        prefixes : DataFrame
-            ``rounds`` and ``probability`` of each prefix.
-        n_classes : int
-            Number of classes.
-        random_state : int, RandomState or None
-            Source of the draws.
-        """
+        """Build the mixture of unshifted prefixes of a table of rounds and probability."""
         nothing = np.zeros(1 if n_classes == 2 else n_classes)
         rules = tuple(MarginShift(nothing, int(rounds)) for rounds in prefixes["rounds"])
         return cls(rules, prefixes["probability"].to_numpy(), random_state)
@@ -110,19 +66,10 @@ class Mixture:
 
 
 class Scores(NamedTuple):
-    """Scores of rows under a model whose decisions may be shifted.
-
-    Parameters
-    ----------
-    for_decisions : ndarray
-        Scores that ``predict`` decides by.
-    for_probabilities : ndarray
-        Scores that ``predict_proba`` and mean losses are computed from; the same object unless the
-        shift is kept beside the model.
-    """
+    """Scores of rows under a model whose decisions may be shifted."""
 
     for_decisions: Array
-    for_probabilities: Array
+    for_probabilities: Array  # The same object, unless the shift is kept beside the model.
 
     @classmethod
     def of(cls, margin: Array, shift: Float, *, beside: bool) -> Scores:
@@ -141,43 +88,20 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """A prefix of the ensemble and a shift of its scores, with what chose them.
-
-    Parameters
-    ----------
-    rounds : int
-        Boosting rounds of the prefix.
-    shift : ndarray of shape (1,) or (n_classes,)
-        Shift that is added to the scores.
-    error : float
-        0-1 error on the rows that chose the shift.
-    violation : float
-        Largest violation of a row of constraints there; 0 if all hold.
-    p_value : float, default=NaN
-        P-value, on the certification rows, of the hypothesis that a constraint is violated.
-    level : float, default=NaN
-        Largest p-value that earns the certificate.
-    bounds : ndarray of shape (m,), default=None
-        Right-hand sides that the shift was chosen by; those of the constraints by default.
-    loss : float, default=NaN
-        Error plus the penalty of the largest violation, if there is one.
-    has_rate_violation : bool, default=False
-        Whether a constraint is violated that compares no groups. Such a violation is accepted only
-        where no decision meets all of these constraints.
-    refit_violation : float, default=0
-        Largest violation beyond sampling error by the model of all rows, by its training rows.
-    """
+    """A prefix of the ensemble and a shift of its scores, with what chose them."""
 
     rounds: int
     shift: Float
-    error: float
-    violation: float
-    p_value: float = np.nan
-    level: float = np.nan
-    bounds: Float | None = None
-    loss: float = np.nan
+    error: float  # 0-1 error on the rows that chose the shift.
+    violation: float  # Largest violation of a row of constraints there; 0 if all hold.
+    p_value: float = np.nan  # P-value of a violation, on the certification rows.
+    level: float = np.nan  # Largest p-value that earns the certificate.
+    bounds: Float | None = None  # Right-hand sides that chose the shift; None for the own ones.
+    loss: float = np.nan  # Error plus the penalty of the largest violation.
+    # Whether a constraint is violated that compares no groups, which is accepted only where no
+    # decision meets all of these constraints.
     has_rate_violation: bool = False
-    refit_violation: float = 0.0
+    refit_violation: float = 0.0  # Largest violation of the model of all rows, beyond sampling.
 
     @property
     def is_certified(self) -> bool:

@@ -6,45 +6,34 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.lines import Line
 
-BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below MET.
-ROWS_AT_ONCE = 64  # Of constraints, with so many candidates: what fits into a cache.
-DENSE = 1 << 24  # Entries of a table of coefficients beyond which it stays sparse.
-FEW_COEFFICIENTS = 1 << 16  # Entries of all of them up to which it is never sparse.
+BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
+ROWS_AT_ONCE = 64  # Rows of constraints measured at once: with BLOCK candidates they fit a cache.
+DENSE = 1 << 24  # Entries beyond which a table of coefficients stays sparse: 128 MB.
+FEW_COEFFICIENTS = 1 << 16  # Entries up to which no table is made sparse: 0.5 MB.
 
 
 class DecisionCounts:
-    """Counts decisions on some rows by cell and class.
+    """Count decisions on some rows by cell and class."""
 
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    weight : ndarray of shape (n_samples,), default=None
-        Weights of the rows; those of the cells' rows by default.
-    """
-
-    def __init__(self, cells: Cells, weight: NDArray[Any] | None) -> None:
-        weight = cells.rows.weight if weight is None else weight
-        self.cells = cells
+    def __init__(self, cells: Cells) -> None:
+        self.cells, self.weight = cells, cells.rows.weight
         self.n_classes = int(cells.classes.size)
-        self.weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         self.mass = cells.total(self.weight)
         with np.errstate(divide="ignore"):
             self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)
         cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
         total = cost @ self.mass
-        # Of each cell: what a wrong decision adds to the error, for a weight of one.
+        # A wrong decision on a row of weight one adds the cost of its cell to the error.
         self.cost = cost / total if total > 0 else np.zeros_like(cost)
 
     def errors(self, decided: Codes) -> Float:
-        """Compute what each row adds to the error."""
+        """Compute the part of each row in the error."""
         cells = self.cells.views[0].codes
         errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
         return errors if self.weight is None else errors * self.weight
@@ -64,14 +53,10 @@ class DecisionCounts:
 
 
 class FunctionalsAlongLine:
-    """Computes the error, and linear maps of predicted fractions, along a line.
+    """Compute the error, and linear maps of predicted fractions, along a line.
 
-    Parameters
-    ----------
-    decisions : DecisionCounts
-        The rows.
-    coefficients : csr_array of shape (r, n_cells * n_classes)
-        Coefficients of the predicted fractions.
+    `coefficients` are those of the predicted fractions, csr_array of shape (r, n_cells *
+    n_classes).
     """
 
     def __init__(self, decisions: DecisionCounts, coefficients: Any) -> None:
@@ -79,7 +64,7 @@ class FunctionalsAlongLine:
         views, k = decisions.cells.views, decisions.n_classes
         self.size = coefficients.shape[0] + 1
         per_weight = self._per_weight(coefficients)
-        # Of each view: the cell of each row, which values it has a part in, their coefficients.
+        # Each view has the cell of each row, the values it has a part in, and the coefficients.
         self.parts: list[tuple[Codes, Codes, Any]] = []
         for view in views:
             table: Any = per_weight[:, view.cells.start * k : view.cells.stop * k]
@@ -88,7 +73,7 @@ class FunctionalsAlongLine:
                 continue
             table = table[members]
             if isinstance(table, np.ndarray):
-                table = np.asfortranarray(table)  # columns are looked up
+                table = np.asfortranarray(table)  # Columns are looked up.
             elif members.size * table.shape[1] <= DENSE:
                 table = table.toarray()
             self.parts.append((view.codes - view.cells.start, members, table))
@@ -100,7 +85,7 @@ class FunctionalsAlongLine:
         """
         decisions = self.decisions
         wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
-        error = (decisions.cost[:, None] * wrong).reshape(1, -1)  # read off the first view
+        error = (decisions.cost[:, None] * wrong).reshape(1, -1)
         density = np.repeat(decisions.density, decisions.n_classes)
         if self.size * density.size <= FEW_COEFFICIENTS:
             return np.concatenate([error, coefficients.toarray() * density])

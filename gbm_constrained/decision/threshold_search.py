@@ -6,9 +6,8 @@ or one bias to each class's score. The error and every 0-1 rate are step functio
 .. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b .
 
 As a shift grows along a line, each row changes its decision once. Rows sorted by these changes
-give all values on the line as running sums. Two classes have one line, and its best shift is
-found exactly. Several classes are searched line by line, raising one class or two against the
-others. Shifts that decide alike are one candidate, put midway between its neighbours' scores.
+give all values on the line as running sums. Shifts that decide alike are one candidate, put midway
+between its neighbours' scores. Two classes have one line, several are searched line by line.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.lines import Line, check_margin, functionals_of_rates, threshold_line
+from gbm_constrained.decision.lines import Line, check_margin, threshold_line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -31,32 +30,14 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 @dataclass(frozen=True)
 class Shift:
-    """A shift of the scores, with the error and the violations under it.
+    """A shift of the scores, with the error and the violations under it."""
 
-    Parameters
-    ----------
-    value : ndarray of shape (1,) or (n_classes,)
-        Shift of the margin of two classes, or of the scores of several, where it sums to zero.
-    error : float
-        Weighted 0-1 error of labelled rows that are in the objective.
-    functionals : ndarray of shape (n_functionals,)
-        Value of each functional; NaN for those with a mean loss.
-    violation : float
-        Largest violation of a row of constraints; 0 if all hold.
-    loss : float
-        Quantity that is smallest where no shift is feasible: the violation, or the error plus the
-        penalty of violations.
-    uncalibrated : tuple of int, default=()
-        Rows of constraints that were left out: those with a mean loss, which decisions do not
-        determine, and those with a rate over none of the rows.
-    """
-
-    value: Float
-    error: float
-    functionals: Float
-    violation: float
-    loss: float
-    uncalibrated: tuple[int, ...] = ()
+    value: Float  # Shift of the margin (1,), or of the scores of each class, which sums to zero.
+    error: float  # Weighted 0-1 error of labelled rows that are in the objective.
+    functionals: Float  # Value of each functional; NaN for those with a mean loss.
+    violation: float  # Largest violation of a row of constraints; 0 if all hold.
+    loss: float  # Violation, or error plus penalised violations: smallest if none is feasible.
+    uncalibrated: tuple[int, ...] = ()  # Rows of constraints that were left out.
 
     @property
     def is_feasible(self) -> bool:
@@ -66,24 +47,12 @@ class Shift:
 
 @dataclass(frozen=True)
 class Curve:
-    """Error and functionals of two classes as the threshold moves.
+    """Error and functionals of two classes as the threshold moves."""
 
-    Parameters
-    ----------
-    shift : ndarray of shape (T,)
-        Shifts of the margin, ascending: from no row decided as the second class to all.
-    n_positive : ndarray of shape (T,), intp
-        Rows decided as the second class at each.
-    error : ndarray of shape (T,)
-        Weighted 0-1 error of labelled rows that are in the objective.
-    functionals : ndarray of shape (T, n_functionals)
-        Value of each functional; NaN for those with a mean loss.
-    """
-
-    shift: Float
-    n_positive: Codes
-    error: Float
-    functionals: Float
+    shift: Float  # Shifts of the margin, ascending, (T,): from no row of class 1 to all.
+    n_positive: Codes  # Number of rows decided as class 1 at each.
+    error: Float  # Weighted 0-1 error of labelled rows that are in the objective.
+    functionals: Float  # Value of each functional, (T, n_functionals); NaN for mean losses.
     _compiled: LinearConstraints = field(repr=False)
 
     @cached_property
@@ -99,42 +68,20 @@ class ShiftSearch:
     The search is exact for two classes, where among equals the shift nearest to zero is taken.
     Several classes are searched from several starts, and the outcome is never worse than no shift.
 
-    Of several classes, those that no constraint distinguishes keep their scores relative to each
-    other, as long as that costs no errors beyond chance. The best decisions under constraints on
-    rates weigh the probability of each class by its multipliers in the Lagrangian. Such classes
-    have equal weights, and biases between them mostly fit noise. Where scores are no
-    probabilities, biases between them may spare many errors: they are taken if the constraints
-    hold under both and the errors, compared row by row, fall by more than :data:`SURELY` standard
-    errors.
+    Classes that no constraint distinguishes keep their scores relative to each other, as long as
+    that costs no errors beyond chance. The best decisions under constraints on rates weigh the
+    probability of each class by its multipliers in the Lagrangian. Such classes have equal
+    weights, and biases between them mostly fit noise. Where scores are no probabilities, biases
+    between them may spare many errors: they are taken if the constraints hold under both and the
+    errors, compared row by row, fall by more than :data:`SURELY` standard errors.
 
-    Parameters
-    ----------
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Scores of rows that the model was not trained on.
-    cells : Cells
-        The partition of the rows.
-    compiled : LinearConstraints
-        The constraints on the rows. Rows of constraints with a mean loss, or with a rate over none
-        of these rows, are left out and listed in the result; where no others are, no shift is
-        applied.
-    weight : ndarray of shape (n_samples,), default=None
-        Sample weights; those of the cells' rows by default.
-
-    Raises
-    ------
-    ValueError
-        If the scores do not fit the rows.
+    Rows of constraints with a mean loss, or with a rate over none of the rows, are left out and
+    listed in the result. Where no other rows are left, no shift is applied.
     """
 
-    def __init__(
-        self,
-        margin: NDArray[Any],
-        cells: Cells,
-        compiled: LinearConstraints,
-        weight: NDArray[Any] | None = None,
-    ) -> None:
+    def __init__(self, margin: NDArray[Any], cells: Cells, compiled: LinearConstraints) -> None:
         self.margin, self.compiled = check_margin(margin, cells), compiled
-        self.decisions = DecisionCounts(cells, weight)
+        self.decisions = DecisionCounts(cells)
         self.merits = ErrorAndViolations(self.decisions, compiled, compiled.b)
 
     def find(
@@ -147,24 +94,11 @@ class ShiftSearch:
         """Find the shift with the smallest error that satisfies the constraints.
 
         Where no shift satisfies them all, the largest violation is made smallest, and then the
-        error. With a penalty, the error plus penalised violations is made smallest instead: the
-        largest violation of two classes, the sum of all violations of several.
-
-        Parameters
-        ----------
-        bounds : ndarray of shape (m,), default=None
-            Right-hand sides; those of the constraints by default.
-        penalty : float, default=None
-            Errors that a unit of violation is worth where not all constraints can be met.
-        is_penalised : ndarray of shape (m,), bool, default=None
-            Rows of constraints that are penalised also where they can be met: a shift that
-            violates them is taken if meeting them costs more errors. Two classes only, and with a
-            penalty.
-
-        Raises
-        ------
-        ValueError
-            If the bounds do not fit the constraints.
+        error. With a penalty (errors per unit of violation), the error plus penalised violations
+        is made smallest instead: the largest violation of two classes, the sum of all violations
+        of several. Rows of constraints that are `is_penalised` are penalised also where they can
+        be met: a shift of two classes that violates them is taken if meeting them costs more
+        errors.
         """
         margin, compiled, merits = self.margin, self.compiled, self.merits
         if bounds is not None and np.shape(bounds) != (len(compiled),):
@@ -181,15 +115,11 @@ class ShiftSearch:
             value = BiasSearch(margin, merits, penalty).run()
             decided = (margin + value).argmax(axis=1)
         error, largest, total = merits.measure(decided)
+        functionals = compiled.U @ self.decisions.fractions(decided).ravel() + compiled.constant
+        functionals[np.diff(compiled.V.indptr) > 0] = np.nan
         penalised = largest if margin.ndim == 1 else total
-        return Shift(
-            value,
-            error,
-            functionals_of_rates(compiled, self.decisions.fractions(decided)),
-            largest,
-            largest if penalty is None else error + penalty * penalised,
-            merits.uncalibrated,
-        )
+        loss = largest if penalty is None else error + penalty * penalised
+        return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
 
     @cached_property
     def _thresholds(self) -> Line:
@@ -199,8 +129,8 @@ class ShiftSearch:
         self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
     ) -> float:
         """Find the best shift of two classes."""
-        if merits.has_only_uncalibrated:
-            return 0.0
+        if merits.uncalibrated and not merits.right.size:
+            return 0.0  # Decisions on these rows determine no constraint.
         line = self._thresholds
         if is_penalised is None or not is_penalised.any():
             error, violation = merits.measure_along(line, merits.largest_violation)
@@ -219,24 +149,13 @@ def threshold_curve(
     margin: NDArray[Any],
     cells: Cells,
     compiled: LinearConstraints,
-    weight: NDArray[Any] | None = None,
     *,
     most: int | None = None,
 ) -> Curve:
     """Compute the error and functionals at every threshold of two classes.
 
-    Parameters
-    ----------
-    margin, cells, compiled, weight
-        Scores, partition, constraints and weights, as in :class:`ShiftSearch`.
-    most : int, default=None
-        Largest number of thresholds to keep, evenly spread over the rows. No shift, and a shift to
-        either side of all rows, are always among them.
-
-    Raises
-    ------
-    ValueError
-        If there are more than two classes, or `most` is less than three.
+    With `most`, so many thresholds at most are kept, evenly spread over the rows. No shift, and a
+    shift to either side of all rows, are always among them.
     """
     margin = check_margin(margin, cells)
     if margin.ndim == 2:
@@ -245,34 +164,17 @@ def threshold_curve(
         )
     if most is not None and most < 3:
         raise ValueError(f"most={most!r}: keep at least three thresholds.")
-    decisions = DecisionCounts(cells, weight)
     line = threshold_line(margin)
     if most is not None and line.shift.size > most:
         line = line.thin(most)
-    measure = FunctionalsAlongLine(decisions, compiled.U)
+    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
-    has_loss = np.diff(compiled.V.indptr) > 0
-    constant = np.where(has_loss, np.nan, compiled.constant)
-    functionals = values[1:].T + constant
-    return Curve(line.shift, line.flipped, values[0], functionals, compiled)
+    constant = np.where(np.diff(compiled.V.indptr) > 0, np.nan, compiled.constant)
+    return Curve(line.shift, line.flipped, values[0], values[1:].T + constant, compiled)
 
 
 def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) -> Float:
-    """Find the shift under which about a given share of the rows is decided as class 1.
-
-    Parameters
-    ----------
-    margin : ndarray of shape (n_samples,)
-        Scores; a positive one decides for class 1.
-    share : float
-        Share of the total weight.
-    weight : ndarray of shape (n_samples,)
-        Weights of the rows, not all zero.
-
-    Returns
-    -------
-    ndarray of shape (1,)
-    """
+    """Find the shift under which about a given share of the weight is decided as class 1."""
     line = threshold_line(np.asarray(margin, dtype=np.float64))
     reached = np.concatenate([[0.0], np.cumsum(weight[line.order])]) / weight.sum()
     return line.shift[[np.abs(reached[line.flipped] - share).argmin()]]

@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
@@ -36,30 +37,14 @@ FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisi
 
 @dataclass(frozen=True)
 class ReturnedModel:
-    """The model that a fit returns, and what is known of it on the rows that are reported.
-
-    Parameters
-    ----------
-    choice : Choice
-        Prefix and shift of the model.
-    rows : EvaluationSet
-        The rows that are reported: those that chose the model, or certification rows.
-    decisions : ndarray of int
-        Decisions of the model on these rows.
-    outcome : Outcome
-        Values of the constraints there.
-    bounds : ndarray of shape (m,), default=None
-        Tighter right-hand sides that the choice had to meet for ``guarantee="expected"``.
-    is_unconstrained : bool, default=False
-        Whether the model and its decisions are those without constraints.
-    """
+    """The model that a fit returns, and its decisions and values on the rows that are reported."""
 
     choice: Choice
-    rows: EvaluationSet
-    decisions: Codes
-    outcome: Outcome
-    bounds: Float | None = None
-    is_unconstrained: bool = False
+    rows: EvaluationSet  # The rows that are reported: those that chose, or certification rows.
+    decisions: Codes  # Decisions of the model on these rows.
+    outcome: Outcome  # Values of the constraints there.
+    bounds: Float | None = None  # Tighter right-hand sides of ``guarantee="expected"``.
+    is_unconstrained: bool = False  # Whether the model is the one without constraints.
 
     @property
     def counts(self) -> CellCounts:
@@ -74,12 +59,12 @@ class ReturnedModel:
 
 @dataclass(frozen=True)
 class _Conflict:
-    """Positions of constraints that cannot be met, or are not certified, and of those given up."""
+    """Positions of constraints in conflict, or not certified, and of violations that are left."""
 
-    named: tuple[int, ...] = ()
-    unmet: tuple[int, ...] = ()
-    best: dict[int, tuple[float, float]] = field(default_factory=dict)
-    left: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()  # In conflict, or not certified.
+    unmet: tuple[int, ...] = ()  # In conflict.
+    best: dict[int, tuple[float, float]] = field(default_factory=dict)  # Alone, and with others.
+    left: tuple[int, ...] = ()  # Violated, although all constraints can be met.
 
 
 def assess(
@@ -88,18 +73,11 @@ def assess(
     returned: ReturnedModel,
     unconstrained_error: float = np.nan,
 ) -> Feasibility:
-    """Assess the constraints by what a model can decide on rows that it has not seen.
+    """Assess the constraints by the decisions that a model can make on rows that it has not seen.
 
-    Parameters
-    ----------
-    scored : ScoredRows
-        The rows that the model was chosen by, and their scores.
-    prefixes : Prefixes
-        The prefixes that it was chosen from.
-    returned : ReturnedModel
-        The model returned: no decision of it violates the constraints less.
-    unconstrained_error : float, default=NaN
-        Error of boosters without multipliers on the rows of `scored`, if there are any.
+    The rows of `scored` chose the model; `unconstrained_error` is the error of boosters without
+    multipliers there, NaN if there are none. No decision of the model returned violates the
+    constraints less.
     """
     compiled, choice = scored.rows.compiled, returned.choice
     conflict = _find_conflict(scored, prefixes, returned)
@@ -158,15 +136,8 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
     if np.isfinite(returned.choice.p_value):
         return []
     rows, outcome, counts = returned.rows, returned.outcome, returned.counts
-    sampled = outcome.sampled
-    found = find_too_few_rows(
-        rows.cells,
-        rows.compiled,
-        counts,
-        outcome.functionals,
-        sampled.constraints,
-        sampled.functionals,
-    )
+    values = outcome.functionals
+    found = find_too_few_rows(rows.cells, rows.compiled, counts, values, *outcome.sampled)
     named = {rows.compiled.constraints[j] for j in conflict.named}
     found = [rate for rate in found if rate.constraint not in named]
     if returned.misses_conformal_bounds and not named:
@@ -252,19 +223,18 @@ def _list_results(
 
 
 def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> Float:
-    """Find the value without the shift of each mean loss that the shift breaks.
+    """Find the value without the shift of each mean loss that the shift breaks; NaN for others.
 
-    The shift is chosen by what decisions do, and mean losses are of probabilities. NaN for all
-    other constraints.
+    The shift is chosen by what decisions do, and mean losses are of probabilities.
     """
     rows, compiled = scored.rows, scored.rows.compiled
     is_loss: Bool = np.array([constraint.is_loss for constraint in compiled.constraints], bool)
     if not (choice.shift.any() and is_loss.any()):
         return np.full(is_loss.size, np.nan)
     margin = scored.margins(choice.rounds)
-    before = compiled.values(rows.functionals(margin, rows.counts(rows.decisions(margin))))
+    before = compiled.values(rows.functionals(margin))
     sign = np.array([constraint.sign for constraint in compiled.constraints])
-    is_broken = is_loss & ~compiled.satisfied(values) & (sign * (values - before) > 0.0)
+    is_broken = is_loss & ~compiled.is_satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
 
 
@@ -278,17 +248,17 @@ def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
         left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
         error = rows.error(decided)
         if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
-            best, best_error = getattr(label, "item", lambda label=label: label)(), error
+            best, best_error = to_python_scalar(label), error
     return best, best_error
 
 
 def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:
-    """Measure the error of the best decision of a model if there were no constraints."""
+    """Measure the error of the best decision of a model without constraints."""
     rows = scored.rows
     free = np.full(len(rows.compiled), np.inf)
 
     def at(margin: Array) -> float:
-        if margin.ndim > 1:  # the biases of several classes take longer to find, and matter less
+        if margin.ndim > 1:  # Biases of several classes take longer to find, and matter less.
             return rows.error(rows.decisions(margin))
         return ShiftSearch(margin, rows.cells, rows.compiled).find(bounds=free).error
 
@@ -296,7 +266,7 @@ def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:
 
 
 def _is_fragile(error: float, constant_error: float, free_error: float, n: int) -> bool:
-    """Whether constraints cost most of what a model knows more than a constant decision."""
+    """Whether constraints cost most of what a model gains over a constant decision."""
     gain = constant_error - free_error
     noise = 2.0 * np.sqrt(constant_error * (1.0 - constant_error) / n)
     has_gain = free_error < FRAGILE_ERROR * constant_error and gain > noise
@@ -306,12 +276,12 @@ def _is_fragile(error: float, constant_error: float, free_error: float, n: int) 
 def _measure_cost(
     scored: ScoredRows, returned: ReturnedModel, error: float, unconstrained_error: float
 ) -> Cost:
-    """Measure what the constraints cost on the rows that the model was chosen by."""
+    """Measure the errors that the constraints cost on the rows that the model was chosen by."""
     if returned.is_unconstrained:
         return Cost(error, error, error)
     rows, choice = scored.rows, returned.choice
     margin = scored.margins(choice.rounds)
-    # By the shift that is returned: those of the folds may be far from it, and cost more.
+    # The shift is the one returned: those of the folds may be far from it, and cost more.
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
     bounds = rows.compiled.b if returned.bounds is None else returned.bounds
     if np.isfinite(choice.level):

@@ -31,6 +31,7 @@ from gbm_constrained.evaluation.classifiers import (
     positive_of,
     predict_labels,
 )
+from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
 from gbm_constrained.problem.compiler import compile_constraints
@@ -52,71 +53,28 @@ MODEL_COLUMNS = ("model", "accuracy", "low", "high", "violation", *VERDICTS)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditTables:
-    """Tables of what a classifier did on given rows.
+    """Tables of a classifier's decisions on given rows; see :class:`gbm_constrained.Audit`."""
 
-    Parameters
-    ----------
-    model : str
-        Class of the model.
-    n_rows : int
-        Number of audited rows.
-    level : float
-        Level of each interval.
-    weighted : bool
-        Whether rows had weights.
-    classes : tuple
-        The labels, sorted. Rates that name no class take the last of two as positive.
-    accuracy : Estimate
-        Accuracy and its interval.
-    frame : DataFrame
-        One row per constraint: ``constraint``, ``sense``, ``bound``, ``value``, the interval
-        ``low`` to ``high``, the ``rows`` that it is taken over, whether the value is on the right
-        side (``satisfied``, missing where there is no value), the ``verdict`` and the verdict as
-        a sentence (``detail``).
-    groups : DataFrame
-        One row per group of each constraint that compares groups: ``constraint``, ``group``,
-        the ``rows`` that the rate is taken over (of a sum of rates, those of the one that has
-        fewest), ``rate``, ``low``, ``high``.
-    models : DataFrame
-        One row per model, the audited one first: ``model``, ``accuracy`` and its interval ``low``
-        to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
-        number of constraints by verdict, and ``value[...]`` of each.
-    history : DataFrame or None
-        Values and multipliers along the training of a constrained model.
-    """
-
-    model: str
+    model: str  # Class of the model.
     n_rows: int
-    level: float
+    level: float  # Level of each interval.
     weighted: bool
-    classes: tuple[Any, ...]
+    classes: tuple[Any, ...]  # Labels, sorted.
     accuracy: Estimate
-    frame: pd.DataFrame
-    groups: pd.DataFrame
-    models: pd.DataFrame
-    history: pd.DataFrame | None = None
+    frame: pd.DataFrame  # One row per constraint, with FRAME_COLUMNS.
+    groups: pd.DataFrame  # One row per group of a comparison, with GROUP_COLUMNS.
+    models: pd.DataFrame  # One row per model, with MODEL_COLUMNS and the value of each constraint.
+    history: pd.DataFrame | None = None  # History of a constrained model.
 
 
 @dataclass(frozen=True, eq=False)
 class AuditRows:
-    """Rows that classifiers are audited on, as a user gives them.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        Features.
-    y : array-like of shape (n_samples,)
-        Labels.
-    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-        Groups, as in ``fit``.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows in all rates.
-    """
+    """Rows that classifiers are audited on, as a user gives them."""
 
     X: Any
     y: Any
-    sensitive_features: Any = None
-    sample_weight: Any = None
+    sensitive_features: Any = None  # Groups, as in ``fit``.
+    sample_weight: Any = None  # Weights of the rows in all rates.
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
@@ -130,13 +88,7 @@ class AuditRows:
         check_weight(self.sample_weight, n)
         columns_of(self.sensitive_features, n)
         _check_rows(constraints, n)
-        given = {
-            "X": self.X,
-            "y": self.y,
-            "sample_weight": self.sample_weight,
-            "sensitive_features": self.sensitive_features,
-        }
-        check_alignment({**given, **row_labels_of(constraints)})
+        check_alignment({**vars(self), **row_labels_of(constraints)})
         return labels
 
 
@@ -159,19 +111,7 @@ def measure_classifier(
 ) -> AuditTables:
     """Measure constraints on the decisions of any fitted classifier.
 
-    Parameters
-    ----------
-    model : fitted classifier
-        The classifier to audit.
-    given : AuditRows
-        The rows.
-    constraints, positive, level, others
-        As in :func:`gbm_constrained.audit`, with its errors and warnings.
-
-    Returns
-    -------
-    AuditTables
-        Tables of constraints, groups and models.
+    Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
     """
     checked = check_constraints(constraints)
     check_share("level", level)
@@ -263,14 +203,12 @@ def _measure(
     cells: Cells, compiled: LinearConstraints, decided: Codes, loss: Float | None, level: float
 ) -> _Measured:
     """Measure one model by its decisions, and the cross-entropy of each row if needed."""
-    counts = CellCounts.of(cells, decided, cells.rows.weight)
+    counts = CellCounts.of(cells, decided)
     mean_loss = np.zeros(len(cells))
     if loss is not None:
         weighted = loss if cells.rows.weight is None else loss * cells.rows.weight
         np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
-    predicted = np.zeros((len(cells), cells.classes.size))
-    np.divide(counts.weight, cells.weight[:, None], out=predicted, where=cells.weight[:, None] > 0)
-    functionals = compiled.functionals(CellStatistics(predicted, mean_loss, mean_loss))
+    functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss))
     intervals = constraint_intervals(compiled, counts, level)
     at = functional_intervals(compiled, counts, level)
     if loss is not None:
@@ -294,8 +232,6 @@ def _measure(
 
 def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     stated, values = compiled.constraints[:-1], of.values
-    satisfied = pd.array(compiled.satisfied(np.append(values, 1.0))[:-1], dtype="boolean")
-    satisfied[np.isnan(values)] = pd.NA
     table = pd.DataFrame(
         {
             "constraint": compiled.names[:-1],
@@ -305,7 +241,7 @@ def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
             "low": [estimate.low for estimate in of.estimates[:-1]],
             "high": [estimate.high for estimate in of.estimates[:-1]],
             "rows": [verdict.rows for verdict in of.verdicts],
-            "satisfied": satisfied,
+            "satisfied": tabulate_satisfied(compiled, np.append(values, 1.0))[:-1],
             "verdict": [verdict.kind for verdict in of.verdicts],
             "detail": [str(verdict) for verdict in of.verdicts],
         },
@@ -317,8 +253,7 @@ def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
 def _group_frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     records = [
         (name, str(group), group.size, of.functionals[k], *of.functional_intervals[k])
-        for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True)
-        for k, group in zip(range(span.start, span.stop), groups, strict=False)
+        for name, group, k in list_groups(compiled)
     ]
     return set_column_types(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
 

@@ -1,4 +1,4 @@
-"""What an audit reads from a fitted classifier: classes, decisions, losses and history."""
+"""Classes, decisions, losses and history that an audit reads from a fitted classifier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gbm_constrained.data.validation import check_no_scores
 
 
 def predict_labels(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
-    """Predict the label of each row, and check what was returned."""
+    """Predict the label of each row, and check the labels."""
     if isinstance(model, type) or not callable(getattr(model, "predict", None)):
         raise TypeError(
             f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
@@ -113,15 +113,9 @@ def cross_entropies(
 def repeatable_decisions(model: Any, X: Any) -> Any:
     """Let a fitted classifier decide, the same way each time.
 
-    One that draws its decisions (``iterate="randomized"``) gets ``random_state=0``, also inside a
-    search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it on.
-
-    Parameters
-    ----------
-    model : fitted classifier
-        Anything with ``predict``.
-    X : array-like of shape (n_samples, n_features)
-        Features.
+    A classifier that draws its decisions (``iterate="randomized"``) gets ``random_state=0``, also
+    inside a search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it
+    on.
     """
     if hasattr(model, "prefixes_"):
         return model.predict(X, random_state=0)
@@ -153,6 +147,6 @@ def find_history(model: Any) -> pd.DataFrame | None:
     """Find the history of a constrained fit."""
     history = getattr(_innermost(model), "history_", None)
     if not isinstance(history, pd.DataFrame) or "rounds" not in history:
-        return None  # other libraries have a history of their own
+        return None  # Other libraries have a history of their own.
     has_multipliers = any(str(name).startswith("multiplier[") for name in history)
     return history.copy() if has_multipliers else None

@@ -1,25 +1,27 @@
-"""The smallest set of constraints that no decision meets together."""
+"""Search for the smallest set of constraints that no decision meets together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.decision.evaluation_set import ScoredRows
+from gbm_constrained.decision.lines import spread_thresholds
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows
 
 N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
 N_BIASES = 150  # Biases of several classes, for each prefix.
 MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
-SEARCHED_ROWS = 30_000_000  # Rows times threshold searches, about.
+SEARCHED_ROWS = 30_000_000  # Approximate number of rows times threshold searches: some seconds.
 N_BIAS_SEARCHES = 16  # Searches for the biases of several classes, which take longer.
 
 
@@ -35,14 +37,7 @@ def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
 class DecisionPool:
     """Decisions that a model can make, and the constraints that each meets up to sampling error.
 
-    Parameters
-    ----------
-    scored : ScoredRows
-        The rows, and their scores.
-    candidates : sequence of int
-        Rounds of the prefixes to search.
-    choice : Choice
-        The least violating decision, which is the first of the pool.
+    `choice` is the least violating decision, which is the first of the pool.
     """
 
     def __init__(self, scored: ScoredRows, candidates: Sequence[int], choice: Choice) -> None:
@@ -54,14 +49,14 @@ class DecisionPool:
         self.functionals = np.zeros((0, compiled.constant.size))
         self.measured = np.zeros((0, self.n_constraints), dtype=bool)
         self.reached = np.zeros((0, self.n_constraints), dtype=bool)
-        # Of several classes, whose search takes longer: the longest prefix, and the one chosen.
+        # Several classes, whose search takes longer, have the longest prefix and the one chosen.
         self.searched = (
             sorted({choice.rounds, candidates[-1]}) if self.has_several_classes else candidates
         )
         self.left = N_BIAS_SEARCHES
         if not self.has_several_classes:
             self.left = int(np.clip(SEARCHED_ROWS // len(rows.cells.rows), 36, 600))
-        self._add_shifted(choice.rounds, [choice.shift])  # the first is the one chosen
+        self._add_shifted(choice.rounds, [choice.shift])
         for prefix in candidates:
             if self.has_several_classes:
                 self._add_shifted(prefix, self._biases())
@@ -69,7 +64,7 @@ class DecisionPool:
                 self._add_thresholds(prefix)
 
     def _biases(self) -> list[Float]:
-        """Draw shifts of several classes: always one class, nothing, and random ones."""
+        """Draw shifts of several classes: each class always, none, and random ones."""
         k = self.rows.cells.classes.size
         rng = np.random.default_rng(0)
         always = [*(1e6 * np.eye(k)), np.zeros(k)]
@@ -77,26 +72,16 @@ class DecisionPool:
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
         margin, cells = self.margins(prefix), self.rows.cells
-        counts = [
-            CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift)))
+        tables = [
+            astuple(CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift))))
             for shift in shifts
         ]
-        self._add(
-            CellCounts(
-                np.stack([c.weight for c in counts]),
-                np.stack([c.square for c in counts]),
-                np.stack([c.count for c in counts]),
-            )
-        )
+        self._add(CellCounts(*map(np.stack, zip(*tables, strict=True))))
 
     def _add_thresholds(self, prefix: int) -> None:
         """Add thresholds that are dense where either class has its scores."""
         margin, cells = self.margins(prefix), self.rows.cells
-        grid = np.linspace(0.0, 1.0, N_THRESHOLDS)
-        labels = cells.labels[cells.codes]
-        parts = [margin[labels == k] for k in np.unique(labels)]
-        at = [np.quantile(part, grid, method="lower") for part in parts]
-        thresholds = np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
+        thresholds = spread_thresholds(margin, cells.labels[cells.codes], N_THRESHOLDS)
         self._add(CellCounts.at_thresholds(cells, margin, thresholds))
 
     def _add(self, counts: CellCounts) -> None:
@@ -104,10 +89,7 @@ class DecisionPool:
         measured = is_measured(compiled, counts)
         reached = measured.copy()
         # A constraint of many rows, as a gap of many groups, is refuted by any of them.
-        levels = (
-            SIGNIFICANCE
-            / np.bincount(compiled.owner, minlength=self.n_constraints)[compiled.owner]
-        )
+        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
         beyond = find_violated_rows(compiled, counts, levels, one_test_each=True)
         for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
@@ -120,16 +102,16 @@ class DecisionPool:
         """Find the fewest constraints that no decision meets together, as far as is proved."""
         if self._can_meet(tuple(range(self.n_constraints))):
             return ()
-        # Either no decision meets the fewest that none is known to, or one that does is found,
-        # which rules them out: each turn has another answer, or is the last.
+        # Either no decision meets the fewest constraints that no known one does, or a further
+        # decision is found that does. Each turn therefore has another answer, or is the last.
         while (fewest := self._fewest_unreached()) and self.left > 0:
             if not self._can_meet(fewest):
                 return fewest
         return fewest and tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
 
     def _fewest_unreached(self) -> tuple[int, ...]:
-        """Find the fewest constraints of which each decision of the pool misses one; or none."""
-        missed = np.unique(~self.reached, axis=0)  # decisions that miss the same rules are one
+        """Find the fewest constraints such that each decision of the pool misses one; or none."""
+        missed = np.unique(~self.reached, axis=0)
         return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
     def _can_meet(self, subset: tuple[int, ...]) -> bool:
@@ -140,7 +122,7 @@ class DecisionPool:
         bounds = np.where(np.isin(compiled.owner, subset), compiled.b, np.inf)
         for prefix in self.searched:
             if self.left == 0:
-                return True  # not proved, and so not claimed
+                return True  # No conflict is claimed that is not proved.
             self.left -= 1
             search = ShiftSearch(self.margins(prefix), self.rows.cells, compiled)
             found = search.find(bounds=bounds)
@@ -167,16 +149,10 @@ class DecisionPool:
 
 
 def _smallest_cover(missed: Bool, most_steps: int = MAX_COVER_STEPS) -> tuple[int, ...]:
-    """Find the fewest columns of which each row has one, by branch and bound.
+    """Find the fewest columns such that each row has one of them, by branch and bound.
 
-    After too many steps the result is a set of which no column can be spared.
-
-    Parameters
-    ----------
-    missed : ndarray of bool of shape (n_rows, n_columns)
-        Table without a row that is False throughout.
-    most_steps : int
-        Largest number of steps of the search.
+    After too many steps the result is a set from which no column can be left out. No row of
+    `missed` may be False throughout.
     """
     steps = 0
 

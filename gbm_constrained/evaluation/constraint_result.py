@@ -13,39 +13,18 @@ from gbm_constrained.evaluation.verdicts import Verdict
 
 @dataclass(frozen=True)
 class ConstraintResult:
-    """Value, interval and verdict of one constraint under the model returned.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The constraint.
-    value, low, high : float
-        Value on the rows that are reported, and its 95% interval.
-    rows : int
-        Number of rows of the smallest group; of precision and other quotients, the number of rows
-        that the model's decisions put into numerator or denominator.
-    verdict : Verdict
-        Verdict on these figures; its text is ``str(verdict)``.
-    alone : float, default=NaN
-        Best value that any decision of the model has; of constraints in conflict.
-    with_others : float, default=NaN
-        Best value of decisions that satisfy the other constraints in conflict.
-    trained : float, default=NaN
-        Value on training rows, where these refute the constraint.
-    unshifted : float, default=NaN
-        Value without the shift, of mean losses that the shift breaks.
-    """
+    """Value, interval and verdict of one constraint under the model returned."""
 
     constraint: Constraint
-    value: float
-    low: float
+    value: float  # Value on the rows that are reported.
+    low: float  # Ends of its 95% interval.
     high: float
-    rows: int
-    verdict: Verdict
-    alone: float = np.nan
-    with_others: float = np.nan
-    trained: float = np.nan
-    unshifted: float = np.nan
+    rows: int  # Rows of the smallest group, or those that decisions put into a quotient.
+    verdict: Verdict  # Its text is ``str(verdict)``.
+    alone: float = np.nan  # Best value of any decision of the model, for constraints in conflict.
+    with_others: float = np.nan  # Best value while the others in conflict are satisfied.
+    trained: float = np.nan  # Value on training rows, where these refute the constraint.
+    unshifted: float = np.nan  # Value without the shift, for mean losses that the shift breaks.
 
     @property
     def is_met(self) -> bool:
@@ -55,7 +34,7 @@ class ConstraintResult:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether this is a quotient of next to no rows, such as precision on none selected."""
+        """Whether the value is a quotient of few rows, such as precision on none selected."""
         return self.constraint.expression.is_quotient and self.rows < MIN_ROWS
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
 """Errors that constraints cost, beside those that they should cost.
 
-The best group-wise decisions on the same scores that satisfy the constraints
-(:mod:`gbm_constrained.decision.group_thresholds`) say how many errors the constraints should cost:
-no decision could do better if it knew the groups. If a model makes more errors than these, by
+The best group-wise decisions on the same scores (:mod:`gbm_constrained.decision.group_thresholds`)
+say how many errors the constraints should cost. If a model makes more errors than these, by
 :data:`MAX_EXCESS_ERROR` and by two standard errors, the fit gives a
 :class:`~gbm_constrained.exceptions.CostlyConstraintsWarning`. The warning names the constraint
 that costs most: the one without which the threshold that meets the others has the fewest errors.
@@ -25,35 +24,17 @@ MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints
 
 @dataclass(frozen=True)
 class Cost:
-    """Errors that constraints cost, on the rows that the model was chosen by.
+    """Errors that constraints cost, on the rows that the model was chosen by."""
 
-    Parameters
-    ----------
-    error : float, default=NaN
-        Error of the model returned, at its own threshold.
-    needed_error : float, default=NaN
-        Error of the best group-wise decisions on its scores that meet the constraints; NaN where
-        none meet them, and where nothing was chosen on unseen rows.
-    unconstrained_error : float, default=NaN
-        Error without constraints: that of boosters of the folds without multipliers, if such were
-        grown, and otherwise that of the best group-wise decisions on the same scores.
-    noise : float, default=NaN
-        Standard error of `needed_error`.
-    costliest : str, default=""
-        The constraint that costs most, if they cost more than they should.
-    error_without_costliest : float, default=NaN
-        Error of the best threshold if that constraint were left out.
-    rows : str, default=""
-        Number and name of the rows.
-    """
-
-    error: float = np.nan
+    error: float = np.nan  # Error of the model returned, at its own threshold.
+    # Error of the best group-wise decisions on its scores that meet the constraints; NaN if none.
     needed_error: float = np.nan
+    # Error of boosters without multipliers, or else of the best group-wise decisions.
     unconstrained_error: float = np.nan
-    noise: float = np.nan
-    costliest: str = ""
-    error_without_costliest: float = np.nan
-    rows: str = ""
+    noise: float = np.nan  # Standard error of `needed_error`.
+    costliest: str = ""  # Constraint that costs most, if they cost more than they should.
+    error_without_costliest: float = np.nan  # Error of the best threshold without it.
+    rows: str = ""  # Number and name of the rows.
 
     @property
     def is_costly(self) -> bool:
@@ -70,22 +51,11 @@ def measure_cost(
     error: float,
     unconstrained_error: float,
 ) -> Cost:
-    """Measure what constraints cost.
+    """Measure the errors that constraints cost on the rows that the model was chosen by.
 
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The rows that the model was chosen by.
-    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Their scores under the prefix that is returned, without a shift.
-    shift : ndarray of shape (1,) or (n_classes,)
-        The shift that is returned.
-    bounds : ndarray of shape (m,)
-        Right-hand sides that decisions had to meet.
-    error : float
-        Error of the model returned.
-    unconstrained_error : float
-        Error of boosters without multipliers; NaN if there are none.
+    `margin` are the scores under the prefix that is returned, without the `shift`. `bounds` are
+    the right-hand sides that decisions had to meet. `unconstrained_error` is that of boosters
+    without multipliers, NaN if there are none.
     """
     cells, compiled = rows.cells, rows.compiled
     group_thresholds = GroupThresholds(cells, compiled, margin, shift)

@@ -1,19 +1,9 @@
-"""Feasibility of the constraints of a fit: what was found, as data.
+"""Feasibility of the constraints of a fit, as data.
 
 Each constraint has a verdict on the rows that are reported
-(:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit.
-Three findings enter the verdicts:
-
-- **cannot be met**: each decision that the model can make violates some constraint beyond doubt
-  (:mod:`gbm_constrained.evaluation.conflicts`). That no decision *of this model* meets the
-  constraints does not prove that no model does.
-- **too few rows**: a rate is taken over too few rows to assess its constraint
-  (:mod:`gbm_constrained.evaluation.sample_size`).
-- **other evidence**: the boosters of the folds differ on a constraint
-  (:mod:`gbm_constrained.statistics.between_folds`), the model returned violates a constraint on
-  its own training rows (:mod:`gbm_constrained.decision.refit_transfer`), or a guarantee was asked
-  for and is not given.
-
+(:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit. A
+constraint cannot be met if each decision *of this model* violates some constraint beyond doubt
+(:mod:`gbm_constrained.evaluation.conflicts`), which does not prove that no model meets all.
 Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
 one, while the model without constraints gains much more (:mod:`.assessment`). Verdicts on
 constraints that are measured on training rows are optimistic.
@@ -55,24 +45,23 @@ __all__ = ["Feasibility"]
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Whether the constraints of a fit can be met, and what was reached.
+    """Whether the constraints of a fit can be met, and the values that were reached.
 
     Parameters
     ----------
     conflict : tuple of Constraint
-        The fewest constraints that cannot be met together; one if it cannot be met by itself;
-        empty if all can. With ``guarantee="high_probability"`` the constraints that are not
-        certified.
+        Smallest set of constraints that cannot be met together; empty if all can. With
+        ``guarantee="high_probability"`` the constraints that are not certified.
     rules : tuple of ConstraintResult
-        Value and verdict of each constraint; of those in conflict also their best values.
+        Value and verdict of each constraint; for those in conflict also their best values.
     too_few_rows : tuple of TooFewRows
         Rates over too few rows to assess their constraints.
     unsteady : tuple of ConstraintResult
         Constraints on which the boosters of the folds differ, and that part of the interval
         violates.
     error : float
-        0-1 error of the model returned, on the rows of `source`. Here as in all errors, classes
-        count by ``class_weight`` and ``scale_pos_weight``, as they do in the objective.
+        0-1 error of the model returned, on the rows of `source`. In all errors, classes have the
+        weights of ``class_weight`` and ``scale_pos_weight``, as in the objective.
     constant_class : object
         Class of the best constant decision that meets the constraints; None if none does.
     constant_error : float
@@ -80,8 +69,8 @@ class Feasibility:
     free_error : float
         Error of the best decision of the model without constraints; NaN if it was not needed.
     source : str
-        Name, in reports, of the rows that the model was assessed by: held-out ones such as "out of
-        fold", or "training rows".
+        Name of the rows that the model was assessed by: held-out ones such as "out of fold", or
+        "training rows".
     n_rows : int
         Number of these rows.
     p_value, level : float, default=NaN
@@ -134,12 +123,12 @@ class Feasibility:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        """The findings, by the codes that ``docs/warnings.md`` explains."""
         return findings_of_fit(self)
 
     @property
     def message(self) -> str:
-        """What was found, in plain words; one line for each constraint that is not met."""
+        """The findings in plain words, one line for each constraint that is not met."""
         within = () if self.conflict else self._with_verdict("missed within sampling error")
         reported = self._reported_rows
         found = [
@@ -195,7 +184,7 @@ class Feasibility:
         return replace(self, rules=results, refuted=refuted)
 
     def warn(self, raises: bool) -> None:
-        """Warn of what was found, or raise if constraints cannot be met.
+        """Warn of the findings, or raise if constraints cannot be met.
 
         Parameters
         ----------

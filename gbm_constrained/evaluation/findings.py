@@ -1,4 +1,4 @@
-"""What a fit and an audit found, as codes of ``docs/warnings.md``."""
+"""Findings of a fit and of an audit, as codes of ``docs/warnings.md``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from gbm_constrained._findings import FINDINGS, Finding
 
 
 def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
-    """List the findings of a fit, in the order of their codes.
-
-    Parameters
-    ----------
-    feasibility : Feasibility
-        What was found.
-    """
+    """List the findings of a fit, ordered by code."""
     f = feasibility
     verdicts = {result.verdict.kind for result in f.rules}
     explained = {result.constraint for result in (*f.left, *f.broken_by_shift)}
@@ -40,13 +34,7 @@ def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
 
 
 def findings_of_audit(frame: pd.DataFrame) -> tuple[Finding, ...]:
-    """List the findings of an audit, in the order of their codes.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Table of constraints with columns ``value`` and ``verdict``.
-    """
+    """List the findings of an audit, by its table of constraints, ordered by code."""
     verdict, is_undefined = frame["verdict"], frame["value"].isna()
     found = {
         "GC103": verdict == "missed",

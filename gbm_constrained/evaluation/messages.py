@@ -1,4 +1,4 @@
-"""The words of every finding on a fit."""
+"""Describe the findings on a fit in words."""
 
 from __future__ import annotations
 
@@ -15,25 +15,12 @@ from gbm_constrained.evaluation.sample_size import MIN_ROWS, TooFewRows
 
 
 class Message(NamedTuple):
-    """The words of one finding.
+    """The words of one finding; fields in braces are facts of the finding."""
 
-    Parameters
-    ----------
-    lead : str
-        What was found; ``{rows}`` names the rows, and other fields are facts of the finding.
-    line : str, default=""
-        Line for each constraint that the finding is about.
-    remedy : str, default=""
-        What to do.
-    lead_missed : str, default=""
-        Lead of those constraints whose value is on the wrong side of the bound, where these have
-        one of their own.
-    """
-
-    lead: str
-    line: str = ""
+    lead: str  # Finding; ``{rows}`` names the rows.
+    line: str = ""  # Line for each constraint that the finding is about.
     remedy: str = ""
-    lead_missed: str = ""
+    lead_missed: str = ""  # Own lead of constraints whose value is beyond the bound.
 
 
 _BY_FOLDS = (
@@ -54,7 +41,7 @@ MESSAGES = {
     "missed within sampling error": Message(
         "The model returned misses constraints within sampling error, on {rows}:",
         "{constraint}: {result}, {verdict}",
-        "More rows would tell, and a tighter bound leaves room.",
+        "More rows would decide, and a tighter bound leaves room.",
     ),
     "violations left": Message(
         "Violations are left that cost more errors to mend than they are worth, on {rows}:",
@@ -110,7 +97,7 @@ MESSAGES = {
         "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
     ),
     "too few rows": Message(
-        "Too few rows to tell whether the constraints hold:",
+        "Too few rows to assess whether the constraints hold:",
         remedy="Give more rows, {merge}or relax the bounds.",
     ),
     "training rows": Message(
@@ -121,17 +108,7 @@ MESSAGES = {
 
 
 def describe(name: str, results: Sequence[ConstraintResult], **facts: object) -> str:
-    """Describe a finding on some constraints; empty if there are none.
-
-    Parameters
-    ----------
-    name : str
-        Key of :data:`MESSAGES`.
-    results : sequence of ConstraintResult
-        Results of the constraints that the finding is about.
-    **facts
-        Values of the other fields.
-    """
+    """Describe a finding on constraints, by its key in :data:`MESSAGES`; empty without any."""
     message, lines = MESSAGES[name], list[str]()
     parts = [(message.lead, results)]
     if message.lead_missed:
@@ -157,19 +134,8 @@ def describe_conflict(
 ) -> str:
     """Describe constraints that cannot be met, or certified, together; empty if there are none.
 
-    Parameters
-    ----------
-    conflict : sequence of Constraint
-        The constraints in conflict.
-    results : sequence of ConstraintResult
-        Results of all constraints.
-    error : float
-        Error of the model returned.
-    certificate : tuple of float
-        P-value of the constraints, and the largest that earns a certificate; NaN if none was
-        asked for.
-    rows : str
-        Number and name of the rows.
+    `certificate` is the p-value of the constraints and the largest that earns a certificate, NaN
+    if none was asked for. `rows` is the number and name of the rows.
     """
     if not conflict:
         return ""
@@ -181,14 +147,14 @@ def describe_conflict(
         named, bound = f"{named} together", "one of these bounds"
         dropped = "one of these constraints"
     lines = [message.lead.format(named=named, rows=rows, p_value=p_value, level=level)]
-    others, s = ("the other", "s") if len(conflict) == 2 else ("the others", "")
+    others = "the other holds" if len(conflict) == 2 else "the others hold"
     reached = {result.constraint: result for result in results}
     for constraint in conflict:
         result, best = reached[constraint], ""
         if np.isfinite(result.alone):
             best += f"at best {result.alone:.4f}{' alone' if together else ''}, "
         if np.isfinite(result.with_others):
-            best += f"{result.with_others:.4f} while {others} hold{s}, "
+            best += f"{result.with_others:.4f} while {others}, "
         lines.append(f"  {constraint}: {best}{result} in the model returned")
     lines += [
         f"  {result.constraint}: {result} in the model returned, {result.verdict}"
@@ -222,7 +188,7 @@ def describe_too_few_rows(found: Sequence[TooFewRows]) -> str:
 
 
 def describe_cost(cost: Cost) -> str:
-    """Describe what the constraints cost; empty unless they cost more than they should."""
+    """Describe the errors that constraints cost; empty unless they cost more than they should."""
     if not cost.is_costly:
         return ""
     message, relaxed = MESSAGES["costly"], "a bound"

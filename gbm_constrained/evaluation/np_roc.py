@@ -90,7 +90,7 @@ def np_roc_band(
     score, is_positive = _check_scores(scores, y, positive)
     negatives, positives = np.sort(score[~is_positive]), np.sort(score[is_positive])
     n, m = negatives.size, positives.size
-    k = np.arange(n, 0, -1)  # from the largest threshold down
+    k = np.arange(n, 0, -1)  # Thresholds fall from the largest.
     serves = np.concatenate([[0.0], 1.0 - stats.beta.ppf(delta, k, n - k + 1)])
     threshold = np.concatenate([[np.inf], negatives[::-1]])
     if alpha is not None:
@@ -101,10 +101,10 @@ def np_roc_band(
         threshold[wanted == 1.0] = -np.inf
         serves = wanted
     missed = np.searchsorted(positives, threshold, side="right")
-    with np.errstate(invalid="ignore"):  # a quantile of Beta(0, .) is none
+    with np.errstate(invalid="ignore"):  # Beta(0, .) has no quantile.
         lower = np.where(missed > 0, stats.beta.ppf(delta / 2, missed, m - missed + 1), 0.0)
         upper = np.where(missed < m, stats.beta.isf(delta / 2, missed + 1, m - missed), 1.0)
-    lower[np.isposinf(threshold)] = 1.0  # nothing is above it, in these rows or any others
+    lower[np.isposinf(threshold)] = 1.0  # No row is above, of these or any others.
     upper[np.isneginf(threshold)] = 0.0
     return pd.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""Rates taken over too few rows to assess their constraints."""
+"""Find the rates that are taken over too few rows to assess their constraints."""
 
 from __future__ import annotations
 
@@ -20,25 +20,13 @@ MAX_HALF_WIDTH = 0.15  # Half-width of an interval that still assesses a rate.
 
 @dataclass(frozen=True)
 class TooFewRows:
-    """A rate that is taken over too few rows to assess its constraint.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The constraint.
-    group : str
-        The group whose rate it is; empty where the constraint has none.
-    rows : int
-        Number of rows that the rate is taken over.
-    value, low, high : float
-        The rate, and its 95% interval by the sampling of these rows alone.
-    """
+    """A rate that is taken over too few rows to assess its constraint."""
 
     constraint: Constraint
-    group: str
+    group: str  # Group that the rate is of; empty where the constraint has none.
     rows: int
     value: float
-    low: float
+    low: float  # Ends of its 95% interval by the sampling of these rows alone.
     high: float
 
     @property
@@ -67,30 +55,11 @@ def find_too_few_rows(
 ) -> list[TooFewRows]:
     """Find the rates that are taken over too few rows to assess their constraints.
 
-    The bound of such a constraint lies inside the interval of its value. Besides, the rate is
-    taken over fewer than 20 rows, or its interval reaches further than 0.15 to either side, or not
-    even rows without a single event would confirm the bound
-    (:func:`~gbm_constrained.statistics.order_statistics.minimum_rows`).
-
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions on the rows.
-    functionals : ndarray of shape (n_functionals,)
-        Values of the rates.
-    intervals : ndarray of shape (n_constraints, 2)
-        Intervals of the constraints' values, by the sampling of rows alone.
-    of_functionals : ndarray of shape (n_functionals, 2)
-        Intervals of the rates, likewise.
-
-    Returns
-    -------
-    list of TooFewRows
-        Nothing of mean losses, and of constraints that no decision violates.
+    The bound of such a constraint lies inside the interval of its value, by the sampling of rows
+    alone. Besides, the rate is taken over fewer than 20 rows, or its interval reaches further than
+    0.15 to either side, or not even rows without a single event would confirm the bound
+    (:func:`~gbm_constrained.statistics.order_statistics.minimum_rows`). Mean losses, and
+    constraints that no decision violates, are left out.
     """
     values = compiled.values(functionals)
     found = []
@@ -104,15 +73,13 @@ def find_too_few_rows(
             if _is_open(rate, ends, minimum=0):
                 found.append(rate)
             continue
-        names = [str(group) for group in compiled.groups[j]]
+        names = map(str, compiled.groups[j])
         for k in range(span.start, span.stop):
-            name = names[k - span.start] if k - span.start < len(names) else ""
-            n = rows_of_functional(cells, compiled, k)
-            own = of_functionals[k]
-            value = float(functionals[k])
-            rate = TooFewRows(constraint, name, n, value, *map(float, own))
-            each = expression.bounds_each_rate
-            if _is_open(rate, own if each else ends, minimum=_minimum_rows(constraint)):
+            n, own = rows_of_functional(cells, compiled, k), of_functionals[k]
+            figures = float(functionals[k]), *map(float, own)
+            rate = TooFewRows(constraint, next(names, ""), n, *figures)
+            interval = own if expression.bounds_each_rate else ends
+            if _is_open(rate, interval, minimum=_minimum_rows(constraint)):
                 found.append(rate)
     return found
 
@@ -132,7 +99,7 @@ def _minimum_rows(constraint: Constraint) -> int:
 def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
     """Whether a rate leaves its constraint open, for want of rows."""
     if not np.isnan(interval).any():
-        low, high = interval  # which may be infinite, of a quotient
+        low, high = interval  # Ends may be infinite for a quotient.
         if not low <= rate.constraint.bound <= high:
             return False
     if rate.rows < MIN_ROWS or rate.rows < minimum:
@@ -141,24 +108,13 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
 
 
 def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int:
-    """Count the rows with weight that any term of a constraint is taken over, in any group.
-
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    compiled : LinearConstraints
-        The constraints.
-    j : int
-        Position of the constraint.
-    """
+    """Count the rows with weight that any term of a constraint is taken over, in any group."""
     constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
     inside = np.zeros(len(view), dtype=bool)
     for term in constraint.terms:
-        inside |= cells.select(cells.views[cells.view_of[j]], term.base)
+        inside |= cells.select(view, term.base)
     groups = compiled.groups[j]
-    everyone = constraint.expression.compares_with_overall
-    if groups and not everyone:
+    if groups and not constraint.expression.compares_with_overall:
         levels = frozenset[int]().union(*(group.levels for group in groups))
         inside &= np.isin(view.levels[groups[0].by], list(levels))
     return int(cells.weighted_count[view.cells][inside].sum())
@@ -167,7 +123,7 @@ def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int
 def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int:
     """Count the rows that a functional is taken over: the fewest of its parts."""
     parts = compiled.parts[k]
-    if parts is None:  # a mean loss
+    if parts is None:  # The functional is a mean loss.
         return int(cells.weighted_count[compiled.V[[k]].indices].sum())
     return int(min((cells.weighted_count[part.cells].sum() for part in parts), default=0))
 
@@ -175,7 +131,7 @@ def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int
 def rows_of_smallest_group(
     cells: Cells, compiled: LinearConstraints, j: int, counts: CellCounts | None
 ) -> int:
-    """Count the rows of a constraint's smallest group; of a quotient those inside of it.
+    """Count the rows of a constraint's smallest group, or those inside of a quotient.
 
     Without the counts of decisions, the rows of a quotient are those of its terms.
     """
@@ -190,8 +146,8 @@ def rows_of_smallest_group(
 def rows_of_quotient(compiled: LinearConstraints, j: int, counts: CellCounts) -> Float:
     """Count the rows that decisions put into a quotient, such as those selected of a precision.
 
-    The rows of the numerator count as well: of wins over losses, few losses are what is asked for.
-    A constant is a part of every row, which an error takes out of ``1 - error_rate``.
+    The rows of the numerator count as well: few losses are the aim of wins over losses. A constant
+    is a part of every row, which an error takes out of ``1 - error_rate``.
     """
     inside = np.zeros(counts.count.shape[-2:], dtype=bool)
     span = compiled.spans[j]

@@ -13,8 +13,7 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
 - **cannot be met**: no decision that the model can make meets the constraint, or the smallest set
   of constraints that it conflicts with.
 
-The value alone decides between met and missed, as it does for ``satisfied`` in reports. A missed
-constraint is therefore never satisfied, and a satisfied one never missed.
+The value alone decides between met and missed, as it does for ``satisfied`` in reports.
 """
 
 from __future__ import annotations
@@ -100,10 +99,6 @@ class Verdict:
             it.
         conflict : sequence of Constraint, default=()
             The constraints that cannot be met together, if this one is among them.
-
-        Returns
-        -------
-        Verdict
         """
         value, *interval = map(float, estimate)
         distance = constraint.sign * (value - constraint.bound)
@@ -126,9 +121,7 @@ class Verdict:
             rows,
             source,
             doubt if kind == "cannot be told" else "",
-            tuple(str(other) for other in conflict if other != constraint)
-            if kind == "cannot be met"
-            else (),
+            tuple(str(c) for c in conflict if c != constraint) if constraint in conflict else (),
             is_open,
             is_sampled,
         )
@@ -156,25 +149,19 @@ class Verdict:
 
 
 def gravest(kinds: Iterable[Kind]) -> Kind:
-    """Return the gravest of several verdicts, and "met" of none.
-
-    Parameters
-    ----------
-    kinds : iterable of str
-        Kinds of verdicts.
-    """
+    """Find the gravest of several kinds of verdicts; "met" without any."""
     return max(kinds, key=KINDS.index, default="met")
 
 
 def reaches_beyond(constraint: Constraint, interval: Float | Sequence[float]) -> bool:
     """Whether part of an interval is on the wrong side of the bound; False if there is none."""
     low, high = interval
-    return bool(constraint.sign * ((high if constraint.sign > 0 else low) - constraint.bound)
-                > ROUNDING)  # fmt: skip
+    end = high if constraint.sign > 0 else low
+    return bool(constraint.sign * (end - constraint.bound) > ROUNDING)
 
 
 def reaches_within(constraint: Constraint, interval: Float | Sequence[float]) -> bool:
     """Whether part of an interval is on the right side of the bound; False if there is none."""
     low, high = interval
-    return bool(constraint.sign * ((low if constraint.sign > 0 else high) - constraint.bound)
-                <= ROUNDING)  # fmt: skip
+    end = low if constraint.sign > 0 else high
+    return bool(constraint.sign * (end - constraint.bound) <= ROUNDING)

@@ -103,7 +103,7 @@ class DictionaryLearner(LinearScores):
     penalised : bool array of shape (N,), default=None
         The weak learners it falls on; all by default.
     metric : {"scores", "weights"}, default="scores"
-        What the Bregman distance is taken between.
+        Space of the Bregman distance.
 
     Attributes
     ----------
@@ -126,20 +126,20 @@ class DictionaryLearner(LinearScores):
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        share = weight / lag.total_weight  # which turns a constant into one of fractions
+        share = weight / lag.total_weight  # The share makes a constant one of fractions.
         reaction = lag.constants.sensitivities.toarray() * np.sqrt(share)
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = np.zeros((len(lag.constraints), lag.n_samples))
-        for view in lag.cells.views:  # a constraint lives in one of them
+        for view in lag.cells.views:  # Each constraint is in one view.
             r += per_row[:, view.codes]
         r *= self.row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self.largest_eigenvalue(r_j) for r_j in r])
         inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
         together = self.largest_eigenvalue(inverse @ r)
-        return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # 0 without constraints
+        return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # It is 0 without constraints.
 
     def _observed_lipschitz(self, point: Point) -> Float:
-        """Constants L_j in scores, with root mean square slopes in the place of largest ones."""
+        """Compute constants L_j in scores from root mean square slopes instead of largest ones."""
         lag = self.lagrangian
         rows, _ = point.gradient(np.zeros(len(lag.constraints)))
         squares = (rows.reshape(lag.n_samples, -1) ** 2).sum(axis=1)
@@ -151,15 +151,13 @@ class DictionaryLearner(LinearScores):
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
 
-    # -- the loop ---------------------------------------------------------------------------------
-
     def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:
-        """ABPP (or CBPR) with the constants of this learner.
+        """Make an ABPP or CBPR solver with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
         scores: the smaller tau, the larger dual steps may be, and a subproblem that is solved
-        exactly costs the same (measured: a third of the iterations). In the distance of weights
-        it is divided by the largest eigenvalue of the scores' second moment.
+        exactly costs the same. In the distance of weights tau is divided by the largest eigenvalue
+        of the scores' second moment.
 
         Parameters
         ----------
@@ -221,6 +219,7 @@ class DictionaryLearner(LinearScores):
         tol: float = 0.0,
         start: Float | None = None,
         solver: OuterLoop | None = None,
+        *,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
         **options: Any,
@@ -296,7 +295,7 @@ class DictionaryLearner(LinearScores):
         solver: CBPRSolver,
         is_over: Callable[[int], bool],
     ) -> Iterator[Solution]:
-        """Yield the outer iterates of CBPR, the start first: those meet the constraints."""
+        """Yield the outer iterates of CBPR, which meet the constraints, the start first."""
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         if solver.project is None and self.shape[0] <= MAX_DENSE:
             solver.project = self._project

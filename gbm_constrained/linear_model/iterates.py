@@ -1,4 +1,4 @@
-"""The iterate of an exact learner that becomes the model."""
+"""Choice of the iterate of an exact learner that becomes the model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gbm_constrained.training.options import SolverOptions
 class IterateChoice:
     """Choose the iterate that is returned.
 
-    0-1 rates jump about their bounds to the end. Where the last iterate violates a rule, the best
-    that met all takes its place: that of least objective, or if none did, of least violation. The
-    average of all iterates converges as one over their number, after the last one.
+    0-1 rates jump about their bounds to the end. Where the last iterate violates a constraint, the
+    iterate of least objective among the feasible ones is returned, or the one of least violation.
+    The average of k iterates converges as 1 / k, and later than the last one.
     """
 
     def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
@@ -31,13 +31,13 @@ class IterateChoice:
         self.tol = tol
         self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 
-    def excess(self, weights: Float) -> Float:
-        """Violation of each row of constraints, zero where it is rounding."""
+    def violations(self, weights: Float) -> Float:
+        """Compute the violation of each row of constraints, zero where it is rounding."""
         g = self.learner.violations(weights)
         return np.where(g > self._slack, g, 0.0)
 
     def add(self, solution: Solution) -> None:
-        """Take note of the next iterate."""
+        """Compare the next iterate with the best one so far."""
         weights, n = solution.weights, len(solution.history)
         self.residual, self.converged = solution.residual, solution.converged
         if self.ergodic:
@@ -47,47 +47,35 @@ class IterateChoice:
         self._last = weights, n
         if self.ergodic or not self.has_rates:
             return
-        worst = float(self.excess(weights).max(initial=0.0))
+        worst = float(self.violations(weights).max(initial=0.0))
         self._is_met = worst == 0.0
-        # A constant model, which CBPR may start from, has the least loss where rules ask for much.
+        # CBPR may start from a constant model, which has the least loss under tight constraints.
         is_start = np.isinf(solution.residual)
         rank = worst, is_start, self.learner.objective(weights) if self._is_met else 0.0
         if self._best is None or rank <= self._best[0]:
             self._best = rank, weights, n
 
     def _residual_of_average(self, solution: Solution) -> float:
-        """Feasibility and complementarity of the ergodic iterates."""
+        """Compute the residual ``max_j |max(g_j, -y_j)|`` of the ergodic iterates."""
         moved = solution.history[-1].bounds - self.learner.lagrangian.constraints.b
         g = self.learner.violations(solution.average_weights) - moved
         return float(np.abs(np.maximum(g, -solution.average_multipliers)).max(initial=0.0))
 
-    def chosen(self) -> tuple[Float, int]:
-        """Weights of the returned model, and after how many iterations they were reached."""
+    def find_best(self) -> tuple[Float, int]:
+        """Find the weights of the returned model, and the number of iterations up to them."""
         if self._best is None or self._is_met:
             return self._last
         return self._best[1:]
 
 
 def warn_of_convergence(
-    choice: IterateChoice, weights: Float, announcer: CallbackNotifier, n_iterations: int
+    choice: IterateChoice, weights: Float, notifier: CallbackNotifier, n_iterations: int
 ) -> bool:
-    """Warn where the solver has not converged; return whether a violated constraint was named.
-
-    Parameters
-    ----------
-    choice : IterateChoice
-        Iterates of the solver.
-    weights : ndarray like ``learner.shape``
-        Weights of the model returned.
-    announcer : CallbackNotifier
-        Progress of the fit, which says whether its time is over.
-    n_iterations : int
-        Most iterations that the solver may take.
-    """
+    """Warn where the solver has not converged; return whether a violated constraint was named."""
     stopped = f"The solver stopped after n_iterations={n_iterations}"
     more = "increase n_iterations"
-    if announcer.is_out_of_time:
-        stopped, more = f"The solver stopped at {announcer.limit}", "increase time_limit"
+    if notifier.is_out_of_time:
+        stopped, more = f"The solver stopped at {notifier.limit}", "increase time_limit"
     remedy = f"{more}, scale the features, or relax constraints that cannot all"
     if not choice.has_rates and not choice.converged:
         what = "an average whose residual is" if choice.ergodic else "a residual of"
@@ -95,18 +83,18 @@ def warn_of_convergence(
             f"{stopped} with {what} {choice.residual:.1e} > tol={choice.tol}: {remedy} be met.",
             "GC304",
         )
-    excess = choice.excess(weights)
-    is_missed = bool(choice.has_rates and excess.any())
+    violations = choice.violations(weights)
+    is_missed = bool(choice.has_rates and violations.any())
     if is_missed:
-        worst = int(excess.argmax())
-        rule = choice.learner.lagrangian.constraints.rows[worst]
+        worst = int(violations.argmax())
+        constraint = choice.learner.lagrangian.constraints.rows[worst]
         if choice.ergodic:
             found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
         else:
-            found = "no iterate met the rules. The one that is returned"
+            found = "no iterate met the constraints. The one that is returned"
         issue_warning(
-            f"{stopped}, and {found} violates {rule} by {excess[worst]:.3g} on the training "
-            f"rows: {remedy} be met.",
+            f"{stopped}, and {found} violates {constraint} by {violations[worst]:.3g} on the "
+            f"training rows: {remedy} be met.",
             "GC107",
         )
     return is_missed

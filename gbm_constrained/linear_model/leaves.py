@@ -10,7 +10,7 @@ from scipy import sparse
 def leaf_indicators(
     leaves: ArrayLike, n_classes: int = 2, n_leaves: ArrayLike | None = None
 ) -> sparse.csr_array:
-    """Score matrix whose weak learners are the leaves of a trained ensemble.
+    """Make the score matrix whose weak learners are the leaves of a trained ensemble.
 
     Parameters
     ----------

@@ -30,8 +30,7 @@ class LinearLearner(DictionaryLearner):
     l2 : float, default=0
         Ridge penalty ``l2 / 2 ||coef||^2`` of the objective, which is a mean over rows.
     metric : {"weights", "scores"}, default="weights"
-        What the Bregman distance is taken between. "scores" does not depend on the units of the
-        features.
+        Space of the Bregman distance. "scores" does not depend on the units of the features.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class LinearLearner(DictionaryLearner):
         super().__init__(lagrangian, X, l2=l2, penalised=penalised, metric=metric)
 
     def coefficients(self, weights: Float) -> tuple[Float, Float]:
-        """Coefficients and intercepts, in the shapes of scikit-learn.
+        """Split weights into coefficients and intercepts, in the shapes of scikit-learn.
 
         Parameters
         ----------

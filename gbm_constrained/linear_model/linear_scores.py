@@ -19,28 +19,8 @@ MAX_DENSE = 1500  # Largest number of weights whose second moments are factorise
 class LinearScores:
     """A fixed set of weak learners on the rows of a problem.
 
-    Parameters
-    ----------
-    lagrangian : Lagrangian
-        The problem on the rows of the score matrix, in float64.
-    scores : array or sparse array of shape (n_samples, N) or (n_samples * K, N)
-        Scores of the N weak learners. One row per sample gives the margin of a binary problem, or
-        a basis that all K > 2 classes share, with weights of shape (N, K). K rows per sample
-        (row ``i * K + k`` for class k of sample i) let each weak learner act on its own classes,
-        with weights of shape (N,).
-    offset : array-like, default=0
-        Fixed part of the scores, broadcast against (n_samples,) or (n_samples, K).
-    l2 : float, default=0
-        Ridge penalty ``l2 / 2 ||x||^2`` of the objective, which is a mean over rows.
-    penalised : bool array of shape (N,), default=None
-        The weak learners it falls on; all by default.
-    metric : {"scores", "weights"}, default="scores"
-        What the Bregman distance is taken between.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the weights.
+    Parameters and attributes are those of
+    :class:`~gbm_constrained.linear_model.DictionaryLearner`.
     """
 
     def __init__(
@@ -74,49 +54,19 @@ class LinearScores:
         self.offset = np.asarray(offset, dtype=np.float64)
         on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
         self.ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
-        self.row_weight = lagrangian.rows.weighted(np.ones(n), slice(None))
+        self.row_weight = lagrangian.rows.apply_weights(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
-        """Scores of the training rows at given weights.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
+        """Compute the scores of rows; shape (n_samples,) or (n_samples, n_classes)."""
         return np.asarray((self.scores @ weights).reshape(self.margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """Objective f at given weights: weighted mean cross-entropy plus ridge.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        float
-        """
+        """Compute the objective f: weighted mean cross-entropy plus ridge."""
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self.ridge * weights**2).sum()) / 2
 
     def violations(self, weights: Float) -> Float:
-        """Constraints g at given weights: rate minus bound.
-
-        Parameters
-        ----------
-        weights : ndarray of shape ``shape``
-            Weights of the weak learners.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Compute the constraints g, rate minus bound; shape (m,)."""
         statistics = self.lagrangian.at(self.margin(weights)).statistics()
         return self.lagrangian.constraints.violations(statistics)
 
@@ -125,15 +75,15 @@ class LinearScores:
         pulled = self.scores.T @ rows.reshape(-1, *self.shape[1:])
         return np.asarray(pulled / self.lagrangian.total_weight)
 
-    def root_weighted(self, row_weight: Float) -> Any:
-        """Score matrix with row i multiplied by the root of its weight."""
+    def weight_by_root(self, row_weight: Float) -> Any:
+        """Multiply row i of the score matrix by the root of its weight."""
         root = np.sqrt(np.repeat(row_weight, self.scores.shape[0] // row_weight.size))
         multiply = self.scores.multiply if self._sparse else self.scores.__mul__
         return multiply(root[:, None])
 
     def largest_eigenvalue(self, row_weight: Float) -> float:
-        """Largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
-        rooted = self.root_weighted(row_weight)
+        """Compute the largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
+        rooted = self.weight_by_root(row_weight)
         if rooted.shape[1] > MAX_DENSE:
             start = np.ones(min(rooted.shape))
             return float(svds(rooted, k=1, v0=start, return_singular_vectors=False)[0] ** 2)
@@ -145,7 +95,7 @@ class LinearScores:
 
     @cached_property
     def smoothness(self) -> float:
-        """Largest eigenvalue of the mean second moment of scores: 2 D = it, for a unit change."""
+        """Largest eigenvalue of the mean second moment of scores, which is 2 D of a unit step."""
         return self.largest_eigenvalue(self.row_weight / self.row_weight.sum())
 
     @cached_property
@@ -153,10 +103,10 @@ class LinearScores:
         """Matrix T whose columns are orthonormal in the second moment of scores plus ridge.
 
         In ``x = x_k + T z`` the Hessian of every subproblem is nearly a multiple of the identity,
-        whatever the units and correlations of the weak learners; directions that change no score
-        and no penalty are left out. Large dictionaries are only scaled.
+        whatever the units and correlations of the weak learners. Directions that change no score
+        and no penalty are left out; large dictionaries are only scaled.
         """
-        rooted = self.root_weighted(self.row_weight / self.row_weight.sum())
+        rooted = self.weight_by_root(self.row_weight / self.row_weight.sum())
         extra = self.ridge.ravel() + (self.smoothness if self.metric == "weights" else 0.0)
         N = rooted.shape[1]
         diagonal = np.asarray((rooted**2).sum(axis=0)) + extra

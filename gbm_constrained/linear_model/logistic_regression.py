@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
+from gbm_constrained.linear_model.checks import check_parameters
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.iterates import IterateChoice, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
@@ -64,14 +65,14 @@ class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes
 
         min (1/W) sum_i w_i l(F(x_i), y_i) + ||coef||^2 / (2 C W)   s.t.   rate_j <= bound_j
 
-    It is solved by ABPP with exact subproblems, starting from the parent's solution, in the
-    distance of scores: the units of the features do not matter. Under mean-loss constraints it is
+    ABPP solves the problem with exact subproblems in the distance of scores, from the parent's
+    solution: the units of the features do not matter. Under mean-loss constraints the problem is
     convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
-    value while the subproblem holds its proxy; such a rate swings about its bound by a few rows,
-    and an iterate that meets the rules is returned if there is one.
-    A difference of mean losses, such as their gap between groups, is not convex: CBPR then goes to
-    a KKT point from a model that meets the rules: the parent's solution, or else the nearest to it
-    on the way to a constant one, or else one that CBPR reaches from equal probabilities.
+    value, and the subproblem holds its proxy. Such a rate swings about its bound by a few rows,
+    and an iterate that meets the constraints is returned if there is one. A difference of mean
+    losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point from a
+    model that meets the constraints: the parent's solution, the nearest such model on the way to
+    a constant one, or a model that CBPR reaches from equal probabilities.
 
     Parameters
     ----------
@@ -83,20 +84,21 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         `n_jobs` are about the parent's solution. With ``warm_start=True`` the start is `coef_` and
         `intercept_` as they are, of an earlier fit or set by you, in place of that solution.
     constraints : Constraint or sequence of Constraint, default=None
-        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.constraints.rates`). With
-        none, the parent's own ``fit`` is called and nothing else happens.
+        The constraints, such as ``[fnr() <= 0.05]`` (see
+        :mod:`gbm_constrained.constraints.rates`). Without any, the parent's own ``fit`` is called.
     positive : label, default=None
-        The positive class of all rates that name none: with ``positive="fraud"`` the rule
-        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
-        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
-        parent's order.
+        The positive class of all rates that name none: with ``positive="fraud"`` the
+        constraint ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted
+        labels. Of more classes, it is one against all others. ``classes_`` and ``predict_proba``
+        keep the parent's order.
     n_iterations : int, default=500
         Most iterations of ABPP.
     iterate : {"last", "ergodic"}, default="last"
-        Whether the last iterate is returned, or the average of all that the theory speaks of,
-        which takes many more iterations to meet the rules within `tol`. In the place of a last
-        one that violates a 0-1 rule comes the one of least objective among those that meet all
-        rules, or if none does, the one of least violation, with a warning.
+        Whether the last iterate is returned, or the average of all iterates that the theory is
+        about. The average takes many more iterations to meet the constraints within `tol`. Where
+        the last iterate violates a constraint on a 0-1 rate, another one is returned: that of
+        least objective among those that meet all constraints, or that of least violation, with a
+        warning.
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -109,7 +111,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         One row per constraint: its bound, its value on the training rows, its multiplier, and its
         verdict by the training rows, which prove nothing about others.
     feasibility_ : Feasibility
-        The verdict on each rule as an object. Its ``status`` is the gravest verdict.
+        The verdict on each constraint as an object. Its ``status`` is the gravest verdict.
     history_ : DataFrame
         One row per iteration of ABPP up to the returned model, and a last one for that.
     group_report_ : DataFrame
@@ -122,7 +124,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
     stopping_message_ : str or None
-        What ended the fit early, a callback or the time limit; None if nothing did.
+        Why the fit ended early, by a callback or the time limit; None for a whole fit.
 
     References
     ----------
@@ -246,22 +248,14 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
                 f"model has none: use 'last' or 'ergodic'."
             )
-        self._check_supported(options)
+        check_parameters(self)
         sample_weight = weight_of_rows(sample_weight, y)
         check_consistent_length(X, y, sample_weight)
         check_classification_targets(y)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            library=LibrarySettings(
-                1.0,
-                self.n_iterations,
-                objective_factor=functools.partial(
-                    self._class_factor, sample_weight=sample_weight
-                ),
-                unit="iterations",
-                is_lazy=False,  # data that a line separates have no unconstrained optimum
-            ),
+            library=self._library_settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -271,25 +265,14 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit.data.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
-            start = self._unconstrained(X, y, sample_weight)
-            start = start if given is None else given
-            learner = self._learner(fit)
-            start = start.T.reshape(learner.shape)
-            if isinstance(fit.solver, CBPRSolver):
-                feasible = find_feasible_start(learner, start, fit, self.n_iterations, self.tol)
-                if feasible is not None:
-                    start = feasible
-                else:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")  # the first fit has given them
-                        fit = make_fit(options.with_abpp())
-                        fit.measure()
-                    learner = self._learner(fit)
-            ends, solution = self._follow(fit, learner, start, options)
-            weights, n_iterations = ends.chosen()
+            unconstrained = self._fit_unconstrained(X, y, sample_weight)
+            start = unconstrained if given is None else given
+            fit, learner, start = self._choose_start(fit, start, make_fit, options)
+            iterates, solution = self._follow(fit, learner, start, options)
+            weights, n_iterations = iterates.find_best()
             may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
             is_named = may_miss and warn_of_convergence(
-                ends, weights, fit.notifier, self.n_iterations
+                iterates, weights, fit.notifier, self.n_iterations
             )
             margin = learner.margin(weights)
             layout = ReportLayout(fit.problem.compiled, ())
@@ -297,9 +280,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             model = describe_training_rows(fit, model, Scores(margin, margin))
             self.coef_, self.intercept_ = learner.coefficients(weights)
             self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
-            is_stopped = fit.notifier.is_stopped
-            done = len(solution.history) if is_stopped else self.n_iterations
             # A solution that has converged is whole.
+            done = len(solution.history) if fit.notifier.is_stopped else self.n_iterations
             feasibility = report(self, fit, model, done)
         if not is_named:
             warn(fit, model, feasibility)
@@ -312,15 +294,24 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
-    def _unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
-        """Coefficients of the parent's own fit, the intercept last: where ABPP starts."""
-        with warnings.catch_warnings():  # the start need not be exact
+    def _library_settings(self, sample_weight: Any) -> LibrarySettings:
+        return LibrarySettings(
+            1.0,
+            self.n_iterations,
+            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
+            unit="iterations",
+            is_lazy=False,  # Data that a line separates have no unconstrained optimum.
+        )
+
+    def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
+        """Fit the parent, and stack its coefficients with the intercept last."""
+        with warnings.catch_warnings():  # The start of ABPP need not be exact.
             warnings.simplefilter("ignore", ConvergenceWarning)
             super().fit(X, y, sample_weight)
         return self._coefficients()
 
     def _coefficients(self) -> Float:
-        """Coefficients as they are, the intercept last."""
+        """Stack the present coefficients with the intercept last."""
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
 
@@ -338,29 +329,50 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             metric="scores",
         )
 
+    def _choose_start(
+        self,
+        fit: ConstrainedFit,
+        coefficients: Float,
+        make_fit: Callable[[SolverOptions], ConstrainedFit],
+        options: SolverOptions,
+    ) -> tuple[ConstrainedFit, LinearLearner, Float]:
+        """Find the weights that the solver starts from, ABPP's where none is feasible for CBPR."""
+        learner = self._learner(fit)
+        start = coefficients.T.reshape(learner.shape)
+        if not isinstance(fit.solver, CBPRSolver):
+            return fit, learner, start
+        feasible = find_feasible_start(learner, start, fit, self.n_iterations, self.tol)
+        if feasible is not None:
+            return fit, learner, feasible
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # The first fit has issued its warnings.
+            fit = make_fit(options.with_abpp())
+            fit.measure()
+        return fit, self._learner(fit), start
+
     def _follow(
         self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
     ) -> tuple[IterateChoice, Solution]:
         """Iterate from a start until the solution has converged, or a callback stops."""
         assert isinstance(fit.solver, OuterLoop)
         adaptive = options.method.sigma is None and options.method.outlier_clip is None
-        ends = IterateChoice(learner, options, self.tol)
-        announcer = fit.notifier
-        announcer.is_training_over(0)  # which begins to count the time
+        iterates = IterateChoice(learner, options, self.tol)
+        notifier = fit.notifier
+        notifier.is_training_over(0)  # The call starts the clock of the time limit.
 
         def is_over(n_iterations: int) -> bool:
-            return announcer.is_training_over(n_iterations) or announcer.is_stopped
+            return notifier.is_training_over(n_iterations) or notifier.is_stopped
 
         try:
             for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive, is_over
+                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive, is_over=is_over
             ):
-                ends.add(solution)
-                if ends.converged:
+                iterates.add(solution)
+                if iterates.converged:
                     break
         finally:
             fit.run.hide_progress()
-        return ends, solution
+        return iterates, solution
 
     def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
         weights = self.class_weight
@@ -369,27 +381,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
         positions = np.arange(classes.size)
         return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
-
-    def _check_supported(self, options: SolverOptions) -> None:
-        """Refuse parameters of the parent that have no meaning under constraints."""
-        n = self.n_iterations
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"n_iterations must be an integer >= 1, got {n!r}.")
-        remedies = {
-            "penalty": "constraints take an L2 penalty (C) or none (C=np.inf)",
-            "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
-            "dual": "use dual=False",
-            "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
-            "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
-        }
-        refused = {
-            "penalty": self.penalty not in (None, "l2", "deprecated"),
-            "l1_ratio": self.l1_ratio not in (None, 0),
-            "dual": self.dual,
-            "intercept_scaling": self.intercept_scaling != 1,
-            "solver": self.solver == "liblinear",
-        }
-        for name, remedy in remedies.items():
-            if refused[name]:
-                value = getattr(self, name)
-                raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")

@@ -18,17 +18,7 @@ EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that
 
 
 class ProximalSubproblem:
-    """The function ``f + <y, g> + D(., x) / tau`` of steps z from weights x.
-
-    Parameters
-    ----------
-    learner : LinearScores
-        Weak learners.
-    solver : Solver
-        Solver whose current subproblem is to be solved.
-    weights : ndarray like ``learner.shape``
-        Weights x that the steps start from.
-    """
+    """The function ``f + <y, g> + D(., x) / tau`` of steps z from weights x."""
 
     def __init__(self, learner: LinearScores, solver: Solver, weights: Float) -> None:
         self.learner, self.start, self.multipliers = learner, weights, solver.multipliers
@@ -85,21 +75,7 @@ class ProximalSubproblem:
 
 
 def solve_subproblem(learner: LinearScores, solver: Solver, weights: Float) -> Float:
-    """Minimise the current subproblem of a solver: a trust region, then Newton steps.
-
-    Parameters
-    ----------
-    learner : LinearScores
-        Weak learners.
-    solver : Solver
-        Solver whose current subproblem is to be solved.
-    weights : ndarray like ``learner.shape``
-        Weights to start from.
-
-    Returns
-    -------
-    ndarray like ``learner.shape``
-    """
+    """Minimise the current subproblem of a solver: a trust region, then Newton steps."""
     problem = ProximalSubproblem(learner, solver, weights)
     z = np.zeros(int(np.prod(problem.shape)))
     gradient = problem.value_and_gradient(z)[1]

@@ -18,28 +18,7 @@ def find_feasible_start(
 ) -> Float | None:
     """Find weights that satisfy the constraints, which CBPR starts from.
 
-    Parameters
-    ----------
-    learner : LinearLearner
-        Learner of the problem.
-    start : ndarray like ``learner.shape``
-        Weights near which the start should be.
-    fit : ConstrainedFit
-        Fit, whose options and time limit count.
-    n_iterations : int
-        Most iterations of CBPR on the way.
-    tol : float
-        Residual at which CBPR stops.
-
-    Returns
-    -------
-    ndarray like ``learner.shape`` or None
-        None where none was found and "auto" takes ABPP instead.
-
-    Raises
-    ------
-    ValueError
-        If none was found and CBPR was asked for.
+    None is returned where no start was found and "auto" can take ABPP instead.
     """
     lagrangian = learner.lagrangian
     prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
@@ -51,7 +30,7 @@ def find_feasible_start(
             if learner.violations(weights).max() <= FEASIBLE:
                 return np.asarray(weights)
     # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
-    # and what is bounded with it, while no rule is violated more.
+    # and what is bounded with it, while no constraint is violated more.
     solver = learner.solver(CBPRSolver)
     g = learner.violations(uniform)
     solver.bounds = solver.bounds + np.maximum(g, 0.0)

@@ -13,8 +13,9 @@ from scipy.optimize import approx_fprime
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.grouped import Each
 from gbm_constrained.constraints.rate_parts import name_with_rows, read_columns
-from gbm_constrained.constraints.rates import confusion, each
+from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import Columns, as_selectors
 from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric, bind_linear
 from gbm_constrained.problem.groups import Group
@@ -95,7 +96,9 @@ class FunctionMetric(Metric):
         """Name the entries of the confusion matrices."""
         rates: Sequence[Expression] = _joint_rates(classes, self.on or None)
         if self.by is not None:
-            rates = [each(rate, by=self.by) for rate in _joint_rates(classes, self.on or None)]
+            rates = [
+                Each(rate=rate, by=self.by) for rate in _joint_rates(classes, self.on or None)
+            ]
         return self._bind(tuple(rates), classes.size, None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
@@ -34,19 +33,11 @@ from gbm_constrained.problem.grouping import (
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
-from gbm_constrained.problem.row_properties import find_row_properties
+from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
 
 def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
-    """List the attributes that a constraint looks at.
-
-    Raises
-    ------
-    UnavailableError
-        If the rows do not have one of them.
-    ValueError
-        If the constraint compares too many groups, or groups that no rows can be in.
-    """
+    """List the attributes that a constraint depends on, and refuse those that no row has."""
     expression = constraint.expression
     by = columns_by(expression, rows) if isinstance(expression, Grouped) else ()
     keys: list[Key] = [key for term in constraint.terms for key in term.keys]
@@ -88,27 +79,11 @@ def compile_constraints(
 
     Parameters
     ----------
-    constraints : sequence of Constraint
-        The constraints.
-    rows : Rows
-        The rows.
-    reduce_sum : callable, default=identity
-        Function that sums a table over machines.
-    like : LinearConstraints, default=None
-        The same constraints on training rows. Their groups are kept, and groups that these rows
-        have besides follow them. What these rows do not have (a mask, a data set, a column, a
-        group) then has the value NaN; without `like`, it is an error.
-    idle : collection of int, default=()
-        Positions of constraints that are only reported, as every decision satisfies them: they
-        have no rows, and the others are compiled as without them.
-    warning : SmallGroupWarning
-        Warning of groups of few rows.
-
-    Raises
-    ------
-    ValueError
-        If a constraint names an unknown class, value or data set, is binary on multiclass data,
-        or is taken over no row or over rows of zero total weight.
+    like : The same constraints on training rows. Their groups are kept, and further groups follow
+        them. What these rows do not have (a mask, a data set, a column, a group) has the value
+        NaN; without `like`, it is an error.
+    idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
+        and leave the others as they would be without them.
     """
     needs: list[list[Key] | None] = []
     for constraint in constraints:
@@ -172,7 +147,7 @@ class _Programme:
             [compiler.compile(rate, view, group, undefined) for rate, group in functionals], groups
         )
         names = [
-            str(rate if group is None else rate.restricted(*group.selectors))
+            str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
         ]
         for row in constraint.rows(range(start, len(self.functionals)), names):
@@ -204,11 +179,10 @@ class _Programme:
         self.owner.append(len(self.spans) - 1)
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
-        """Put functionals and rows together as matrices."""
+        """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
         starts = [one.view.cells.start for one in functionals]
-        properties = find_row_properties(cells, functionals, self.rows)
         names = tuple(unique_names(self.names))
         return LinearConstraints(
             constraints=tuple(constraints),
@@ -219,7 +193,7 @@ class _Programme:
             ),
             V=_stack([one.loss for one in functionals], starts, n_cells),
             constant=np.array([one.constant for one in functionals]),
-            R=_make_csr(
+            R=make_csr(
                 [np.array(list(row.values()), dtype=np.float64) for row in self.rows],
                 [np.array(list(row), dtype=np.intp) for row in self.rows],
                 len(functionals),
@@ -230,28 +204,19 @@ class _Programme:
             owner=np.array(self.owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            cost_range=_make_csr(
-                [row.cost_range for row in properties],
-                [row.touched for row in properties],
-                n_cells,
-            ),
-            may_reward_errors=np.array([row.may_reward_errors for row in properties], dtype=bool),
-            must_reward_errors=np.array(
-                [row.must_reward_errors for row in properties], dtype=bool
-            ),
-            splits_targets=np.array([row.splits_targets for row in properties], dtype=bool),
+            **find_row_properties(cells, functionals, self.rows),
             terms=tuple(one.terms for one in functionals),
             small=tuple(self.small),
         )
 
 
 def _undefined_is_nan(reason: str) -> float:
-    """Let a rate over no rows be NaN."""
+    """Return NaN for a rate over no rows."""
     return np.nan
 
 
 def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
-    """Make the function that refuses a rate over no rows."""
+    """Make a function that refuses a rate over no rows, with its remedy."""
 
     def refuse(reason: str) -> float:
         is_empty = reason == "at all"
@@ -271,16 +236,4 @@ def _stack(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
     flat = [np.ravel(table) for table in tables]
     columns = [np.flatnonzero(row) for row in flat]
     values = [row[at] for row, at in zip(flat, columns, strict=True)]
-    return _make_csr(
-        values, [at + start for at, start in zip(columns, starts, strict=True)], width
-    )
-
-
-def _make_csr(values: Sequence[Float], columns: Sequence[Codes], width: int) -> Any:
-    """Make a sparse matrix of the values of each row, given their columns."""
-    ends = np.cumsum([0, *(at.size for at in columns)])
-    empty: list[Any] = [np.zeros(0)]
-    return sparse.csr_array(
-        (np.concatenate(values or empty), np.concatenate(columns or empty).astype(np.intp), ends),
-        shape=(len(columns), width),
-    )
+    return make_csr(values, [at + start for at, start in zip(columns, starts, strict=True)], width)

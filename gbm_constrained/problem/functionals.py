@@ -21,17 +21,15 @@ from gbm_constrained.problem.groups import Group
 class WeightedFraction:
     """One fraction in a rate: ``coefficient * weight with event / weight inside``.
 
-    Given which rows are inside, the event is a Bernoulli variable of each row, which exact
-    intervals and tests rest on.
+    Given the rows inside, the event is a Bernoulli variable of each row: the base of exact
+    intervals and tests.
 
     Parameters
     ----------
-    coefficient : float
-        Factor of the fraction.
-    cells : ndarray of int
-        Cells that the fraction is taken over, counted over all views.
-    event : ndarray of shape (len(cells), n_classes), bool
-        Whether the event happens to rows of a cell that are predicted as a class.
+    coefficient : Factor of the fraction.
+    cells : Cells that the fraction is taken over, counted over all views.
+    event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
+        as a class.
     """
 
     coefficient: float
@@ -45,10 +43,8 @@ class MeanLoss:
 
     Parameters
     ----------
-    coefficient : float
-        Factor of the mean loss.
-    cells : ndarray of int
-        Cells that the mean is taken over, counted over all views.
+    coefficient : Factor of the mean loss.
+    cells : Cells that the mean is taken over, counted over all views.
     """
 
     coefficient: float
@@ -61,18 +57,12 @@ class Functional:
 
     Parameters
     ----------
-    view : View
-        The partition.
-    predicted : ndarray of shape (n_cells of the view, n_classes)
-        Coefficients of the predicted fractions.
-    imitation : ndarray of shape (n_cells of the view, n_classes)
-        WeightedFraction of these coefficients that comes from decisions of other models.
-    loss : ndarray of shape (n_cells of the view,)
-        Coefficients of the mean losses.
-    constant : float
-        Constant part; NaN where the rate is undefined.
-    terms : tuple of WeightedFraction or MeanLoss, or None
-        Fractions and mean losses that the rate adds up, None where the rate is undefined.
+    predicted : (n_cells of the view, n_classes). Coefficients of the predicted fractions.
+    imitation : (n_cells of the view, n_classes). Part of `predicted` that comes from decisions
+        of other models.
+    loss : (n_cells of the view,). Coefficients of the mean losses.
+    constant : Constant part; NaN where the rate is undefined.
+    terms : Fractions and mean losses that the rate adds up, None where the rate is undefined.
     """
 
     view: View
@@ -84,13 +74,7 @@ class Functional:
 
 
 class FunctionalCompiler:
-    """Compiler of rates to functionals.
-
-    Parameters
-    ----------
-    cells : Cells
-        The partitions of the rows.
-    """
+    """Compiler of rates to functionals of the cells of a partition."""
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
@@ -102,19 +86,9 @@ class FunctionalCompiler:
         group: Group | None,
         undefined: Callable[[str], float],
     ) -> Functional:
-        """Compile a rate to a functional.
+        """Compile a rate, in a group if one is given.
 
-        Parameters
-        ----------
-        rate : LinearCombination
-            The rate.
-        view : View
-            The partition that the rate is taken over.
-        group : Group or None
-            Group that the rate is taken in.
-        undefined : callable
-            Returns the constant of a rate over no rows, or over rows without weight, given words
-            for the reason; or raises an error.
+        `undefined` gives the constant of a rate over no rows, or raises, given words for why.
         """
         cells = self.cells
         weight, count = cells.weight[view.cells], cells.count[view.cells]
@@ -146,13 +120,7 @@ class FunctionalCompiler:
         return Functional(view, predicted, imitation, loss, rate.constant, tuple(terms))
 
     def base_set(self, term: Term, view: View, group: Group | None) -> Bool:
-        """Find the cells of a view that a term is taken over.
-
-        Raises
-        ------
-        ValueError
-            If the term needs labels, or decisions of another model, that rows do not have.
-        """
+        """Find the cells of a view that a term is taken over."""
         cells = self.cells
         count, labels = cells.count[view.cells], cells.labels[view.cells]
         about_labels = [s for s in term.base if s.needs_labels]

@@ -17,13 +17,13 @@ from gbm_constrained.problem.functionals import FunctionalCompiler
 from gbm_constrained.problem.groups import Group, SmallGroup, quote_lookalikes
 
 SMALL = "small groups"
-FEW_NAMED = 5  # Small groups, and constraints that compare them, that a warning names.
-MOST_GROUPS = 500  # Each is compared with every other one.
+FEW_NAMED = 5  # Largest number of groups, and of constraints, that a warning names.
+MOST_GROUPS = 500  # Largest number of groups, each of which is compared with every other one.
 TREATMENTS = {"keep": "kept", "merge": "merged", "drop": "left out"}
 
 
 def columns_by(expression: Grouped, rows: Rows) -> Columns:
-    """Find the columns that make the groups of an expression: by default, sensitive features."""
+    """Find the columns that define the groups of an expression: by default, sensitive features."""
     if expression.by is not None:
         return expression.by
     return tuple((rows.like or rows).columns)
@@ -42,19 +42,9 @@ def check_number_of_groups(constraint: Constraint, by: Columns, n_groups: int, m
 class GroupFinder:
     """Groups of one comparison among the rows.
 
-    Parameters
-    ----------
-    constraint : Constraint
-        A comparison of groups.
-    view : View
-        The partition that the constraint lives in.
-    compiler : FunctionalCompiler
-        Compiler of rates on the rows.
-
     Attributes
     ----------
-    small : list of SmallGroup
-        Groups of few rows that were found.
+    small : Groups of few rows that were found.
     """
 
     def __init__(self, constraint: Constraint, view: View, compiler: FunctionalCompiler) -> None:
@@ -65,19 +55,7 @@ class GroupFinder:
         self.small: list[SmallGroup] = []
 
     def find(self) -> list[Group]:
-        """Find the groups, and treat small groups as the constraint says.
-
-        Returns
-        -------
-        list of Group
-            The groups; the reference is the last one where it is a group.
-
-        Raises
-        ------
-        ValueError
-            If values are missing and `missing` is ``"raise"``, if the reference is no group, or if
-            there are too few or too many groups.
-        """
+        """Find the groups, the reference last, and treat small groups as the constraint says."""
         groups = self._treat_small(quote_lookalikes(self._list_groups(frozenset())), [])
         groups = self._put_reference_last(groups)
         check_number_of_groups(self.constraint, self.by, len(groups), MOST_GROUPS)
@@ -91,19 +69,7 @@ class GroupFinder:
         return groups
 
     def find_further(self, known: Sequence[Group]) -> list[Group]:
-        """Find the groups that the training rows do not have.
-
-        Parameters
-        ----------
-        known : sequence of Group
-            Groups of the training rows, which are kept as they are.
-
-        Returns
-        -------
-        list of Group
-            The known groups and, with a size of zero, further groups. The reference is the last
-            one where it is a group.
-        """
+        """Add groups that the training rows do not have, of size zero, before the reference."""
         covered = frozenset[int]().union(*(group.levels for group in known))
         like = self.cells.rows.like
         if self.expression.small_groups == "drop" and like is not None:
@@ -193,17 +159,9 @@ class GroupFinder:
 
 @dataclass(frozen=True)
 class SmallGroupWarning:
-    """Warning of groups of few rows.
+    """Warning of groups of few rows, with the attribute that lists all of them."""
 
-    Parameters
-    ----------
-    where : str, default=""
-        Name of the rows, and a comma.
-    listed_in : str, default=""
-        Name of the attribute that lists all small groups.
-    """
-
-    where: str = ""
+    where: str = ""  # name of the rows, and a comma
     listed_in: str = ""
 
     def warn(self, small: Sequence[SmallGroup]) -> None:

@@ -23,18 +23,13 @@ class Group:
 
     Parameters
     ----------
-    by : tuple of column names
-        Key of the attribute.
-    levels : frozenset of int
-        Positions of the levels.
-    name : tuple
-        One value for each column.
-    size : int
-        Number of rows that the rate is taken over, without those of weight zero. Among the terms
-        of a sum of rates, the smallest number.
-    quote : callable, default=None
-        Function that writes the texts of the name where another group prints alike: ``repr``, or
-        ``ascii`` where their quoted forms look alike as well.
+    by : Key of the attribute.
+    levels : Positions of the levels.
+    name : One value for each column.
+    size : Number of rows that the rate is taken over, without those of weight zero. Among the
+        terms of a sum of rates, the smallest number.
+    quote : Function that prints texts of the name where another group prints alike: ``repr``, or
+        ``ascii`` where the quoted forms look alike as well.
     """
 
     by: Columns
@@ -65,14 +60,8 @@ class SmallGroup:
 
     Parameters
     ----------
-    constraint : Constraint
-        The constraint that compares groups.
-    group : Group
-        The group.
-    rows : int
-        Number of rows that the rate is taken over in the group.
-    treatment : {"kept", "merged", "left out"}
-        Treatment of the group.
+    rows : Number of rows that the rate is taken over in the group.
+    treatment : {"kept", "merged", "left out"}.
     """
 
     constraint: Constraint

@@ -28,38 +28,25 @@ from gbm_constrained._typing import Array
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.lipschitz import ProblemConstants
-from gbm_constrained.problem.point import Decisions, Point, bregman
+from gbm_constrained.problem.point import Point
 from gbm_constrained.problem.problem_rows import ProblemRows
 from gbm_constrained.problem.row_coefficients import RowCoefficients
+from gbm_constrained.problem.statistics_of_cells import make_statistics
 
 
 class Lagrangian:
     """Objective, constraints and proximal term over one set of rows.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,), intp
-        Class index of each row; -1 for rows without a label, which are in no objective.
-    cells : Cells
-        Partition of the rows.
-    constraints : LinearConstraints
-        Constraints on the model.
-    **options
-        Weights, reduction and kernel options, as in
-        :class:`~gbm_constrained.problem.problem_rows.ProblemRows`.
+    The arguments are those of :class:`~gbm_constrained.problem.problem_rows.ProblemRows`.
 
     Attributes
     ----------
-    rows : ProblemRows
-        Rows of the problem with what does not depend on scores.
+    rows : Rows of the problem with what does not depend on scores.
     cells, constraints, kernel, n_samples, n_classes, cell_weight, total_weight
         As those of `rows`.
-    constants : ProblemConstants
-        Constants that step sizes are computed from.
-    coefficients : RowCoefficients
-        Tables of coefficients that the kernels look up.
-    decisions : Decisions
-        Weight that is predicted as each class, where there are several views.
+    constants : Constants that step sizes are computed from.
+    coefficients : Tables of coefficients that the kernels look up.
+    statistics : Statistics that constraints and objective depend on.
     """
 
     def __init__(
@@ -71,41 +58,26 @@ class Lagrangian:
         self.cell_weight, self.total_weight = rows.cell_weight, rows.total_weight
         self.constants = ProblemConstants(rows)
         self.coefficients = RowCoefficients(rows)
-        self.decisions = Decisions(rows)
+        self.statistics = make_statistics(rows)
 
     def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, two classes only."""
+        """Compute in the precision of the returned gradients from now on, for two classes only."""
         before = self.rows.dtype
         self.rows.narrow()
         if self.rows.dtype != before:
             self.coefficients.forget()
 
     def state(self) -> dict[str, Any]:
-        """Collect the decisions at the last scores, from which sums go on to the last bit."""
-        return {"decided": self.decisions.decided, "decisions": self.decisions.sums}
+        """Collect what the last scores have changed in statistics, to go on to the last bit."""
+        return {one.name: one.state() for one in self.statistics}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a Lagrangian that was made with the same arguments."""
-        self.decisions.decided, self.decisions.sums = state["decided"], state["decisions"]
+        for one in self.statistics:
+            one.restore(state[one.name])
 
     def at(self, margin: Array) -> Point:
-        """Fix the scores at which the Lagrangian is looked at.
-
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Scores of the rows the object was built on.
-
-        Returns
-        -------
-        Point
-            Valid until the next call: its probabilities live in a buffer of the Lagrangian.
-
-        Raises
-        ------
-        ValueError
-            If `margin` has another shape.
-        """
+        """Fix the scores of all rows; the point is valid until the next call."""
         rows = self.rows
         if margin.shape != rows.probability.shape:
             raise ValueError(
@@ -116,15 +88,15 @@ class Lagrangian:
         with np.errstate(over="ignore"):
             for part in rows.blocks():
                 rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
-        return Point(rows, self.coefficients, self.decisions, margin)
+        return Point(rows, self.coefficients, self.statistics, margin)
 
     def objective(self, statistics: CellStatistics) -> float:
-        """``f``: weighted mean cross-entropy of all rows."""
+        """Compute ``f``, the weighted mean cross-entropy of all rows."""
         loss = statistics.loss[self.cells.views[0].cells]
         return float(self.rows.objective_weight @ loss) / self.total_weight
 
     def error(self, statistics: CellStatistics) -> float:
-        """Weighted fraction of training rows that are misclassified."""
+        """Compute the weighted fraction of training rows that are misclassified."""
         cells = self.cells
         n = cells.views[0].cells.stop
         weight = np.where(cells.in_objective[:n], cells.weight[:n], 0.0)
@@ -132,5 +104,5 @@ class Lagrangian:
         return float(weight @ (1.0 - right) / weight.sum())
 
     def bregman(self, margin: Array, other: Array) -> float:
-        """Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2`` between two score matrices."""
-        return bregman(self.rows, margin, other)
+        """Compute the Bregman distance between two score matrices."""
+        return self.rows.bregman(margin, other)

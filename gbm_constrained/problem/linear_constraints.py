@@ -18,16 +18,12 @@ from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.functionals import MeanLoss, WeightedFraction
 from gbm_constrained.problem.groups import Group, SmallGroup
 
-SMALL_MATRIX = (
-    10_000  # Entries up to which scipy's checks of a product cost more than the product.
-)
+# Entries up to which scipy's checks of a product cost more than the product (a timing of both).
+SMALL_MATRIX = 10_000
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
-    """Name things as they print, with " #2" and so on after those that print as an earlier one.
-
-    Two masks of as many rows, or two reference models, print alike.
-    """
+    """Name things as they print, and number those that print alike, as equally large masks do."""
     names, times = [], Counter[str]()
     for name in map(str, things):
         times[name] += 1
@@ -41,47 +37,31 @@ class LinearConstraints:
 
     Parameters
     ----------
-    constraints : tuple of Constraint
-        Constraints that were compiled, in order.
-    U : csr_array of shape (n_functionals, n_cells * n_classes)
-        Coefficients of the predicted fractions in each functional.
-    V : csr_array of shape (n_functionals, n_cells)
-        Coefficients of the mean losses.
-    constant : ndarray of shape (n_functionals,)
-        Constant parts.
-    R : csr_array of shape (m, n_functionals)
-        Coefficients of the functionals in each row.
-    b : ndarray of shape (m,)
-        Right-hand sides of the rows, with the constants moved there.
-    rows, all_rows : tuple of str
-        Names of the rows, no two alike. `all_rows` holds those of idle constraints as well, which
-        are left out of everything else about rows.
-    owner : ndarray of shape (m,), intp
-        Position of the constraint that each row belongs to.
-    spans : tuple of slice
-        The functionals of each constraint.
-    groups : tuple
-        The groups of each constraint, in the order of its functionals; empty without groups.
-    cost_range : csr_array of shape (m, n_cells)
-        Largest difference of a row's coefficients between two predicted classes of a cell.
-    may_reward_errors : ndarray of shape (m,), bool
-        Whether a row of constraints rewards errors on some rows of data, or looks at rows without
-        a label, as selection rates and gaps do. The convex proxy serves these badly: its gradient
-        is largest at the rows furthest from the decision, and a weight above that of their label
-        flips them all. Agreement with another model (churn) is no reward of errors, for the
-        decisions of that model can be learned.
-    must_reward_errors : ndarray of shape (m,), bool
-        Whether a row of constraints rewards errors on rows of several labels that differ in
-        nothing else that it looks at, while no one decision makes all of these errors. A gap of
-        error rates is an example: which of these rows are wrong is then memorised.
-    splits_targets : ndarray of shape (m,), bool
-        Whether several classes, but not all, cost least on some rows of data, as where predicting
-        one of three classes has a cost. The convex proxy moves them to all of these at once.
-    terms : tuple
-        The fractions and mean losses that each functional adds up, next to its constant; None
+    U : (n_functionals, n_cells * n_classes). Coefficients of the predicted fractions in each
+        functional.
+    V : (n_functionals, n_cells). Coefficients of the mean losses.
+    constant : (n_functionals,). Constant parts.
+    R : (m, n_functionals). Coefficients of the functionals in each row.
+    b : (m,). Right-hand sides of the rows, with the constants moved there.
+    rows, all_rows : Names of the rows, no two alike. `all_rows` holds those of idle constraints as
+        well, which have no other entry by row.
+    owner : (m,). Position of the constraint that each row belongs to.
+    spans : The functionals of each constraint.
+    groups : The groups of each constraint, in the order of its functionals; empty without groups.
+    cost_range : (m, n_cells). Largest difference of a row's coefficients between two predicted
+        classes of a cell.
+    may_reward_errors : (m,). Whether a row rewards errors on some rows of data, or depends on rows
+        without a label, as selection rates and gaps do. The convex proxy suits these badly: its
+        gradient is largest at the rows furthest from the decision. Agreement with another model
+        (churn) is no reward of errors, because the decisions of that model can be learned.
+    must_reward_errors : (m,). Whether a row rewards errors on rows of several labels that it does
+        not distinguish otherwise, while no one decision makes all of these errors, as a gap of
+        error rates does. The booster then memorises which of these rows are wrong.
+    splits_targets : (m,). Whether several classes, but not all, cost least on some rows of data,
+        as where predicting one of three classes has a cost. The convex proxy moves such rows to
+        all of these classes at once.
+    terms : The fractions and mean losses that each functional adds up, next to its constant; None
         where it is undefined.
-    small : tuple of SmallGroup, default=()
-        Groups of few rows.
     """
 
     constraints: tuple[Constraint, ...]
@@ -92,13 +72,13 @@ class LinearConstraints:
     b: Float
     rows: tuple[str, ...]
     all_rows: tuple[str, ...]
-    owner: np.ndarray[Any, np.dtype[np.intp]]
+    owner: Codes
     spans: tuple[slice, ...]
     groups: tuple[tuple[Group, ...], ...]
     cost_range: Any
-    may_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    must_reward_errors: np.ndarray[Any, np.dtype[np.bool_]]
-    splits_targets: np.ndarray[Any, np.dtype[np.bool_]]
+    may_reward_errors: Bool
+    must_reward_errors: Bool
+    splits_targets: Bool
     terms: tuple[tuple[WeightedFraction | MeanLoss, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
 
@@ -108,7 +88,7 @@ class LinearConstraints:
     @cached_property
     def parts(self) -> tuple[tuple[WeightedFraction, ...] | None, ...]:
         """Terms of the functionals that are sums of fractions; None for other functionals."""
-        return tuple(map(_fractions, self.terms))
+        return tuple(map(_find_fractions, self.terms))
 
     @cached_property
     def names(self) -> list[str]:
@@ -125,12 +105,15 @@ class LinearConstraints:
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
 
+    @property
+    def statistics(self) -> frozenset[str]:
+        """Names of the cell statistics that rows of constraints depend on."""
+        matrices = {"predicted": self.A, "loss": self.B}
+        return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
+
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
-        """Pairs of rows of R that are each other's negatives, no row in two of them.
-
-        Both rows of a gap between two groups, for instance: their positions, shape (p,) each.
-        """
+        """Positions of pairs of rows with opposite coefficients, as a gap of two groups has."""
         pairs, alone = [], dict[tuple[bytes, bytes], int]()
         R = self.R.sorted_indices()
         for j, (start, end) in enumerate(pairwise(R.indptr)):
@@ -162,7 +145,7 @@ class LinearConstraints:
 
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
-        """Products of the matrices with vectors, of which each boosting round takes several."""
+        """Functions that multiply vectors by the matrices, several times in each round."""
         return {
             "U": _product_with(self.U),
             "V": _product_with(self.V),
@@ -222,8 +205,8 @@ class LinearConstraints:
         """Whether the data determine each row of constraints, shape (m,); see :meth:`on`."""
         return np.asarray(np.diff(self.R.indptr) > 0)
 
-    def satisfied(self, values: Float) -> Any:
-        """Find the constraints whose values satisfy the bounds, False where undefined."""
+    def is_satisfied(self, values: Float) -> Any:
+        """Whether each value satisfies the bound of its constraint, False where undefined."""
         sign = np.array([c.sign for c in self.constraints])
         with np.errstate(invalid="ignore"):
             return sign * (values - self.bounds) <= ROUNDING
@@ -238,22 +221,11 @@ class LinearConstraints:
         ]
 
     def with_groups_of(self, other: LinearConstraints) -> LinearConstraints:
-        """Take the layout of functionals of other rows, which may have further groups.
-
-        Parameters
-        ----------
-        other : LinearConstraints
-            The same constraints on an evaluation set.
-
-        Returns
-        -------
-        LinearConstraints
-            Constraints whose values and groups can be taken from functionals of `other`.
-        """
+        """Take the functionals and groups of an evaluation set, which may have further groups."""
         return replace(self, spans=other.spans, groups=other.groups)
 
     def positions_in(self, other: LinearConstraints) -> Codes:
-        """Find the functionals among those of the same constraints on an evaluation set."""
+        """Find the positions of the functionals among those of an evaluation set."""
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
@@ -267,7 +239,7 @@ class LinearConstraints:
         return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
 
     def without_rows_of(self, idle: Collection[int]) -> LinearConstraints:
-        """Leave out the rows of some constraints, which are then reported and bind nothing."""
+        """Leave out the rows of idle constraints, which are reported and bind nothing."""
         kept = ~np.isin(self.owner, list(idle))
         if kept.all():
             return self
@@ -288,11 +260,6 @@ class LinearConstraints:
 
         The other cells of a rate replace them, in their shares of the whole. A rate with no other
         cells is undefined, and so are the rows of constraints with it, which bind nothing.
-
-        Parameters
-        ----------
-        cells : Cells
-            From :meth:`Cells.take`, of the rows that were compiled against or of a part of them.
         """
         whole = cells.whole_weight
         left = np.where(cells.weight > 0, whole, 0.0)
@@ -315,9 +282,9 @@ class LinearConstraints:
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
             V=sparse.csr_array(sparse.vstack(rows_of_V)),
             constant=constant,
-            R=_rows_kept(self.R, is_known),
+            R=_keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
-            cost_range=_rows_kept(self.cost_range, is_known),
+            cost_range=_keep_rows(self.cost_range, is_known),
             terms=tuple(terms),
         )
 
@@ -347,17 +314,16 @@ class LinearConstraints:
 
 
 def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
-    """Make the product of a sparse matrix, or of its transpose, with vectors.
+    """Make a function that multiplies vectors by a sparse matrix, or by its transpose.
 
-    The product of a small matrix leaves out scipy's checks, which take longer than the product.
-    The additions are the same, in the same order.
+    A small matrix is multiplied without scipy's checks, in the same order of additions.
     """
     if matrix.nnz > SMALL_MATRIX:
         large = matrix.T if transposed else matrix
         return lambda vector: np.asarray(large @ vector)
     n_rows = matrix.shape[transposed]
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # Copies, for scipy may sort the entries of a matrix in place.
+    # The entries are copied, because scipy may sort those of a matrix in place.
     columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
     if transposed:
         rows, columns = columns, rows
@@ -366,16 +332,16 @@ def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float],
     )
 
 
-def _fractions(
+def _find_fractions(
     terms: Sequence[WeightedFraction | MeanLoss] | None,
 ) -> tuple[WeightedFraction, ...] | None:
-    """Return the terms of a sum of fractions; None for other terms."""
+    """Find the terms of a sum of fractions; None for other terms."""
     parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
     return None if terms is None or len(parts) < len(terms) else parts
 
 
-def _rows_kept(table: Any, is_kept: Bool) -> Any:
-    """Empty the other rows of a sparse matrix. They store no zero, which NaN would survive."""
+def _keep_rows(table: Any, is_kept: Bool) -> Any:
+    """Empty the other rows of a sparse matrix."""
     kept = sparse.csr_array(table.multiply(is_kept[:, None]))
-    kept.eliminate_zeros()
+    kept.eliminate_zeros()  # A stored zero times NaN would be NaN.
     return kept

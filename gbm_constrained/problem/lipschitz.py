@@ -13,26 +13,20 @@ from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, r
 from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.problem_rows import ProblemRows
 
-# Number of rows that mean slopes of cells are taken from, about; fewer of several views, in which
-# each row stands for several cells.
+# Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
+# is in several cells, and half as many rows are enough.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
 
 
 class ProblemConstants:
-    """Sensitivities, slopes and curvatures of the constraints of a problem.
-
-    Parameters
-    ----------
-    rows : ProblemRows
-        Rows of the problem, whose probabilities are those at the last scores.
-    """
+    """Sensitivities, slopes and curvatures of the constraints of a problem."""
 
     def __init__(self, rows: ProblemRows) -> None:
         self.rows = rows
 
     @cached_property
     def sensitivities(self) -> Any:
-        r"""How strongly each row of constraints reacts to each cell: csr_array (m, n_cells).
+        r"""Lipschitz constants of each row in the scores of each cell: csr_array (m, n_cells).
 
         With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
         :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
@@ -47,26 +41,16 @@ class ProblemConstants:
     def reactions(self) -> tuple[Any, Any]:
         """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
         scale = sparse.diags_array(np.sqrt(self.rows.density))
-        # A common shift of a cell's costs changes nothing, for predicted fractions sum to one:
-        # hence the spread of the coefficients and not their size.
+        # Predicted fractions sum to one, so that a common shift of a cell's costs changes nothing:
+        # the range of the coefficients counts and not their size.
         rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.cost_range
         return rates @ scale, abs(self.rows.constraints.B) @ scale
 
     def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
-        """Lipschitz constants of the rows of constraints, and of all of them scaled to one.
+        """Compute Lipschitz constants of the rows, (m,), and of all rows scaled to constant one.
 
-        Parameters
-        ----------
-        loss_slope : float, default=None
-            Slope of the cross-entropy in the score; by default the largest that it can have.
-
-        Returns
-        -------
-        own : ndarray of shape (m,)
-            Constant of each row; zero if no prediction changes it.
-        together : float
-            Norm of all rows, each scaled to constant one: one where no two of them share a cell.
-            Of several views, squares are added.
+        The second is one where no two rows share a cell; squares are added over views. The slope
+        of the cross-entropy is by default the largest that it can have.
         """
         rates, losses = self.reactions
         slope = loss_lipschitz(self.rows.n_classes) if loss_slope is None else loss_slope
@@ -84,10 +68,9 @@ class ProblemConstants:
 
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[Array], Float, Codes]:
-        """Rows that stand for their cells, evenly spaced in each.
+        """Rows, evenly spaced in each cell, with their weights and their cells in each view.
 
-        With their weights, their cells in each view, the weight in each cell, and the cells
-        without any.
+        The last two entries are the sampled weight of each cell, and the cells without any.
         """
         codes = self.rows.cells.views[0].small_codes
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
@@ -108,9 +91,9 @@ class ProblemConstants:
         return rows, weight, cells, total, without
 
     def slopes(self) -> Float:
-        """Root mean square slope of class probabilities in each cell, at the last scores.
+        """Estimate the root mean square slope of class probabilities in each cell.
 
-        Of a sample of the rows; the largest that it can be in cells without one.
+        A sample of the rows at the last scores is used; other cells have the largest slope.
         """
         problem = self.rows
         rows, weight, cells, mass, without = self._sample
@@ -143,10 +126,7 @@ class ProblemConstants:
 
     @cached_property
     def constant_slope(self) -> float:
-        """Slope of the probabilities of several classes at the best constant model.
-
-        As in :meth:`slopes`: the norm over classes of ``pi_k (1 - pi_k)``.
-        """
+        """Norm over classes of ``pi_k (1 - pi_k)``: the slope at the best constant model."""
         pi = self._class_fractions
         return float(np.linalg.norm(pi * (1.0 - pi)))
 
@@ -163,12 +143,12 @@ class ProblemConstants:
         return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
 
     def concavity(self, multipliers: Float) -> Float:
-        r"""Most negative curvature of the constraints' Lagrangian in each cell, (n_cells,).
+        r"""Bound the negative curvature of the constraints' Lagrangian in each cell.
 
-        The largest :math:`\rho_c` with :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, D_c the
-        cell's part of the Bregman distance. A mean loss with a negative coefficient is concave,
-        with curvature at most 1/4 in a binary margin and 1/2 in softmax scores; the sigmoid proxy
-        of a rate is both; the logistic one is convex.
+        The bounds :math:`\rho_c` make :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, with
+        D_c the cell's part of the Bregman distance. A mean loss with a negative coefficient is
+        concave, with curvature at most 1/4 in a binary margin and 1/2 in softmax scores. The
+        sigmoid proxy of a rate is neither convex nor concave, and the logistic one is convex.
         """
         n_classes = self.rows.n_classes
         constraints = self.rows.constraints

@@ -18,35 +18,29 @@ from gbm_constrained.problem.kernels.proxies import ProxyName
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-# Rows of a block: few enough for its temporaries to stay in cache, many enough for the cost of a
-# call to vanish. Half as many where each row has several scores.
+# Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
+# of a call not to matter. A block has half as many where each row has several scores.
 BLOCK = 65_536
 
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """How kernels are computed.
+    """Options of the kernels.
 
     Parameters
     ----------
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
-        Smooth proxy of 0-1 rates in gradients; "auto" takes the sigmoid for rows of constraints
-        that reward errors or split targets (see :class:`LinearConstraints`) and the logistic one
-        for all others. Values of 0-1 rates are always exact.
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints.
-    dtype : dtype, default=float64
-        Precision of the kernels.
-    gradient_dtype : dtype, default=None
-        Type of the returned gradients and Hessians; that of the kernels by default.
-    order : {"C", "F"}, default="C"
-        Memory order of multiclass scores and gradients.
-    majoriser_factor : float, default=1
-        Factor on the Hessian of softmax scores: 2 in XGBoost, which makes the diagonal an upper
-        bound of the full Hessian, K / (K - 1) in LightGBM.
-    hessian_floor : float, default=0
-        Number added to the Hessian of a row of weight one; below its rounding unless it is nearly
-        zero.
+    proxy : Smooth proxy of 0-1 rates in gradients. "auto" takes the sigmoid for constraints
+        that may reward errors or split targets (see :class:`LinearConstraints`), and the logistic
+        proxy for all others.
+    outlier_clip : Margin beyond which a row on the wrong side stops adding to mean-loss
+        constraints.
+    dtype : Precision of the kernels.
+    gradient_dtype : Type of the returned gradients and Hessians; that of the kernels by default.
+    order : Memory order of multiclass scores and gradients.
+    majoriser_factor : Factor on the Hessian of softmax scores: 2 in XGBoost, which makes the
+        diagonal an upper bound of the full Hessian, K / (K - 1) in LightGBM.
+    hessian_floor : Number added to the Hessian of a row of weight one; below its rounding unless
+        it is nearly zero.
     """
 
     proxy: ProxyName = "auto"
@@ -72,20 +66,13 @@ class ProblemRows:
 
     Parameters
     ----------
-    y : ndarray of shape (n_samples,), intp
-        Class index of each row; -1 for rows without a label, which are in no objective.
-    cells : Cells
-        Partition of the rows.
-    constraints : LinearConstraints
-        Constraints on the model.
-    weight : ndarray of shape (n_samples,), default=None
-        Weight of each row in the objective and the Bregman distance; ones by default. It may
-        differ from the sample weights of `cells` by a factor of each label (``class_weight``,
-        ``scale_pos_weight``): constraints are about sample weights alone.
-    reduce_sum : callable, default=identity
-        Sums a table of cell sums over machines.
-    **kernel
-        Fields of :class:`KernelOptions`.
+    y : (n_samples,). Class index of each row; -1 for rows without a label, which are in no
+        objective.
+    weight : (n_samples,). Weight of each row in the objective and the Bregman distance; ones by
+        default. It may differ from the sample weights of `cells` by a factor of each label
+        (``class_weight``, ``scale_pos_weight``): constraints are about sample weights alone.
+    reduce_sum : Function that sums a table of cell sums over machines.
+    **kernel : Fields of :class:`KernelOptions`.
     """
 
     def __init__(
@@ -112,21 +99,21 @@ class ProblemRows:
         self.cap = clip_cap(options.outlier_clip)
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1
-        self.has_loss_by_cell = bool(constraints.B.nnz)
+        self.has_loss_by_cell = "loss" in constraints.statistics
         self.label_of_row = np.maximum(y, 0)
         self.labels = self.kernel.encode(self.label_of_row, self.dtype)
-        self._weigh(weight)
+        self._set_weight(weight)
         self._make_buffers(options)
 
-    def _weigh(self, weight: Array | None) -> None:
-        """Take the weights of the rows, and sum them by cell."""
+    def _set_weight(self, weight: Array | None) -> None:
+        """Store the weights of the rows, and sum them by cell."""
         self.weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
-        self.decision_weight = self.weight  # stays as cells were weighed: shares must end at one
+        self.decision_weight = self.weight
         self.cell_weight = self.cells.count  # of all machines
         if self.weight is not None:
             self.cell_weight = self.reduce_sum(self.cells.total(self.weight))
-        # Of the first view. Products of long vectors would wake threads of another library, which
-        # then keep a core busy that the booster waits for.
+        # Cells of the first view are enough. A product of vectors as long as the rows would start
+        # threads of another library, and these keep a core busy that the booster needs.
         first = self.cells.views[0].cells
         inside = self.cells.in_objective[first]
         self.objective_weight = np.where(inside, self.cell_weight[first], 0.0)
@@ -140,20 +127,20 @@ class ProblemRows:
         gradient = np.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
         self.gradient_dtype = gradient.dtype
         self._buffers = gradient, np.empty_like(gradient)
-        # Written to in turns: a booster's threads have just read the last ones, and to take these
-        # back from the caches of other cores may take as long as all else in a gradient. (Those
-        # of several classes are as large as the probabilities, and more is done for each entry.)
+        # Two pairs of arrays are written to in turns, because the caches of a booster's threads
+        # hold the pair that they have just read. Writing to that pair can double the time of a
+        # gradient of two classes. Gradients of several classes take longer by themselves.
         self._others = self._buffers
         if self.n_classes == 2:
             self._others = np.empty_like(gradient), np.empty_like(gradient)
 
     def take_buffers(self) -> tuple[Array, Array]:
-        """Take the arrays that the next gradient and Hessian are written to."""
+        """Swap the pairs of arrays, and return those for the next gradient and Hessian."""
         self._buffers, self._others = self._others, self._buffers
         return self._buffers
 
     def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, two classes only.
+        """Compute in the precision of the returned gradients from now on, for two classes only.
 
         A margin keeps its sign in single precision, but scores of several classes may tie, and
         their exponentials are taken in double precision anyway.
@@ -167,17 +154,27 @@ class ProblemRows:
             self.weight = self.weight.astype(self.dtype)
 
     def blocks(self) -> Iterator[slice]:
-        """Give the blocks of rows, one after the other."""
+        """Iterate over blocks of rows that fit in cache."""
         size = BLOCK if self.n_classes == 2 else max(BLOCK // 2, 1)
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
 
-    def weighted(self, x: Array, rows: slice) -> Array:
+    def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
         if self.weight is not None:
             weight = self.weight[rows]
             x *= weight if x.ndim == 1 else weight[:, None]
         return x
+
+    def bregman(self, margin: Array, other: Array) -> float:
+        """Compute the Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2``."""
+        total = 0.0
+        for part in self.blocks():
+            difference = margin[part] - other[part]
+            difference *= difference
+            square = difference if difference.ndim == 1 else difference.sum(axis=1)
+            total += float(self.apply_weights(square, part).sum())
+        return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
 
     @cached_property
     def divisor(self) -> Float:

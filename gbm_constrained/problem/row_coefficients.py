@@ -15,27 +15,21 @@ from gbm_constrained.data.cells import View
 from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
 from gbm_constrained.problem.kernels.tables import BinaryRowTables, KernelTables, RowTables
 from gbm_constrained.problem.problem_rows import ProblemRows
-from gbm_constrained.problem.view_cache import WorkingViews
+from gbm_constrained.problem.view_cache import ViewCache
 
 
-def _levels(table: Float) -> tuple[Array, Array]:
-    """Sorted distinct entries of a table, and the rank of each, in the smallest type."""
+def _rank_entries(table: Float) -> tuple[Array, Array]:
+    """Find the sorted distinct entries of a table, and the rank of each, in the smallest type."""
     low, high = table.min(), table.max()
     is_high = table == high
-    if (is_high | (table == low)).all():  # the usual case, found without sorting
+    if (is_high | (table == low)).all():  # The usual case needs no sorting.
         return np.array([low, high]), is_high.view(np.uint8)
     levels, ranks = np.unique(table, return_inverse=True)
     return levels, ranks.astype(np.min_scalar_type(levels.size))
 
 
 class RowCoefficients:
-    """Tables of coefficients that the kernels of all rows look up.
-
-    Parameters
-    ----------
-    problem : ProblemRows
-        Rows of the problem.
-    """
+    """Tables of coefficients that the kernels of all rows look up."""
 
     def __init__(self, problem: ProblemRows) -> None:
         self.problem = problem
@@ -50,7 +44,7 @@ class RowCoefficients:
         self._entries: tuple[bytes, Array] | None = None
 
     def tables(self, multipliers: Float) -> Any:
-        """Coefficients of the row kernels of ``W (f + <y, g>)``, in the form the kernel reads."""
+        """Compute the coefficients of the row kernels of ``W (f + <y, g>)``."""
         if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
             self._tables = (multipliers.copy(), self._make_tables(multipliers))
         return self._tables[1]
@@ -60,7 +54,7 @@ class RowCoefficients:
         if problem.has_several_views:
             binary = problem.n_classes == 2
             return (self._binary_row_tables if binary else self._several_row_tables)(multipliers)
-        first = problem.cells.views[0].cells  # what is only reported has views behind it
+        first = problem.cells.views[0].cells  # Views of idle constraints follow.
         shape = (len(problem.cells), problem.n_classes)
         costs: dict[ProxyName, Array] = {}
         with_proxy: dict[ProxyName, Bool] = {
@@ -95,7 +89,7 @@ class RowCoefficients:
         problem, K = self.problem, self.problem.n_classes
         width = 2 * K + 1
         sums = np.empty((problem.n_samples, width), dtype=problem.dtype)
-        for rows, total in self._added_up(self._parts(multipliers, [True] * width), width):
+        for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
             sums[rows] = total
         costs: dict[ProxyName, Array] = {"logistic": sums[:, :K], "sigmoid": sums[:, K:-1]}
         in_objective = problem.cells.in_objective[problem.cells.codes]
@@ -104,7 +98,7 @@ class RowCoefficients:
         )
 
     def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
-        """Make tables of two classes and several views; the last ones are overwritten."""
+        """Make tables of two classes and several views, in place of the last ones."""
         problem = self.problem
         if self._row_tables is None:
             self._row_tables = BinaryRowTables(problem.labels)
@@ -116,13 +110,13 @@ class RowCoefficients:
             bool(problem.has_loss_by_cell and at_work.any()),
         ]
         parts = self._parts(multipliers, present)
-        # The other label is a target only where it costs something to predict the own one.
+        # The other label is a target only where predicting the row's own label has a cost.
         has_other = present[0] and any(
             (table[:, 0] * np.where(view.levels["label"] == 1, 1, -1) > 0).any()
             for view, table in parts
         )
         t.begin((has_other, present[1], present[2] and clips))
-        for rows, total in self._added_up(parts, sum(present)):
+        for rows, total in self._sum_by_block(parts, sum(present)):
             found = iter(total.T)
             rate, bounded, losses = (next(found) if is_there else None for is_there in present)
             own = 1.0 if problem.row_in_objective is None else problem.row_in_objective[rows]
@@ -132,10 +126,11 @@ class RowCoefficients:
         return t
 
     @cached_property
-    def views(self) -> WorkingViews:
-        """Views by what multipliers add to coefficients of a row.
+    def views(self) -> ViewCache:
+        """Views with what a unit multiplier adds to the coefficients of a cell.
 
-        To the cost of each class, of two classes to its difference, and to that of the loss.
+        There is a matrix for the cost of each class (for their difference if there are two), and
+        one for the loss.
         """
         problem = self.problem
         scale = sparse.diags_array(problem.density)
@@ -145,15 +140,13 @@ class RowCoefficients:
         if problem.has_loss_by_cell:
             added.append(problem.constraints.B)
         matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
-        return WorkingViews(
-            problem.cells, problem.cell_weight, matrices, problem.constraints.owner
-        )
+        return ViewCache(problem.cells, problem.cell_weight, matrices, problem.constraints.owner)
 
     def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
-        """Give views and tables of coefficients: a column of each kind that is wanted.
+        """Compute tables of coefficients by partition, with the columns that are wanted.
 
-        Costs of convex proxies, of each class or of two classes their difference; the same of
-        bounded ones; the coefficient of the loss.
+        The columns are costs under the logistic proxy (of each class, or the difference of two),
+        the same under the sigmoid proxy, and the coefficient of the loss.
         """
         problem, parts = self.problem, []
         of_proxy = np.column_stack([~problem.is_sigmoid, problem.is_sigmoid])
@@ -166,10 +159,10 @@ class RowCoefficients:
             parts.append((view, table.astype(problem.dtype)))
         return parts
 
-    def _added_up(
+    def _sum_by_block(
         self, parts: Sequence[tuple[View, Array]], width: int
     ) -> Iterator[tuple[slice, Array]]:
-        """Sum the coefficients of each row of each block, `width` columns of them."""
+        """Sum `width` columns of coefficients over partitions, block by block."""
         for rows in self.problem.blocks():
             total = np.empty((rows.stop - rows.start, width), dtype=self.problem.dtype)
             found = np.empty_like(total)
@@ -183,7 +176,7 @@ class RowCoefficients:
             yield rows, total
 
     def codes(self, rows: slice) -> Any:
-        """Give what kernels look a block of rows up by."""
+        """Find the keys by which kernels look up a block of rows."""
         if self.problem.has_several_views:
             return rows
         return self.problem.cells.views[0].small_codes[rows]
@@ -191,15 +184,15 @@ class RowCoefficients:
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells for each row, shaped to multiply scores.
 
-        Of several views, the largest entry.
+        In several views a row has the largest entry of its cells.
         """
         key = table.tobytes()
         if self._entries is None or self._entries[0] != key:
-            levels, ranks = _levels(table)
+            levels, ranks = _rank_entries(table)
             largest = self._largest(ranks)
             levels = levels.astype(self.problem.dtype)
             low, step = levels[0], levels[-1] - levels[0]
-            if levels.size == 2 and low + step == levels[1]:  # to look two numbers up takes longer
+            if levels.size == 2 and low + step == levels[1]:  # Faster than a look-up.
                 found = np.multiply(largest, step, dtype=self.problem.dtype)
                 found += low
             else:
@@ -209,9 +202,9 @@ class RowCoefficients:
         return entries if self.problem.n_classes == 2 else entries[:, None]
 
     def _largest(self, ranks: Array) -> Array:
-        """Largest entry of a table of ranks in each row's cells; one entry if all rows agree.
+        """Find the largest rank of each row's cells; one entry if all rows agree.
 
-        From one iteration to the next few views change theirs: those of the others are kept.
+        Ranks by row are kept for views whose table has not changed since the last iteration.
         """
         found = []
         for view, part in self.views.largest(ranks):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells, View
@@ -13,43 +14,31 @@ from gbm_constrained.problem.functionals import Functional
 from gbm_constrained.problem.kernels.base import over_classes
 
 
-@dataclass(frozen=True)
-class RowProperties:
-    """Properties of one linear row.
-
-    Parameters
-    ----------
-    may_reward_errors, must_reward_errors, splits_targets : bool
-        As in :class:`gbm_constrained.problem.linear_constraints.LinearConstraints`.
-    cost_range : ndarray of shape (n_touched,)
-        Largest difference of the row's coefficients between two predicted classes, positive.
-    touched : ndarray of shape (n_touched,), intp
-        Cells with such a difference, counted over all views.
-    """
-
-    may_reward_errors: bool
-    must_reward_errors: bool
-    splits_targets: bool
-    cost_range: Float
-    touched: Codes
-
-
 def find_row_properties(
     cells: Cells, functionals: Sequence[Functional], rows: Sequence[Mapping[int, float]]
-) -> list[RowProperties]:
-    """Find the properties of linear rows.
+) -> dict[str, Any]:
+    """Find the properties of linear rows, as fields of ``LinearConstraints``.
 
-    Parameters
-    ----------
-    cells : Cells
-        The partitions of the rows of data.
-    functionals : sequence of Functional
-        The functionals.
-    rows : sequence of mapping from int to float
-        Coefficients of the functionals in each linear row.
+    A row is given by the coefficients of its functionals.
     """
     reached = [_cells_reached(one.view, one.predicted, one.imitation) for one in functionals]
-    return [_properties_of_row(cells, functionals, reached, row) for row in rows]
+    found = [_properties_of_row(cells, functionals, reached, row) for row in rows]
+    widths, touched, *properties = zip(*found, strict=True) if found else [()] * 5
+    names = ("may_reward_errors", "must_reward_errors", "splits_targets")
+    return {
+        "cost_range": make_csr(widths, touched, len(cells)),
+        **{name: np.array(of, dtype=bool) for name, of in zip(names, properties, strict=True)},
+    }
+
+
+def make_csr(values: Sequence[Float], columns: Sequence[Codes], width: int) -> Any:
+    """Make a sparse matrix of the values of each row, given their columns."""
+    ends = np.cumsum([0, *(at.size for at in columns)])
+    empty: list[Any] = [np.zeros(0)]
+    return sparse.csr_array(
+        (np.concatenate(values or empty), np.concatenate(columns or empty).astype(np.intp), ends),
+        shape=(len(columns), width),
+    )
 
 
 def _properties_of_row(
@@ -57,10 +46,10 @@ def _properties_of_row(
     functionals: Sequence[Functional],
     reached: Sequence[Codes],
     row: Mapping[int, float],
-) -> RowProperties:
-    """Find the properties of one linear row, all functionals of which are of one view."""
+) -> tuple[Float, Codes, bool, bool, bool]:
+    """Find the positive cost ranges of a row, their cells, and its three properties."""
     view = functionals[next(iter(row), 0)].view
-    # A row compares few of many groups; all labels of a group come together.
+    # A row compares few of many groups, and all labels of a group are taken together.
     parts = [reached[k] for k in row] or [np.zeros(0, dtype=np.intp)]
     at = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
     combined = np.zeros((at.size, cells.classes.size))
@@ -76,12 +65,12 @@ def _properties_of_row(
     largest = over_classes(np.maximum, combined)
     width = largest - over_classes(np.minimum, combined)
     differs = np.flatnonzero(width)
-    return RowProperties(
-        may_reward_errors=bool(is_rewarded.any()),
-        must_reward_errors=not by_label.all(axis=0).any(axis=-1).all(),
-        splits_targets=bool(((combined < largest[:, None]).sum(axis=1) > 1).any()),
-        cost_range=width[differs],
-        touched=at[differs] + view.cells.start,
+    return (
+        width[differs],
+        at[differs] + view.cells.start,
+        bool(is_rewarded.any()),
+        not by_label.all(axis=0).any(axis=-1).all(),
+        bool(((combined < largest[:, None]).sum(axis=1) > 1).any()),
     )
 
 

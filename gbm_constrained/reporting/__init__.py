@@ -1,1 +1,1 @@
-"""What people look at: audits, pages, notebooks and figures."""
+"""Audits, pages, notebook views and figures."""

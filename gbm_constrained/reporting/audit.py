@@ -47,7 +47,7 @@ from gbm_constrained.evaluation.findings import findings_of_audit
 __all__ = ["Audit", "audit"]
 
 FORMAT = "gbm_constrained.audit/2"
-INTEGERS = ("iteration", "rounds")  # columns of a history
+INTEGERS = ("iteration", "rounds")  # Integer columns of a history.
 
 
 class Audit(AuditTables):
@@ -81,7 +81,7 @@ class Audit(AuditTables):
         to ``high``, the largest ``violation`` of a bound by a value (zero if there is none), the
         number of constraints by verdict, and ``value[...]`` of each.
     history : DataFrame or None
-        How values and multipliers moved while the model was trained under constraints.
+        Values and multipliers in each round of a constrained training.
     """
 
     @property
@@ -105,7 +105,7 @@ class Audit(AuditTables):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, by the codes that ``docs/warnings.md`` explains."""
+        """Findings of the audit, by the codes that ``docs/warnings.md`` explains."""
         return findings_of_audit(self.frame)
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -134,7 +134,7 @@ class Audit(AuditTables):
 
     @classmethod
     def from_json(cls, text: str) -> Audit:
-        """Read what :meth:`to_json` wrote.
+        """Read the JSON of :meth:`to_json`.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Audit(AuditTables):
         Raises
         ------
         ValueError
-            If it is something else.
+            If `text` is something else.
         """
         content = json.loads(text)
         found = content.get("format") if isinstance(content, dict) else None
@@ -300,7 +300,7 @@ def audit(
 
 
 def _to_plain(value: Any) -> Any:
-    """Python's own types, with null for what is missing."""
+    """Convert values to Python's own types, and missing ones to None."""
     if isinstance(value, Mapping):
         return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

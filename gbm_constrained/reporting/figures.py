@@ -1,4 +1,4 @@
-"""Figures of an audit as inline SVG: the package's displays, in the colours of the page."""
+"""Figures of an audit: the displays as inline SVG, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisp
 from gbm_constrained.reporting.plotting.style import COLOURS, import_optional, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay
 
-MAX_NAME = 80  # Characters of a name in a legend.
-MAX_POINTS = 400  # Of a line; a figure of this width has no room for more.
-WIDTH = 7.2  # Inches of a figure.
+MAX_NAME = 80  # Most characters of a name in a legend.
+MAX_POINTS = 400  # Most points of a line; a figure of this width shows no more.
+WIDTH = 7.2  # Width of a figure in inches.
 # Colours of matplotlib, and the variables of the style sheet that replace them.
 TEXT, SOFT = "#010203", "#737373"
 VARIABLES = {TEXT: "--text", SOFT: "--soft"} | {
@@ -39,23 +39,9 @@ STYLE = {
 
 
 def audit_figures(audit: Any) -> dict[str, str]:
-    """Draw the figures of an audit.
+    """Draw the figures of an audit as ``<svg>`` elements.
 
-    Parameters
-    ----------
-    audit : Audit
-        The audit.
-
-    Returns
-    -------
-    dict of str to str
-        An ``<svg>`` element for each figure that the audit has data for: ``intervals``,
-        ``tradeoff``, ``values`` and ``multipliers``.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The keys are ``intervals``, ``tradeoff``, ``values`` and ``multipliers``, where data exist.
     """
     import_optional("matplotlib.figure", "Pages", "report")
     figures = {}
@@ -74,18 +60,7 @@ def inline_svg(
     """Draw into new axes, and write them as an ``<svg>`` element that a page can hold.
 
     The element follows the light or dark colours of the page, refers to nothing outside of itself,
-    and is equal for equal data.
-
-    Parameters
-    ----------
-    draw : callable
-        Function that draws into the axes that it is given.
-    height : float
-        Height in inches of the axes; the legend goes below them.
-    title : str
-        Name of the figure for screen readers.
-    description : str, default=""
-        What the figure shows, for screen readers.
+    and is equal for equal data. `height` is that of the axes in inches; the legend goes below.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -163,7 +138,7 @@ def _tradeoff(models: pd.DataFrame) -> str:
 def _history(history: pd.DataFrame) -> dict[str, str]:
     """Draw values and multipliers over the rounds."""
     at = np.unique(np.linspace(0, len(history) - 1, MAX_POINTS).astype(int))
-    shown, last, step = history.iloc[at], history.iloc[-1], count_of(history)
+    shown, last, step = history.iloc[at], history.iloc[-1], find_step(history)
     values = ConstraintHistoryDisplay(shown, step)
     names = {name: literal(shorten(name, MAX_NAME)) for name in values.constraints}
 
@@ -177,16 +152,16 @@ def _history(history: pd.DataFrame) -> dict[str, str]:
     def draw_multipliers(ax: Any) -> None:
         MultipliersDisplay(shown, step).plot(ax, names=names)
 
-    value_title, multiplier_title = (
-        "Values of the constraints while training", "Multipliers while training"
-    )  # fmt: skip
+    title = "Values of the constraints while training"
+    values_svg = inline_svg(draw_values, 3.2, title, ends("value"))
+    title = "Multipliers while training"
     return {
-        "values": inline_svg(draw_values, 3.2, value_title, ends("value")),
-        "multipliers": inline_svg(draw_multipliers, 3.0, multiplier_title, ends("multiplier")),
+        "values": values_svg,
+        "multipliers": inline_svg(draw_multipliers, 3.0, title, ends("multiplier")),
     }
 
 
-def count_of(history: pd.DataFrame) -> str:
-    """Name what a history counts: a linear model has iterations of one round each."""
+def find_step(history: pd.DataFrame) -> str:
+    """Name the unit of a history: a linear model has iterations of one round each."""
     is_linear = history["rounds"].equals(history["iteration"])
     return "iterations" if is_linear else "boosting rounds"

@@ -23,36 +23,14 @@ SYMBOLS: dict[str, str] = {
 
 
 def page(audit: Any) -> str:
-    """Write an audit as a document of its own, with figures.
-
-    Parameters
-    ----------
-    audit : Audit
-        The audit.
-
-    Raises
-    ------
-    ImportError
-        If jinja2 or matplotlib is not installed.
-    """
+    """Write an audit as a document of its own, with figures."""
     from gbm_constrained.reporting.figures import audit_figures
 
     return _render_audit("page.html", "main", audit, audit_figures(audit))
 
 
 def section(audit: Any) -> str:
-    """Write an audit as one element, with figures where matplotlib is installed.
-
-    Parameters
-    ----------
-    audit : Audit
-        The audit.
-
-    Raises
-    ------
-    ImportError
-        If jinja2 is not installed.
-    """
+    """Write an audit as one element, with figures where matplotlib is installed."""
     figures: dict[str, str] = {}
     if importlib.util.find_spec("matplotlib") is not None:
         from gbm_constrained.reporting.figures import audit_figures
@@ -74,20 +52,7 @@ def _render_audit(template: str, element: str, audit: Any, figures: dict[str, st
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill in a template.
-
-    Parameters
-    ----------
-    template : str
-        Name of a file in ``reporting/templates``.
-    **context
-        Variables of the template.
-
-    Raises
-    ------
-    ImportError
-        If jinja2 is not installed.
-    """
+    """Fill in a template of ``reporting/templates``."""
     written: str = _environment().get_template(template).render(context)
     return written
 

@@ -26,7 +26,6 @@ from gbm_constrained.constraints.selectors import (
     ClassifiedBy,
     ClassPosition,
     Column,
-    DataSet,
     Label,
 )
 
@@ -37,17 +36,16 @@ LABEL = "<mi>y</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
 MINUS, NOT_EQUAL, IN = "\N{MINUS SIGN}", "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
 SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
-SIGNS = (MINUS, "+")  # Of the negative and the positive class, while their names are unknown.
+SIGNS = (MINUS, "+")  # Signs of the negative and the positive class, where no name is known.
+EVENTS = {
+    Misclassified: f"{DECISION}<mo>{NOT_EQUAL}</mo>{LABEL}",
+    Correct: f"{DECISION}<mo>=</mo>{LABEL}",
+    CrossEntropy: f"<mo>{MINUS}</mo><mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
+}
 
 
 def legend_of(formulas: Sequence[str]) -> str:
-    """Write the meanings of the signs of some formulas as HTML.
-
-    Parameters
-    ----------
-    formulas : sequence of str
-        Formulas as :func:`formula_of` writes them; the legend has the very same signs.
-    """
+    """Write the meanings of the signs of formulas as HTML."""
     meanings = {
         DECISION: "the decision",
         PROBABILITY: "the probability of a class",
@@ -68,15 +66,7 @@ def legend_of(formulas: Sequence[str]) -> str:
 
 
 def formula_of(constraint: Constraint, classes: Classes = None) -> str:
-    """Write a constraint as a ``<math>`` element.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The constraint.
-    classes : sequence of two labels, default=None
-        Names of the negative and the positive class, where these are known.
-    """
+    """Write a constraint as a ``<math>`` element; `classes` are the two labels where known."""
     left = _expression(constraint.expression, constraint.sense, classes)
     whole = left + _operator(SENSES[constraint.sense]) + _number(constraint.bound)
     return f'<math alttext="{escape(str(constraint))}"><mrow>{whole}</mrow></math>'
@@ -168,22 +158,7 @@ def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
 @singledispatch
 def _event(event: Any, classes: Classes) -> str:
     """Write what a rate counts."""
-    raise TypeError(f"There is no formula of a {type(event).__name__}.")
-
-
-@_event.register
-def _(event: Misclassified, classes: Classes) -> str:
-    return f"{DECISION}<mo>{NOT_EQUAL}</mo>{LABEL}"
-
-
-@_event.register
-def _(event: Correct, classes: Classes) -> str:
-    return f"{DECISION}<mo>=</mo>{LABEL}"
-
-
-@_event.register
-def _(event: CrossEntropy, classes: Classes) -> str:
-    return f"<mo>{MINUS}</mo><mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>"
+    return EVENTS[type(event)]
 
 
 @_event.register
@@ -217,11 +192,6 @@ def _(selector: Column, classes: Classes) -> str:
 def _(selector: ClassifiedBy, classes: Classes) -> str:
     sign = _operator("=" if selector.is_correct else NOT_EQUAL)
     return _decision_of(selector.reference_model) + sign + LABEL
-
-
-@_selector.register
-def _(selector: DataSet, classes: Classes) -> str:
-    return f"<mi>x</mi>{_operator(IN)}{_text(selector.name)}"
 
 
 @singledispatch

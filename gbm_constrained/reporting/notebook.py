@@ -18,11 +18,6 @@ def html_of(estimator: Any) -> str:
     """Write an estimator as HTML: its parameters, its constraints, and their report once fitted.
 
     Without jinja2 the view is scikit-learn's alone.
-
-    Parameters
-    ----------
-    estimator : constrained classifier
-        The estimator, fitted or not.
     """
     whole: str = estimator_html_repr(estimator)
     classes = getattr(estimator, "classes_", None)
@@ -58,13 +53,7 @@ def html_of(estimator: Any) -> str:
 
 
 def mime_bundle(estimator: Any) -> dict[str, str]:
-    """Make the forms that notebooks choose from: text, and HTML where scikit-learn shows diagrams.
-
-    Parameters
-    ----------
-    estimator : constrained classifier
-        The estimator.
-    """
+    """Make the forms that notebooks choose from; HTML where scikit-learn shows diagrams."""
     bundle = {"text/plain": repr(estimator)}
     if get_config()["display"] == "diagram":
         bundle["text/html"] = html_of(estimator)

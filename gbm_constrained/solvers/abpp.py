@@ -18,16 +18,16 @@ Learning" (2023), for ``min f(x) s.t. g(x) <= 0`` with f, g convex in the scores
    \le \theta_k \left( \frac{D(x_k, x_{k-1})}{\tau_{k-1}}
        + \frac{\tau_{k-1} L_g^2}{2} \|y_{k+1} - y_k\|^2 \right)
 
-The first part is paid by the proximal term left over from iteration k-1 (its weight is
-:math:`t_k \theta_k = t_{k-1}`), the second by :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)`, which
-needs :math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
+The proximal term of iteration k-1, with the weight :math:`t_k \theta_k = t_{k-1}`, bounds the
+first part. :math:`\|y_{k+1} - y_k\|^2 / (2 \sigma_k)` bounds the second part if
+:math:`\theta_k \sigma_k \tau_{k-1} L_g^2 \le 1`, that is
 
 .. math:: \tau_0 \sigma_0 L_g^2 \le 1,
 
 and step 5 keeps :math:`\tau_k^2 \gamma_k = \tau_k \sigma_k` constant. Corollary 1 of the paper
 prints :math:`\tau_0 \sigma_0 \le \delta / L_g`. The units decide: tau is distance over objective,
 sigma is objective over squared constraint, L_g is constraint over square root of distance, so only
-the square is free of units. For L_g > 1 the printed rule permits steps that diverge (tested).
+the square is free of units. For L_g > 1 the printed condition permits steps that diverge.
 
 **One dual step per constraint.** Constraints of small cells react far more strongly than those of
 large ones. ABPP is run on ``g_j / L_j``, with L_j the constraint's own Lipschitz constant, which
@@ -37,33 +37,34 @@ the norm of the scaled map: 1 when no two constraints share a cell.
 
 **Inexact subproblems.** R boosting rounds with learning rate eta go only the fraction ``p = 1 -
 (1 - eta)^R`` of the way to the solution of step 4. The observed change of g is then p times the
-change that the exact step would make, and step 2 divides it by p. Without that the multipliers of
-a slow booster wind up while its rates lag behind. With exact subproblems p = 1.
+change that the exact step would make, and step 2 divides it by p. Without this division the
+multipliers of a slow booster grow too large while its rates lag behind. With exact subproblems
+p = 1.
 
 **Boosters.** Their step sizes are adapted to the path in ways that are no part of Algorithm 1: see
 :mod:`gbm_constrained.solvers.step_sizes`.
 
-**Inside out.** The solver is called with the current scores and answers with gradients and
-Hessians. A booster calls it once per boosting round through its own ``fit``; the exact learners
-call it in a plain loop.
+**Control flow.** The learner calls the solver with its current scores, and the solver computes
+gradients and Hessians. A booster calls the solver once in each boosting round of its own ``fit``;
+exact learners call it in a loop.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.outer_loop import ROUNDING, OuterLoop
 from gbm_constrained.solvers.step_sizes import (
     PathSlopes,
-    ProximalWeights,
     Strides,
     cancel_opposites,
 )
@@ -101,34 +102,27 @@ class ABPP(SolverMethod):
         Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
     """
 
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
-        """Make the solver of a problem.
+    runs_beyond_theory: ClassVar[bool] = True
 
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        **running
-            Parameters of :class:`ABPPSolver` that are no options of the method.
-        """
-        return ABPPSolver(lagrangian, **self.step_sizes(), **running)
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why the theory of ABPP does not cover a problem; None where it does."""
+        if constraints.is_convex:
+            return None
+        return "ABPP is for convex constraints, and a difference of mean losses is not: use CBPR."
+
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
+        """Make the solver of a problem; `running` are parameters of :class:`ABPPSolver`."""
+        return ABPPSolver(lagrangian, **self.solver_options(), **running)
 
 
 @dataclass
 class DualAscent:
-    """The dual step of Algorithm 1, and its step sizes.
-
-    Parameters
-    ----------
-    slopes : PathSlopes
-        Slopes at the scores of the path, which boosters take Lipschitz constants from.
-    tau, sigma, lipschitz, mu, progress, lazy, has_rates
-        As in :class:`ABPPSolver`.
+    """Dual step of Algorithm 1, with step sizes as in :class:`ABPPSolver`.
 
     Attributes
     ----------
-    tau_k, sigma_k, gamma_k : float
-        Step sizes of the current iteration.
+    slopes : Slopes at the scores of the path, which give boosters Lipschitz constants.
+    tau_k, sigma_k, gamma_k : Step sizes of the current iteration.
     """
 
     slopes: PathSlopes
@@ -146,10 +140,10 @@ class DualAscent:
     def __post_init__(self) -> None:
         lagrangian = self.slopes.lagrangian
         m = len(lagrangian.constraints)
-        coupling = float(np.sqrt(max(m, 1)))  # parallel constraints: the worst
+        coupling = float(np.sqrt(max(m, 1)))  # Parallel constraints have the largest norm.
         self._takes_slopes = self.lazy and self.lipschitz is None
-        if self.lipschitz is None and self.has_rates:  # without rates there are no dual steps
-            # Along a booster's path losses are no steeper than rates: 0.3 in the mean, not 1.
+        if self.lipschitz is None and self.has_rates:  # Without rates there are no dual steps.
+            # On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
             slope = rate_lipschitz(lagrangian.n_classes) if self.lazy else None
             self.lipschitz, coupling = lagrangian.constants.lipschitz(slope)
         if self.tau is None:
@@ -161,7 +155,7 @@ class DualAscent:
         self.strides = Strides(m, self.progress)
 
     def change_step_sizes(self) -> None:
-        """Accelerate, where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
+        """Accelerate where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
         sigma_before, gamma_before = self.sigma_k, self.gamma_k
         self.gamma_k *= 1.0 + self.mu * self.tau_k
         self.tau_k *= float(np.sqrt(gamma_before / self.gamma_k))
@@ -169,21 +163,7 @@ class DualAscent:
         self._theta = sigma_before / self.sigma_k if self.sigma_k > 0 else 1.0
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
-        """Move the multipliers along the extrapolated constraints: lines 2 and 3.
-
-        Parameters
-        ----------
-        multipliers : ndarray of shape (m,)
-            Multipliers of the iteration before.
-        g : ndarray of shape (m,)
-            Values of the constraints less their bounds.
-        change : ndarray of shape (m,)
-            Change of the values since the iteration before.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Move the multipliers along the extrapolated constraints, by lines 2 and 3."""
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
@@ -191,7 +171,7 @@ class DualAscent:
         if self.lazy:
             self.strides.adapt(g, multipliers)
             z[(multipliers == 0) & (g <= ROUNDING)] = 0.0
-        # No multiplier for a constraint that no score moves, such as accuracy + error <= 1.
+        # A constraint that no score moves, such as accuracy + error <= 1, has no multiplier.
         inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
@@ -208,32 +188,16 @@ class DualAscent:
 
 @dataclass
 class ABPPSolver(OuterLoop):
-    """The outer loop of ABPP; see :class:`~gbm_constrained.solvers.outer_loop.OuterLoop`.
-
-    Parameters
-    ----------
-    lagrangian : Lagrangian
-        The problem on the training rows.
-    """
+    """Outer loop of ABPP; see :class:`~gbm_constrained.solvers.outer_loop.OuterLoop`."""
 
     dual: DualAscent = field(init=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
 
     def make_dual_method(self) -> DualAscent:
         """Make the dual ascent of Algorithm 1."""
         return make_dual_ascent(self)
 
     def begin_iteration(self, point: Point) -> None:
-        """Start iteration k at x_k = `point`: line 5 of iteration k-1, then lines 1 to 3.
-
-        Parameters
-        ----------
-        point : Point
-            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
-        """
+        """Start iteration k at x_k: line 5 of iteration k-1, then lines 1 to 3."""
         if self.has_rates:
             self.take_dual_step(point, point.statistics())
         else:
@@ -245,19 +209,14 @@ class ABPPSolver(OuterLoop):
 
     @property
     def proximal_weight(self) -> float | Float:
-        """Weight of the proximal term: a number, or one for each cell."""
+        """Weight of the proximal term: one number, or one for each cell."""
         if not self.lazy or not self.multipliers.any():
             return self.inverse_tau
-        return self._proximal_weights.compute(
-            self.multipliers,
-            self.inverse_tau,
-            len(self.history),
-            is_held_out=self.schedule is not None,
-        )
+        return self.compute_proximal_weights(self.inverse_tau)
 
     @property
     def inverse_tau(self) -> float:
-        """1 / tau_k; zero for a booster without a multiplier at work."""
+        """1 / tau_k; zero for a booster whose multipliers are all zero."""
         return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self.dual.tau_k
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import Solver, SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
+
+CANDIDATES: tuple[type[SolverMethod], ...] = (ABPP, CBPR)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -26,26 +29,18 @@ class AutoSolver(SolverMethod):
     """
 
     def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
-        """Make the solver of a problem.
+        """Make the solver of a problem; `running` are parameters of the solver that is chosen."""
+        return self.choose(lagrangian.constraints).begin(lagrangian, **running)
 
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        **running
-            Parameters of the solver that are no options of the method.
-        """
-        return self.choose(lagrangian).begin(lagrangian, **running)
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why no method covers a problem; None where one does."""
+        return self.choose(constraints, iterate).supports(constraints, iterate)
 
-    def choose(self, lagrangian: Lagrangian) -> SolverMethod:
-        """Choose the method for the constraints of a problem.
-
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        """
-        return self.abpp if lagrangian.constraints.is_convex else CBPR(**self.get_params())
+    def choose(self, constraints: LinearConstraints, iterate: str = "last") -> SolverMethod:
+        """Choose the first method whose theory covers a problem, or the last one."""
+        methods = [candidate(**self.get_params()) for candidate in CANDIDATES]
+        covering = (one for one in methods if one.supports(constraints, iterate) is None)
+        return next(covering, methods[-1])
 
     @property
     def abpp(self) -> ABPP:

@@ -1,11 +1,11 @@
-"""What solvers share: their protocol, the options of their methods, and records of iterations."""
+"""Protocol of solvers, options of their methods, and records of iterations."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,21 +14,20 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
+from gbm_constrained.problem.statistics_of_cells import STATISTICS
 
 
 @dataclass(frozen=True)
 class Subproblem:
-    """Everything that a gradient depends on beside the scores.
+    """Arguments of a gradient beside the scores.
 
     Parameters
     ----------
-    multipliers : ndarray of shape (m,)
-        Multipliers y.
-    centre : ndarray like the scores, default=None
-        Centre of the proximal term; the scores themselves by default.
-    proximal_weight : float or ndarray of shape (n_cells,), default=0
-        Weight of the proximal term, of all rows or of the rows of each cell.
+    multipliers : (m,). Multipliers y.
+    centre : Centre of the proximal term; the scores themselves by default.
+    proximal_weight : Weight of the proximal term: one number, or one for each cell, (n_cells,).
     """
 
     multipliers: Float
@@ -37,13 +36,13 @@ class Subproblem:
 
 
 class DualMethod(Protocol):
-    """A method that moves the multipliers of a solver."""
+    """Method that moves the multipliers of a solver."""
 
     def change_step_sizes(self) -> None:
         """Change the step sizes from one iteration to the next."""
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
-        """Move the multipliers by the constraints g and their change since the last iteration."""
+        """Move the multipliers, given g and its change since the last iteration, (m,) each."""
 
     @property
     def ergodic_weight(self) -> float:
@@ -51,7 +50,7 @@ class DualMethod(Protocol):
 
 
 class Solver(Protocol):
-    """An outer loop on one problem, which answers scores with gradients and Hessians."""
+    """Outer loop on one problem, which computes gradients and Hessians at given scores."""
 
     lagrangian: Lagrangian
     progress: float
@@ -65,10 +64,10 @@ class Solver(Protocol):
     callback: Callable[[Record], object] | None
 
     def __call__(self, margin: Array) -> tuple[Array, Array]:
-        """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
 
-    def look(self, margin: Callable[[], Array]) -> None:
-        """Pass a boosting round that needs no answer: that of the library's own objective."""
+    def count_round(self, margin: Callable[[], Array]) -> None:
+        """Count a boosting round whose gradient is that of the library's own objective."""
 
     def begin_iteration(self, point: Point) -> None:
         """Start an outer iteration at the current scores."""
@@ -85,18 +84,24 @@ class Solver(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Calls answered so far."""
+        """Boosting rounds so far."""
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the solver was made."""
+        """Seconds since the start of the solver."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SolverMethod(BaseEstimator):  # type: ignore[misc]
-    """Options of a method, which makes the solver of a problem from them.
+    """Options of a method, from which the solver of a problem is made.
 
     See :class:`~gbm_constrained.solvers.ABPP` for the parameters.
+
+    Attributes
+    ----------
+    needs : Names of the cell statistics that the method reads, checked before training.
+    runs_beyond_theory : Whether the method also runs, as a heuristic, on problems that its theory
+        does not cover.
     """
 
     tau: float | None = None
@@ -107,18 +112,39 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
     outlier_clip: float | None = None
     initial_multipliers: Any = None
 
+    needs: ClassVar[frozenset[str]] = frozenset(STATISTICS)
+    runs_beyond_theory: ClassVar[bool] = False
+
     @abstractmethod
     def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
         """Make the solver of a problem."""
 
-    def check(self) -> None:
-        """Refuse options of a wrong type or value.
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why the theory of the method does not cover a problem; None where it does."""
+        return None
 
-        Raises
-        ------
-        ValueError
-            If there is one; the message names it and what it may be.
+    def choose(self, constraints: LinearConstraints, iterate: str = "last") -> SolverMethod:
+        """Choose the method that solves a problem: this one, unless it stands for several."""
+        return self
+
+    def check_problem(self, constraints: LinearConstraints, iterate: str = "last") -> None:
+        """Refuse a problem that the method cannot solve.
+
+        A method that `runs_beyond_theory` is not refused where the user asks for it by name.
         """
+        method = self.choose(constraints, iterate)
+        missing = sorted(method.needs.difference(STATISTICS))
+        if missing:
+            raise ValueError(
+                f"{type(method).__name__} needs the cell statistics {missing}, and there are "
+                f"{list(STATISTICS)}: add them to gbm_constrained.problem.statistics_of_cells."
+            )
+        reason = method.supports(constraints, iterate)
+        if reason is not None and not method.runs_beyond_theory:
+            raise ValueError(reason)
+
+    def check(self) -> None:
+        """Refuse options of a wrong type or value."""
         check_choice("proxy", self.proxy, ["auto", *PROXIES])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
@@ -140,14 +166,14 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         given = self.initial_multipliers
         return None if given is None else np.asarray(given, dtype=np.float64)
 
-    def step_sizes(self) -> dict[str, Any]:
-        """Give the options that solvers take under the same names."""
-        names = ("tau", "sigma", "mu", "rounds_per_iteration")
-        return {name: getattr(self, name) for name in names}
+    def solver_options(self) -> dict[str, Any]:
+        """Collect the options that solvers have under the same names."""
+        others = ("proxy", "outlier_clip", "initial_multipliers")
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in others}
 
 
 def check_positive(name: str, value: object, *, is_optional: bool = False) -> None:
-    """Refuse what is no positive number; None is one where the option `is_optional`."""
+    """Refuse a value that is no positive number, nor None for an optional one."""
     if value is None and is_optional:
         return
     if not (is_finite_number(value) and value > 0):  # type: ignore[operator]
@@ -157,32 +183,21 @@ def check_positive(name: str, value: object, *, is_optional: bool = False) -> No
 
 @dataclass(frozen=True)
 class Record:
-    """One outer iteration: the state x_k it started from, and its dual step.
+    """One outer iteration: the state x_k that it starts from, and its dual step.
 
     Parameters
     ----------
-    iteration : int
-        k, from 0.
-    rounds : int
-        Calls answered before this iteration: boosting rounds, for a booster.
-    objective : float
-        f(x_k), weighted mean cross-entropy in nats.
-    error : float
-        0-1 error of the training rows at x_k.
-    rates : ndarray of shape (m,)
-        Left-hand side of each row of constraints at x_k, exact.
-    functionals : ndarray of shape (n_functionals,)
-        Value of each rate (of each group) at x_k.
-    bounds : ndarray of shape (m,)
-        The right-hand sides in force.
-    multipliers : ndarray of shape (m,)
-        y_{k+1}, the multipliers of the subproblem that follows.
-    bregman : float
-        D(x_k, x_{k-1}).
-    seconds : float
-        Since the solver was made.
-    fritz_john : float
-        Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
+    iteration : k, from 0.
+    rounds : Boosting rounds before this iteration.
+    objective : f(x_k), weighted mean cross-entropy in nats.
+    error : 0-1 error of the training rows at x_k.
+    rates : (m,). Exact left-hand side of each row of constraints at x_k.
+    functionals : (n_functionals,). Value of each rate, in each group, at x_k.
+    bounds : (m,). Right-hand sides in force.
+    multipliers : (m,). y_{k+1}, the multipliers of the subproblem that follows.
+    bregman : D(x_k, x_{k-1}).
+    seconds : Time since the start of the solver.
+    fritz_john : Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
     """
 
     iteration: int
@@ -199,12 +214,12 @@ class Record:
 
 
 def columns_of_records(records: Sequence[Record]) -> dict[str, Array]:
-    """Make a table of records, one array for each field."""
+    """Convert records to a table with one array for each field."""
     names = [f.name for f in fields(Record)]
     return {name: np.array([getattr(r, name) for r in records]) for name in names}
 
 
 def records_of_columns(columns: Mapping[str, Array]) -> list[Record]:
-    """Make records of such a table."""
+    """Convert a table of :func:`columns_of_records` to records."""
     rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
     return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]

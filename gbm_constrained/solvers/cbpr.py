@@ -38,8 +38,8 @@ value, the rate and L D may together stay above the bound for any multiplier. A 
 is the curvature of its proxy, so that S, once doubled, stays so until the subproblem ends, and a
 step at most doubles :math:`1 + \sum_j y_j`, which flat proxies would send to infinity.
 
-**When a subproblem is solved.** Its tolerance is relative to what was moved: with a fraction
-:math:`\kappa` (`inner_tol`) it is solved when :math:`G_j \le \kappa L D` and
+**When a subproblem is solved.** The tolerance is relative to the distance moved. With a fraction
+:math:`\kappa` (`inner_tol`) a subproblem is solved when :math:`G_j \le \kappa L D` and
 :math:`\sum_j y_j |G_j| \le \kappa L D (1 + \sum_j y_j)`, where D is the distance to :math:`x^t`.
 Then :math:`g_j \le -(1 - \kappa) L D`: every outer iterate is strictly feasible (Lemma 6). The
 Lagrangian being strongly convex with a constant of :math:`\frac{L}{2} (1 + \sum_j y_j)` or more,
@@ -77,17 +77,17 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
 from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
 from gbm_constrained.solvers.outer_loop import OuterLoop
-from gbm_constrained.solvers.step_sizes import ProximalWeights
 
-FEASIBLE = 1e-9  # Violation up to which a start counts as feasible.
-ROUNDING = 1e-13  # Violation that is no more than rounding.
-RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature of the dual.
-MIN_RIDGE = 1e-12  # Least that is added, where the curvature is zero.
-MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of its model, before S is doubled.
+FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
+ROUNDING = 1e-13  # Largest violation that is due to rounding.
+RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature S of the dual.
+MIN_RIDGE = 1e-12  # Smallest number that is added, where the curvature is zero.
+MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of the model, above which S doubles.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -119,38 +119,33 @@ class CBPR(SolverMethod):
         if self.inner_iterations is not None:
             check_integer("inner_iterations", self.inner_iterations, 1)
 
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
-        """Make the solver of a problem.
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why CBPR has no such iterate; None where it has."""
+        if iterate != "ergodic":
+            return None
+        return (
+            "iterate='ergodic' is an average that means nothing for constraints that are not "
+            "convex, which CBPR is for: use iterate='last'."
+        )
 
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem on the training rows.
-        **running
-            Parameters of :class:`CBPRSolver` that are no options of the method.
-        """
-        own = {name: getattr(self, name) for name in ("strength", "inner_iterations", "inner_tol")}
-        return CBPRSolver(lagrangian, **self.step_sizes(), **own, **running)
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
+        """Make the solver of a problem; `running` are parameters of :class:`CBPRSolver`."""
+        return CBPRSolver(lagrangian, **self.solver_options(), **running)
 
 
 @dataclass
 class NewtonAscent:
     """Dual steps of an exact learner: nearly Newton steps on the dual function.
 
-    Parameters
-    ----------
-    holds_rates : bool
-        Whether a constraint is on a 0-1 rate, which jumps where S is the curvature of its proxy.
-
     Attributes
     ----------
-    curvature : ndarray of shape (m, m)
-        S, the curvature of the dual function of the subproblem.
-    ergodic_weight : float
-        One: averages of iterates have no meaning here.
+    has_rates : Whether a constraint is on a 0-1 rate, which jumps while S is the curvature of a
+        proxy.
+    curvature : (m, m). S, the curvature of the dual function of the subproblem.
+    ergodic_weight : Always one, because averages of the iterates of CBPR have no meaning.
     """
 
-    holds_rates: bool
+    has_rates: bool
     curvature: Float = field(default_factory=lambda: np.zeros((0, 0)), init=False)
     ergodic_weight: ClassVar[float] = 1.0
 
@@ -158,7 +153,7 @@ class NewtonAscent:
         self.begin_subproblem()
 
     def begin_subproblem(self) -> None:
-        """Forget the steps of the subproblem before."""
+        """Drop the steps of the previous subproblem."""
         self._factor = 1.0  # of S
         self._step: tuple[Float, Float, Float] | None = None
 
@@ -171,58 +166,48 @@ class NewtonAscent:
             return multipliers
         self._adapt_factor(g)
         y, S = multipliers, self._factor * self.curvature
-        root = np.linalg.cholesky(S)  # S = root root': minimise ||root' y' - root' y - root^-1 g||
+        # With S = L L', the model is largest where ||L' v - L' y - L^-1 g|| is least, v >= 0.
+        root = np.linalg.cholesky(S)
         target = root.T @ y + solve_triangular(root, g, lower=True)
         ahead: Float = nnls(root.T, target)[0]
         grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
-        if self.holds_rates and grown > most:
+        if self.has_rates and grown > most:
             ahead = y + (ahead - y) * most / grown
         self._step = ahead - y, g, S
         return ahead
 
     def _adapt_factor(self, g: Float) -> None:
-        """Double S where the last step was more curved than its model, and ease it otherwise."""
+        """Double S where the last step was more curved than the model, and halve it otherwise."""
         if self._step is None:
             return
         step, g_before, model_before = self._step
         curved = step @ (g_before - g)
         if curved > MAX_CURVATURE_RATIO * (step @ model_before @ step):
             self._factor *= 2.0
-        elif not self.holds_rates:
+        elif not self.has_rates:
             self._factor = max(self._factor / 2.0, 1.0)
 
 
 @dataclass
 class CBPRSolver(OuterLoop):
-    """The outer loop over convexified problems.
+    """Outer loop over convexified problems.
 
-    Called like :class:`ABPPSolver`, whose parameters keep their meaning for boosters (`lazy`).
-    Exact learners need no step sizes, and the ergodic average has no meaning.
+    The other parameters are those of :class:`ABPPSolver`. Exact learners need no step sizes.
 
     Parameters
     ----------
-    strength : float, default=None
-        L, the weight of the distance to the last outer iterate. By default twice the concavity
-        rho of the constraints, or the curvature of the loss at a constant model where they have
-        none.
-    inner_iterations : int, default=None
-        Most iterations in an outer one: for boosters 10, for exact learners 100, which mean
-        losses do not need.
-    inner_tol : float, default=0.1
-        Accuracy kappa of a subproblem of an exact learner, relative to what it moved.
-    project : callable, default=None
-        Takes derivatives in the scores (multiplied by W) to coordinates of a learner that are
-        orthonormal in the distance; by default those of all scores, an upper bound.
+    strength : L, the weight of the distance to the last outer iterate. By default twice the
+        concavity rho of the constraints, or the curvature of the loss at a constant model where
+        they have none.
+    inner_iterations : Largest number of inner iterations: for boosters 10, for exact learners 100,
+        which mean losses do not need.
+    inner_tol : Accuracy kappa of a subproblem of an exact learner, relative to the distance moved.
+    project : Function that maps derivatives in the scores, times W, to coordinates of a learner
+        that are orthonormal in the distance; by default those of all scores, an upper bound.
 
     Attributes
     ----------
-    residuals : list of float
-        Fritz John residual after each outer iteration; see the module.
-
-    Raises
-    ------
-    ValueError
-        If an exact learner's start violates a constraint.
+    residuals : Fritz John residual after each outer iteration; see the module.
     """
 
     strength: float | None = None
@@ -243,7 +228,6 @@ class CBPRSolver(OuterLoop):
         self._is_rate = lag.constraints.has_rates
         self._outer_centre: Array | None = None
         self._inner = 0
-        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
 
     def make_dual_method(self) -> DualMethod:
         """Make the inner dual method: ABPP's for boosters, Newton steps for exact learners."""
@@ -252,7 +236,7 @@ class CBPRSolver(OuterLoop):
         return NewtonAscent(bool(self.lagrangian.constraints.has_rates.any()))
 
     def begin_iteration(self, point: Point) -> None:
-        """Start an inner iteration at `point`, and a new outer one when the last is done."""
+        """Start an inner iteration, and a new outer one if the subproblem is solved."""
         statistics = point.statistics()
         residual = np.nan
         if self._outer_centre is None:
@@ -265,7 +249,7 @@ class CBPRSolver(OuterLoop):
         self._inner += 1
         added: float | Float = 0.0
         if isinstance(self.dual, NewtonAscent):
-            added = self._added(self._distance(point))
+            added = self._offset(self._distance(point))
             self.dual.curvature = self._curvature(point)
         self.take_dual_step(point, statistics, added, residual)
 
@@ -286,17 +270,17 @@ class CBPRSolver(OuterLoop):
             self.dual.begin_subproblem()
 
     def _distance(self, point: Point) -> float:
-        """``L D(., x^t)``, which is added to the objective and to every constraint."""
+        """Compute ``L D(., x^t)``, which is added to the objective and to every constraint."""
         assert self._outer_centre is not None
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._outer_centre)
 
-    def _added(self, moved: float) -> Float:
-        """Distance that is added to each constraint where multipliers move; none to 0-1 rates."""
+    def _offset(self, moved: float) -> Float:
+        """Distance that is added to each constraint in dual steps; zero for 0-1 rates."""
         return np.where(self._is_rate, 0.0, moved)
 
     def _curvature(self, point: Point) -> Float:
-        """S: curvature of the subproblem's dual function."""
+        """Compute S, the curvature of the subproblem's dual function."""
         assert self.strength is not None
         y = self.multipliers
         if y.size == 0:
@@ -307,17 +291,15 @@ class CBPRSolver(OuterLoop):
         project = self.project or self._orthonormal
         J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
         S = J @ J.T / (self.strength * (1.0 + y.sum()))
-        # Rows that say the same leave S singular.
+        # Equal rows of constraints make S singular.
         return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
 
     def _orthonormal(self, rows: Array) -> Float:
-        """Take derivatives in all scores to coordinates that are orthonormal in the distance."""
+        """Scale derivatives in all scores to coordinates that are orthonormal in the distance."""
         lag = self.lagrangian
-        weight = lag.rows.weighted(np.ones(lag.n_samples), slice(None)) * lag.total_weight
-        flat = (
-            rows.reshape(lag.n_samples, -1) * np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
-        )
-        return np.asarray(flat.ravel())
+        weight = lag.rows.apply_weights(np.ones(lag.n_samples), slice(None)) * lag.total_weight
+        scale = np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
+        return np.asarray((rows.reshape(lag.n_samples, -1) * scale).ravel())
 
     def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
         assert self.inner_iterations is not None
@@ -326,10 +308,10 @@ class CBPRSolver(OuterLoop):
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._added(moved)
+        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._offset(moved)
         left = self.inner_tol * moved + ROUNDING
-        beyond = G - np.where(self._is_rate, ROUNDING, left)
-        return bool((beyond <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
+        violation = G - np.where(self._is_rate, ROUNDING, left)
+        return bool((violation <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
         assert self._outer_centre is not None
@@ -362,11 +344,6 @@ class CBPRSolver(OuterLoop):
     def _inner_weight(self) -> float | Float:
         """Weight of the inner proximal term of a booster, as that of ABPP."""
         assert isinstance(self.dual, DualAscent)
-        if not self.multipliers.any():
-            return 0.0
-        return self._proximal_weights.compute(
-            self.multipliers,
-            1.0 / self.dual.tau_k,
-            len(self.history),
-            is_held_out=self.schedule is not None,
+        return (
+            self.compute_proximal_weights(1.0 / self.dual.tau_k) if self.multipliers.any() else 0.0
         )

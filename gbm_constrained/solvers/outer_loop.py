@@ -1,4 +1,4 @@
-"""The outer loop that all solvers share: dual steps on exact rates, and their history."""
+"""Outer loop of all solvers: dual steps on exact rates, and their history."""
 
 from __future__ import annotations
 
@@ -21,81 +21,61 @@ from gbm_constrained.solvers.base import (
     columns_of_records,
     records_of_columns,
 )
-from gbm_constrained.solvers.step_sizes import PathSlopes
+from gbm_constrained.solvers.step_sizes import PathSlopes, ProximalWeights
 
 MAX_DEPARTURE = 0.1  # Largest distance of multipliers from their schedule, as a share of it.
-# Share of the schedule after which multipliers may leave it: before, they swing on their way.
+# Share of the schedule after which multipliers may leave it; before, they still oscillate.
 SETTLED = 0.5
-# Violation up to which a constraint at rest stays there: mean losses are summed in single
-# precision, and a weighted rate that is 1 may come out above it.
+# Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
+# and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
 
 
 @dataclass
 class OuterLoop(ABC):
-    """A solver that is called with scores and answers with gradients and Hessians.
+    """Solver that computes gradients and Hessians at the scores of a learner.
 
     Parameters
     ----------
-    lagrangian : Lagrangian
-        The problem on the training rows.
-    tau : float, default=None
-        Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
+    tau : Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
         score, 4 for a binary margin and 2 for softmax scores: the proximal term is then as curved
         as the loss itself at most is.
-    sigma : float, default=None
-        Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default the
-        largest that the theory allows, ``1 / (tau L^2)``.
-    lipschitz : ndarray of shape (m,), default=None
-        Lipschitz constant L_j of each constraint, for a learner that has its own; by default those
-        of the cells. When it is given, the default of `sigma` takes ``L^2 = m``: always safe.
-    mu : float, default=0
-        Strong convexity of the objective relative to the Bregman distance; above zero the method
+    sigma : Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default
+        the largest that the theory allows, ``1 / (tau L^2)``.
+    lipschitz : (m,). Lipschitz constant L_j of each constraint, for a learner that has its own; by
+        default those of the cells. When it is given, the default of `sigma` takes ``L^2 = m``:
+        always safe.
+    mu : Strong convexity of the objective relative to the Bregman distance; above zero the method
         accelerates.
-    rounds_per_iteration : int, default=1
-        Number R of calls answered in each outer iteration.
-    progress : float, default=1
-        Fraction p of the way to the solution of a subproblem that one outer iteration goes.
-    lazy : bool, default=False
-        Whether the learner is a booster, whose own fit a constraint that never binds must leave
-        untouched. A multiplier at zero then stays there until its constraint is violated, and
-        there is no proximal term while every multiplier is zero.
-    initial_multipliers : ndarray of shape (m,), default=None
-        Warm start y_0; zeros by default.
-    fixed : ndarray of shape (m,), bool, default=None
-        Multipliers that stay as they were started; none by default.
-    schedule : sequence of ndarray of shape (m,), default=None
-        Multipliers of each outer iteration, taken instead of dual steps: those of another solver,
-        which measures the constraints elsewhere. The sequence may grow as that solver goes on; the
-        last ones hold beyond its end.
-    optimism : callable, default=None
-        Given the number of an outer iteration, how much higher each row of constraints is taken
-        to be where it is measured than at the scores given, and the bounds to aim at there, both
-        (m,). Beside a `schedule`, and from the middle of it, rows in `corrected` then take dual
-        steps of their own. They leave the schedule by :data:`MAX_DEPARTURE` times their
-        constraint's largest multiplier there at most.
-    corrected : ndarray of shape (m,), bool, default=False
-        Rows that take dual steps of their own.
-    callback : callable, default=None
-        Called with the :class:`Record` of each outer iteration.
-    has_rates : bool, default=True
-        Whether the history has the rates at the scores given. Without them, which takes a
-        `schedule`, records hold NaN in their place.
+    rounds_per_iteration : Number R of calls answered in each outer iteration.
+    progress : Fraction p of the way to the solution of a subproblem that one outer iteration goes.
+    lazy : Whether the learner is a booster, whose own fit must not change under constraints that
+        never bind. A multiplier at zero then stays there until its constraint is violated, and
+        there is no proximal term while all multipliers are zero.
+    initial_multipliers : (m,). Warm start y_0; zeros by default.
+    fixed : (m,). Multipliers that stay as they were started; none by default.
+    schedule : Multipliers of each outer iteration, (m,), in place of dual steps: those of another
+        solver, which measures the constraints on other rows. The sequence may grow while that
+        solver runs, and the last multipliers hold beyond its end.
+    optimism : Function of the number of an outer iteration. It returns by how much each row of
+        constraints is higher on the rows where it is measured than at the given scores, and the
+        bounds there, (m,) each.
+    corrected : (m,). Rows that take dual steps of their own from the middle of a `schedule`, with
+        the values and bounds of `optimism`.
+    max_departure : Largest distance of such rows from the schedule, as a share of their
+        constraint's largest multiplier there.
+    callback : Called with the :class:`Record` of each outer iteration.
+    has_rates : Whether records hold the rates at the given scores. Without rates, which needs a
+        `schedule`, records hold NaN.
 
     Attributes
     ----------
-    start : ndarray of shape (m,)
-        Multipliers that the solver was started with.
-    multipliers : ndarray of shape (m,)
-        y, those of the current subproblem.
-    bounds : ndarray of shape (m,)
-        Bounds in force.
-    history : list of Record
-        One entry per outer iteration.
-    ergodic_weights : list of float
-        t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
-    dual : DualMethod
-        The method that moves the multipliers.
+    start : (m,). Multipliers that the solver was started with.
+    multipliers : (m,). y, those of the current subproblem.
+    bounds : (m,). Bounds in force.
+    history : One entry per outer iteration.
+    ergodic_weights : t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
+    dual : The method that moves the multipliers.
     """
 
     lagrangian: Lagrangian
@@ -111,6 +91,7 @@ class OuterLoop(ABC):
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
+    max_departure: float = MAX_DEPARTURE
     callback: Callable[[Record], object] | None = None
     has_rates: bool = True
     start: Float = field(init=False)
@@ -127,10 +108,11 @@ class OuterLoop(ABC):
         self.multipliers = self.start.copy()
         self.bounds = self.lagrangian.constraints.b.copy()
         self.slopes = PathSlopes(self.lagrangian)
+        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
         self._rounds = 0
         self._centre: Array | None = None
         self._previous_values: Float | None = None
-        self._subproblem: Subproblem | None = None  # of this iteration, once something asks
+        self._subproblem: Subproblem | None = None  # computed when it is first used
         self._started = time.perf_counter()
         self.dual = self.make_dual_method()
 
@@ -146,53 +128,44 @@ class OuterLoop(ABC):
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:
         """Find centre and weight of the proximal term of the current subproblem."""
 
+    def compute_proximal_weights(self, inverse_tau: float) -> Float:
+        """Compute the weights of a booster's proximal term, (n_cells,)."""
+        return self._proximal_weights.compute(
+            self.multipliers,
+            inverse_tau,
+            len(self.history),
+            is_held_out=self.schedule is not None,
+        )
+
     @property
     def subproblem(self) -> Subproblem:
-        """The current subproblem: computed when a learner asks for it first."""
+        """Current subproblem, which is computed when it is first used."""
         if self._subproblem is None:
             self._subproblem = Subproblem(self.multipliers, *self.find_proximal_term())
         return self._subproblem
 
-    # -- calls ------------------------------------------------------------------------------------
-
     def __call__(self, margin: Array) -> tuple[Array, Array]:
-        """Answer one boosting round: gradient and Hessian at `margin`, multiplied by W."""
+        """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
         if self.lazy and self.multipliers.any():
-            self.lagrangian.narrow()  # no longer the library's own fit, bit by bit
+            self.lagrangian.narrow()  # The fit need no longer equal the library's own, bit by bit.
         point = self.lagrangian.at(margin)
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(point)
         self._rounds += 1
         return self.gradient(point)
 
-    def look(self, margin: Callable[[], Array]) -> None:
-        """Pass a boosting round that needs no answer: that of the library's own objective.
-
-        Parameters
-        ----------
-        margin : callable
-            Gives the scores before the round, where an outer iteration begins with it.
-        """
+    def count_round(self, margin: Callable[[], Array]) -> None:
+        """Count a boosting round whose gradient is that of the library's own objective."""
         if self._rounds % self.rounds_per_iteration == 0:
             self.begin_iteration(self.lagrangian.at(margin()))
         self._rounds += 1
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
-        """Gradient and Hessian of the current subproblem at `point`, multiplied by W.
-
-        Parameters
-        ----------
-        point : Point
-            The Lagrangian at the current scores, from :meth:`Lagrangian.at`.
-
-        Returns
-        -------
-        gradient, hessian : ndarray like the scores
-        """
+        """Compute gradient and Hessian of the current subproblem at a point, multiplied by W."""
         subproblem = self.subproblem
         if subproblem.centre is self._centre and self._is_first_round:
-            subproblem = replace(subproblem, centre=None)  # the point itself
-        # With no multiplier at work a booster's fit is the library's own.
+            subproblem = replace(subproblem, centre=None)  # The centre is the point.
+        # While all multipliers are zero, a booster's fit is the library's own.
         own = not self.lazy or not self.multipliers.any()
         rate = 0.0 if own else 1.0 - (1.0 - self.progress) ** (1.0 / self.rounds_per_iteration)
         return point.gradient(
@@ -205,20 +178,18 @@ class OuterLoop(ABC):
 
     @property
     def rounds(self) -> int:
-        """Calls answered so far."""
+        """Boosting rounds so far."""
         return self._rounds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the solver was made."""
+        """Seconds since the start of the solver."""
         return time.perf_counter() - self._started
 
     @property
     def centre(self) -> Array | None:
         """Scores at which the current iteration began."""
         return self._centre
-
-    # -- steps ------------------------------------------------------------------------------------
 
     def take_dual_step(
         self,
@@ -265,8 +236,8 @@ class OuterLoop(ABC):
 
     def _move_multipliers(self, g: Float, change: Float) -> None:
         """Take the multipliers of the schedule, or a dual step."""
-        scheduled = self._scheduled()
-        # With no multiplier at work, nor one that is about to be, no slope matters.
+        scheduled = self._look_up_schedule()
+        # Slopes matter if a multiplier is above zero, or if one is about to be.
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
             self.slopes.observe()
@@ -279,8 +250,8 @@ class OuterLoop(ABC):
         self.multipliers = ahead if scheduled is None else self._correct(scheduled, ahead)
 
     def follow_schedule(self, point: Point) -> None:
-        """Take the multipliers of the schedule, and measure nothing."""
-        scheduled = self._scheduled()
+        """Take the multipliers of the schedule without computing rates."""
+        scheduled = self._look_up_schedule()
         assert scheduled is not None
         self._subproblem = None
         if self.history:
@@ -305,8 +276,8 @@ class OuterLoop(ABC):
             )
         )
 
-    def _scheduled(self) -> Float | None:
-        """Multipliers that the schedule has for the iteration that begins."""
+    def _look_up_schedule(self) -> Float | None:
+        """Look up the multipliers of the iteration that begins; None without a schedule."""
         if self.schedule is None:
             return None
         return self.schedule[min(len(self.history), len(self.schedule) - 1)]
@@ -316,22 +287,20 @@ class OuterLoop(ABC):
         return bool(np.any(self.corrected)) and len(self.history) >= settled
 
     def _correct(self, scheduled: Float, ahead: Float) -> Float:
-        """Keep scheduled multipliers, and of some rows take own ones near to them."""
+        """Move multipliers of corrected rows from the schedule towards their own dual steps."""
         owner = self.lagrangian.constraints.owner
         largest = np.zeros(owner.max(initial=-1) + 1)
         np.maximum.at(largest, owner, scheduled)
-        reach = MAX_DEPARTURE * largest[owner]
+        reach = self.max_departure * largest[owner]
         near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
         return np.where(self.corrected, near, scheduled)
 
     def _move_centre(self, margin: Array) -> None:
-        """Make x_k the proximal centre."""
+        """Copy the scores x_k as the proximal centre."""
         if self._centre is not None and self._centre.dtype == margin.dtype:
             self._centre[...] = margin
         else:
             self._centre = margin.copy()
-
-    # -- state ------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Collect what later stages of a fit read of a solver that is done."""

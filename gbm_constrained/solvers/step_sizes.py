@@ -1,41 +1,40 @@
-r"""Adaptations of step sizes for boosters, which are no part of Algorithm 1.
+r"""Adaptations of step sizes to boosters, beyond Algorithm 1 of ABPP.
 
 **Shrinkage is a proximal term.** A Newton step of curvature h, shrunk to the fraction p, is the
 full step with a proximal term of weight :math:`h (1/p - 1)` around its start. The learning rate of
 a booster is therefore taken as part of D / tau, and only what it leaves of 1 / tau is added, with
-the curvature h of the loss at the scores of the path. Nothing is added at a rate of 0.1 while most
-rows are in doubt; all of 1 / tau is added at a rate of one, for a rare class, or once most rows
-are learnt (evidence, Step sizes).
+the curvature h of the loss at the scores of the path. At a rate of 0.1 nothing is added while most
+rows are uncertain. At a rate of one, for a rare class, or once most rows are learnt, all of
+1 / tau is added (evidence, Step sizes).
 
-**Returning proximal weight.** Steps of full length also memorise the few rows that a constraint
-weighs on. On a long path the term therefore comes back, between 10 and 30 exact iterations; an
-iteration of R rounds counts p of one. Constraints that are measured on the rows that trees are
-grown on believe what is memorised, and the term comes back between 5 and 10 (evidence, Step
-sizes).
+**Returning proximal weight.** Steps of full length also memorise the few rows that a multiplier
+weighs. On a long path the term therefore returns between 10 and 30 exact iterations; an
+iteration of R rounds counts as p of one. Constraints that are measured on the training rows of the
+trees do not detect memorised rows, and the term returns between 5 and 10 (evidence, Step sizes).
 
-**Several classes.** Scores of several classes are hardly curved once most rows are learnt, and a
-term of that weight stops the learning itself. The term is there for the dual steps, :math:`1 /
-\tau \ge \sigma L_g^2`, and rates are then as flat. The weight therefore falls with the square of
-the root mean square slope of the probabilities, where that is less than the slope at the constant
-model. Two classes keep the weight (evidence, Step sizes).
+**Several classes.** The loss of several classes has little curvature once most rows are learnt,
+and a term of that weight stops the learning. Dual steps need the term, :math:`1 / \tau \ge \sigma
+L_g^2`, but rates are then as flat. The weight therefore falls with the square of the root mean
+square slope of the probabilities, where it is below the slope at the constant model. Two classes
+keep the weight (evidence, Step sizes).
 
-**Slopes on the path.** A Lipschitz constant holds for any scores; boosters take the slopes of
-their own. Probabilities of the rows of a cell move with slope :math:`p (1 - p)`, in the root mean
-square far below 1/4 once the model is sure of most rows, and dual steps are longer by the square
-of that. The steepest constraints, gaps of error rates, pull rows towards the decision, and their
-steps shorten again (evidence, Step sizes).
+**Slopes on the path.** A Lipschitz constant holds for any scores; boosters use the slopes at
+their own scores. Probabilities of the rows of a cell have the slope :math:`p (1 - p)`. Its root
+mean square is far below 1/4 once most rows are learnt, and dual steps are longer by the square of
+the ratio. Gaps of error rates, the steepest constraints, pull rows towards the decision, and their
+steps become shorter again (evidence, Step sizes).
 
-**Longer steps where nothing moves.** The rows of some rates pull against each other, as those of a
-gap of error rates do, and such a rate reacts a hundred times less than its Lipschitz constant
-allows. The dual step of a constraint therefore grows by a factor 1 + p in every iteration that
-leaves it as far beyond its bound as it was, or as far inside while its multiplier is above zero.
-The step is halved when the constraint crosses its bound, never below the step of the theory. The
-rule is that of resilient backpropagation (Riedmiller and Braun, 1993; evidence, Step sizes).
+**Longer steps of constraints that do not move.** The rows of some rates pull against each other,
+as those of a gap of error rates do, and such a rate moves a hundred times less than its Lipschitz
+constant allows. The dual step of a constraint therefore grows by a factor 1 + p in every iteration
+that leaves its violation unchanged, or its slack while its multiplier is above zero. The step is
+halved when the constraint crosses its bound, and is never below the step of the theory, as in
+resilient backpropagation (Riedmiller and Braun, 1993; evidence, Step sizes).
 
-**Opposite rows.** Of the two rows of a gap, those of ``g`` and ``-g``, at most one can bind, but a
-rate that swings past both bounds leaves both with a multiplier. The gradient knows their
-difference only. What they have in common would still lengthen the dual steps of rows that seem
-stuck, until noise is answered by a jump: it is taken from both (evidence, Step sizes).
+**Opposite rows.** At most one of the two rows ``g`` and ``-g`` of a gap can bind, but a rate that
+oscillates beyond both bounds leaves both with a multiplier. The gradient depends on the difference
+of the two multipliers only. Their common part would still lengthen dual steps, until noise causes
+a jump, and is therefore subtracted from both (evidence, Step sizes).
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
 
-# Factor on observed slopes: rates become steeper while their multipliers rise.
+# Factor on observed slopes, because rates become steeper while their multipliers rise.
 SLOPE_FACTOR = 1.5
 MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step is computed from.
-# Share of its distance to the bound above which a constraint has not moved in an iteration.
+# Share of its last distance to the bound above which a constraint counts as not moving.
 STUCK_SHARE = 0.9
-STRIDE_GROWTH = 1.0  # Growth of its dual step then, in an iteration that solves its subproblem.
+STRIDE_GROWTH = 1.0  # Growth of the dual step of such a constraint, in one exact iteration.
 MAX_STRIDE = 50.0  # Largest factor on a dual step.
-# Exact iterations at which the proximal term begins to come back, and is whole.
+# Numbers of exact iterations at which the proximal term begins to return, and has returned.
 RETURN_ON_HELD_OUT_ROWS = (10.0, 30.0)
 RETURN_ON_TRAINING_ROWS = (5.0, 10.0)
 
@@ -66,10 +65,8 @@ class PathSlopes:
 
     Attributes
     ----------
-    by_cell : ndarray of shape (n_cells,)
-        Root mean square slope in each cell, where they were observed last.
-    loss_curvature : float
-        The same over all rows, which is near to the mean curvature of the loss.
+    by_cell : (n_cells,). Root mean square slope in each cell, as last observed.
+    loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
     """
 
     def __init__(self, lagrangian: Lagrangian) -> None:
@@ -78,10 +75,10 @@ class PathSlopes:
         self.loss_curvature = 0.0
 
     def observe(self) -> None:
-        """Take the slopes at the current scores."""
+        """Compute the slopes at the current scores."""
         self.by_cell = self.lagrangian.constants.slopes()
         cells = self.lagrangian.cells
-        first = cells.views[0].cells  # the other views hold the same rows again
+        first = cells.views[0].cells  # The other views hold the same rows.
         square = np.average(self.by_cell[first] ** 2, weights=cells.weight[first])
         self.loss_curvature = float(np.sqrt(square))
 
@@ -99,25 +96,15 @@ class PathSlopes:
 
     @property
     def steepness(self) -> float:
-        """Square of the slope of rates relative to the constant model; at most one."""
+        """Square of the slope of rates over that of the constant model; at most one."""
         constant = max(self.lagrangian.constants.constant_slope, np.finfo(float).tiny)
         return min(1.0, (SLOPE_FACTOR * self.loss_curvature / constant) ** 2)
 
 
 class Strides:
-    """Factors on dual steps, which grow while the constraints do not move.
+    """Factors on dual steps, (m,), which grow from one on while the constraints do not move.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number m of rows of constraints.
-    progress : float
-        Fraction of the way to the solution of a subproblem that one iteration goes.
-
-    Attributes
-    ----------
-    factors : ndarray of shape (m,)
-        Factors on the dual steps, from one on.
+    `progress` is the fraction of the way to the solution of a subproblem in one iteration.
     """
 
     def __init__(self, n_rows: int, progress: float) -> None:
@@ -126,7 +113,7 @@ class Strides:
         self.previous_violation = np.zeros(n_rows)
 
     def adapt(self, g: Float, multipliers: Float) -> None:
-        """Adapt the factors to whether the constraints moved since the last iteration."""
+        """Adapt the factors to the movement of the constraints since the last iteration."""
         before, self.previous_violation = self.previous_violation, g.copy()
         stuck = (g * before > 0) & (np.abs(g) > STUCK_SHARE * np.abs(before))
         stuck &= (g > 0) | (multipliers > 0)
@@ -138,71 +125,43 @@ class Strides:
 class ProximalWeights:
     """Weights of the proximal term of a booster, one for each cell.
 
-    Cells that a multiplier weighs on are held with 1 / tau, which is where the dual step needs it:
-    the sensitivity of the other cells is zero, so that their step may have any length (diagonal
-    preconditioning). The others are held no more than the loss itself is curved at the constant
-    model. With a rare class that is far less than 1 / tau, and the booster keeps its pace on the
-    many rows that no constraint is about. From both is taken what shrinkage does already.
-
-    Parameters
-    ----------
-    slopes : PathSlopes
-        Slopes at the scores of the path.
-    progress : float
-        Fraction of the way to the solution of a subproblem that one iteration goes.
+    Cells that a multiplier weighs have the weight 1 / tau, which the dual step needs there. The
+    sensitivity of the other cells is zero, so that their step may have any length (diagonal
+    preconditioning). Their weight is at most the curvature of the loss at the constant model. With
+    a rare class this is far less than 1 / tau, and the booster keeps its pace on the many rows
+    that no constraint depends on. The part that shrinkage plays already is subtracted from both.
     """
 
     def __init__(self, slopes: PathSlopes, progress: float) -> None:
         self.slopes = slopes
         self.progress = progress
-        self._cells_at_work: tuple[Array, Array] | None = None  # by the multipliers at work
+        self._active_cells: tuple[Array, Array] | None = None  # by active multipliers
 
     def compute(
         self, multipliers: Float, inverse_tau: float, n_iterations: int, *, is_held_out: bool
     ) -> Float:
-        """Compute the weights of a subproblem.
+        """Compute the weights of a subproblem, (n_cells,), with a multiplier above zero.
 
-        Parameters
-        ----------
-        multipliers : ndarray of shape (m,)
-            Multipliers, one of them above zero.
-        inverse_tau : float
-            1 / tau.
-        n_iterations : int
-            Number of iterations so far.
-        is_held_out : bool
-            Whether constraints are measured on rows that trees are not grown on.
-
-        Returns
-        -------
-        ndarray of shape (n_cells,)
+        `is_held_out` is whether constraints are measured on rows that trees are not grown on.
         """
         lagrangian = self.slopes.lagrangian
-        at_work = multipliers > 0
-        if self._cells_at_work is None or not np.array_equal(at_work, self._cells_at_work[0]):
-            self._cells_at_work = (at_work, at_work @ lagrangian.constants.sensitivities > 0)
+        active = multipliers > 0
+        if self._active_cells is None or not np.array_equal(active, self._active_cells[0]):
+            self._active_cells = (active, active @ lagrangian.constants.sensitivities > 0)
         at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
         held = np.array([at_rest, inverse_tau])
         if lagrangian.n_classes > 2:
             held *= self.slopes.steepness
         left = held - self.slopes.loss_curvature * (1.0 / self.progress - 1.0)
-        begins, is_whole = RETURN_ON_HELD_OUT_ROWS if is_held_out else RETURN_ON_TRAINING_ROWS
+        begins, ends = RETURN_ON_HELD_OUT_ROWS if is_held_out else RETURN_ON_TRAINING_ROWS
         path = n_iterations * self.progress
-        back = min(max((path - begins) / (is_whole - begins), 0.0), 1.0)
-        at_rest, weighed_on = np.maximum(left, held * back)
-        return np.asarray(np.where(self._cells_at_work[1], weighed_on, at_rest))
+        back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
+        at_rest, weighed = np.maximum(left, held * back)
+        return np.asarray(np.where(self._active_cells[1], weighed, at_rest))
 
 
 def cancel_opposites(multipliers: Float, opposites: tuple[Array, Array]) -> None:
-    """Take from opposite rows what their multipliers have in common, in place.
-
-    Parameters
-    ----------
-    multipliers : ndarray of shape (m,)
-        Multipliers.
-    opposites : tuple of two ndarray of int
-        Positions of the rows ``g``, and of their opposites ``-g``.
-    """
+    """Subtract the common part of the multipliers of opposite rows, in place."""
     first, second = opposites
     common = np.minimum(multipliers[first], multipliers[second])
     multipliers[first] -= common

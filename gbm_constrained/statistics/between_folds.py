@@ -2,17 +2,15 @@ r"""Variance between the boosters of the folds of what constraints bound.
 
 Rates on cross-fitted rows are those of several boosters together, and the model returned is one
 more booster of their kind. The boosters may satisfy a constraint in the mean while none of them
-does: a gap of error rates hardly moves while its multiplier rises, and then the decisions of a
-whole group change within a few rounds.
+does. The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling
+error of these rows and u_i the booster's own deviation: a random-effects model (DerSimonian and
+Laird, "Meta-analysis in clinical trials", 1986).
 
-The value of a fold's rows is taken to be :math:`\mu + u_i + e_i`, with e_i the sampling error of
-these rows and u_i the booster's own deviation: a random-effects model (DerSimonian and Laird,
-"Meta-analysis in clinical trials", 1986). The interval of the model returned is that of one more
-study under it (Higgins, Thompson and Spiegelhalter, "A re-evaluation of random-effects
-meta-analysis", 2009, section 4), with a variance of u that is moderated, for the folds are few
-(Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-microarray experiments", 2004). The boosters are reported to differ only where Cochran's Q rejects
-that u is zero.
+The interval of the model returned is that of one more study (Higgins, Thompson and Spiegelhalter,
+"A re-evaluation of random-effects meta-analysis", 2009, section 4), with a variance of u that is
+moderated, for the folds are few (Smyth, "Linear models and empirical Bayes methods for assessing
+differential expression in microarray experiments", 2004). The boosters are reported to differ only
+where Cochran's Q rejects that u is zero.
 """
 
 from __future__ import annotations
@@ -34,28 +32,18 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.
-LEVEL = 0.95
+LEVEL = 0.95  # Probability that an interval covers the truth.
 # Expected variance between boosters, in sampling variances of a fold, and the degrees of freedom
-# that it counts as: chosen on Adult, and checked on other data.
+# that it counts as: chosen on Adult and checked on other data (evidence, Intervals out of fold).
 PRIOR, PRIOR_FREEDOM = 0.5, 3
 
 
 class BetweenFoldDeviation(NamedTuple):
-    """Standard deviations between boosters on rows that they were not trained on.
+    """Standard deviations between boosters on rows that they were not trained on."""
 
-    Parameters
-    ----------
-    rules : ndarray of shape (n_constraints,)
-        Standard deviation of what each constraint bounds: of the worst group's, or worst pair's.
-    rates : ndarray of shape (n_functionals,)
-        That of the rates that constraints are made of, such as those of groups.
-    beyond_chance : ndarray of shape (n_constraints,), bool
-        Whether Cochran's Q rejects that they agree on a constraint.
-    """
-
-    rules: Float
-    rates: Float
-    beyond_chance: Bool
+    constraints: Float  # Of what each constraint bounds: the worst group's, or worst pair's.
+    rates: Float  # Of the rates that constraints are made of, such as those of groups.
+    is_beyond_chance: Bool  # Whether Cochran's Q rejects that boosters agree on a constraint.
 
 
 class _Moments(NamedTuple):
@@ -67,8 +55,7 @@ class _Moments(NamedTuple):
     def own(self, scale: float = 1.0) -> Float:
         """Estimate the boosters' own variance, beyond that of sampling.
 
-        Few boosters estimate a variance badly: it is averaged with an expected one
-        (:data:`PRIOR`).
+        Few boosters estimate a variance badly: the estimate is averaged with an expected one.
         """
         by_chance, freedom = self.variance.mean(axis=0), len(self.value) - 1
         between = scale**2 * self.value.var(axis=0, ddof=1)
@@ -100,39 +87,26 @@ def estimate_between_fold_deviation(
 ) -> BetweenFoldDeviation:
     """Estimate the standard deviation between the boosters of the folds.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    cells : Cells
-        The partition of all cross-fitted rows.
-    folds : sequence of ndarray of int
-        Positions of the rows of each fold.
-    decisions : ndarray of int
-        Class index decided for each row, by the booster that has not seen it and a shift that all
-        of them share.
-    by_others : ndarray of int, default=None
-        The same by shifts that the other folds would have chosen: these differ as the shift of the
-        model would, had it been trained on other rows.
-
-    Returns
-    -------
-    BetweenFoldDeviation
-        Zeros for fewer than two folds, for mean losses, and for rates that a fold has no rows of.
+    `folds` holds the positions of the rows of each fold. `decisions` are those of the booster that
+    has not seen a row, by a shift that all boosters share. `by_others` are those by shifts that
+    the other folds would have chosen: these differ as the shift of the model would, had it been
+    trained on other rows. The result is zero for fewer than two folds, for mean losses, and for
+    rates that a fold has no rows of.
     """
-    n_rules, n_rates, n = len(compiled.constraints), len(compiled.parts), len(folds)
-    rules, rates, beyond = np.zeros(n_rules), np.zeros(n_rates), np.zeros(n_rules, dtype=bool)
+    n = len(folds)
+    constraints = np.zeros(len(compiled.constraints))
+    is_beyond_chance = np.zeros(constraints.size, dtype=bool)
     if n < 2:
-        return BetweenFoldDeviation(rules, rates, beyond)
+        return BetweenFoldDeviation(constraints, np.zeros(len(compiled.parts)), is_beyond_chance)
     together = CellCounts.of(cells, decisions)
     functionals = functionals_of(compiled, together)
     of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
     own_rates, own_rows = of_rates.own(), of_rows.own()
-    # Not so of undefined values, which have no Q.
+    # The comparison is False for undefined values, which have no Q.
     apart = (of_rows.p_value < CHANCE / len(compiled)) & of_rows.exceeds_chance
-    beyond[compiled.owner[apart]] = True
+    is_beyond_chance[compiled.owner[apart]] = True
     if by_others is not None and (by_others != decisions).any():
-        # What differs from the mean of the others is that much closer to the mean of all.
+        # A deviation from the mean of the others is that much smaller from the mean of all.
         closer = 1.0 - 1.0 / n
         of_rates, of_rows = _by_fold(compiled, cells, folds, by_others)
         own_rates = np.maximum(own_rates, of_rates.own(closer))
@@ -142,9 +116,9 @@ def estimate_between_fold_deviation(
         violation = (compiled.rows_of(functionals) - compiled.b) / units
         of_units = np.nan_to_num(np.sqrt(own_rows) / units, posinf=0.0)
     for j in np.unique(compiled.owner):
-        of_rule = np.flatnonzero(compiled.owner == j)
-        rules[j] = of_units[of_rule[np.nan_to_num(violation[of_rule], nan=-np.inf).argmax()]]
-    return BetweenFoldDeviation(rules, np.sqrt(own_rates), beyond)
+        own = np.flatnonzero(compiled.owner == j)
+        constraints[j] = of_units[own[np.nan_to_num(violation[own], nan=-np.inf).argmax()]]
+    return BetweenFoldDeviation(constraints, np.sqrt(own_rates), is_beyond_chance)
 
 
 def _by_fold(
@@ -165,10 +139,10 @@ def _by_fold(
 
 
 def _units(compiled: LinearConstraints, functionals: Float) -> Float:
-    """Return how far each row of constraints moves as what its constraint bounds moves by one.
+    """Compute how far each row of constraints moves as what its constraint bounds moves by one.
 
-    By one; but the row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so
-    does that of a quotient.
+    The row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so does that of a
+    quotient. All other rows move by one.
     """
     positive = (compiled.R > 0.0) @ functionals
     owners = [(compiled.constraints[j].expression, compiled.spans[j]) for j in compiled.owner]
@@ -181,16 +155,9 @@ def _units(compiled: LinearConstraints, functionals: Float) -> Float:
 
 @singledispatch
 def _unit_of(expression: Expression, positive: float, functionals: Float) -> float:
-    """Return how far a row moves as the value of its expression moves by one.
+    """Compute how far a row moves as the value of its expression moves by one.
 
-    Parameters
-    ----------
-    expression : Expression
-        What is bounded.
-    positive : float
-        Sum of the functionals with positive coefficients in the row.
-    functionals : ndarray
-        Functionals of the expression.
+    `positive` is the sum of the functionals with positive coefficients in the row.
     """
     return 1.0
 
@@ -209,15 +176,9 @@ class _Influence:
     """Influence of rows on fractions, by which these vary from sample to sample.
 
     A row's influence on a fraction is its event less the fraction, over the weight of the base set
-    (the delta method). How often each class is decided in a cell, and the fractions, are those of
-    all folds together: those of one fold would be small by chance where its rates are.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    together : CellCounts
-        Decisions on the rows of all folds.
+    (the delta method). The shares of decisions in a cell, and the fractions, are those of
+    `together`, the rows of all folds: those of one fold would be small by chance where its rates
+    are.
     """
 
     def __init__(self, compiled: LinearConstraints, together: CellCounts) -> None:
@@ -226,20 +187,19 @@ class _Influence:
         events, bases = self.fractions.events, self.fractions.bases
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
-            self.shares = together.weight / together.weight.sum(axis=-1, keepdims=True)
             self.of_event = events - sparse.diags_array(rate) @ bases
+        self.shares = together.shares
         self.losses = np.isnan(self.fractions.constant)
         self.rows_of_losses = compiled.R.astype(bool) @ self.losses
 
     def variances(self, counts: CellCounts) -> tuple[Float, Float]:
         """Compute the sampling variances of all rates, and of all rows of constraints.
 
-        NaN for mean losses, and for rates without rows.
+        Mean losses, and rates without rows, are NaN.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ counts.weight.ravel()))
-            square = counts.square.sum(axis=-1, keepdims=True) * self.shares
-            square = np.nan_to_num(square).ravel()
+            square = (counts.square.sum(axis=-1, keepdims=True) * self.shares).ravel()
             of_rates = self.fractions.sum @ (per_weight @ self.of_event)
             rates = np.asarray(of_rates.power(2) @ square)
             rows = np.asarray((self.compiled.R @ of_rates).power(2) @ square)
@@ -251,24 +211,12 @@ class _Influence:
 def prediction_intervals(
     intervals: Float, values: Float, deviation: Float, n_boosters: int, ranges: Float
 ) -> NDArray[np.float64]:
-    """Widen intervals of several boosters together to prediction intervals of one more.
+    """Widen intervals of `n_boosters` together to prediction intervals of one more booster.
 
-    The intervals are normal, though the deviation is an estimate from few boosters: the model
-    returned, of more rows and by a shift that all of them chose, differs less
+    `deviation` is that between boosters, `values` and `intervals` are those of all boosters
+    together. The intervals are normal, though the deviation is an estimate from few boosters: the
+    model returned, of more rows and by a shift that all of them chose, differs less
     (``docs/unseen.md``).
-
-    Parameters
-    ----------
-    intervals : ndarray of shape (n_values, 2)
-        Of what they do together.
-    values : ndarray of shape (n_values,)
-        What they do together.
-    deviation : ndarray of shape (n_values,)
-        From booster to booster.
-    n_boosters : int
-        How many of them there are.
-    ranges : ndarray of shape (n_values, 2)
-        Smallest and largest values that there can be.
     """
     if not deviation.any():
         return intervals

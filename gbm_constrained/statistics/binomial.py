@@ -14,7 +14,9 @@ __all__ = ["clopper_pearson", "newcombe_difference", "upper_limit"]
 
 
 def upper_limit(events: Any, n: Any, delta: Any) -> Float:
-    """Clopper-Pearson upper limit, exceeded by the true rate with probability `delta` at most.
+    """Compute the Clopper-Pearson upper limit of a binomial probability.
+
+    The true probability exceeds the limit with probability `delta` at most.
 
     Parameters
     ----------
@@ -40,19 +42,19 @@ def _lower(events: Any, n: Any, delta: Any) -> Float:
 def clopper_pearson(
     events: ArrayLike, n: ArrayLike, level: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Exact two-sided interval of a binomial probability.
+    """Compute the exact two-sided interval of a binomial probability.
 
     Parameters
     ----------
     events, n : array-like
         Numbers of events and of rows; effective numbers need not be integers.
     level : float, default=0.95
-        Least probability that it covers the truth.
+        Smallest probability that the interval covers the truth.
 
     Returns
     -------
     low, high : ndarray
-        Its ends; NaN without rows.
+        Ends of the interval; NaN without rows.
 
     References
     ----------
@@ -67,7 +69,7 @@ def clopper_pearson(
 
 
 def _wilson(events: Float, n: Float, level: float) -> tuple[Float, Float]:
-    """Score interval of a binomial probability (Wilson, 1927)."""
+    """Compute the score interval of a binomial probability (Wilson, 1927)."""
     z = float(special.ndtri(0.5 + level / 2.0))
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = events / n
@@ -81,21 +83,22 @@ def _wilson(events: Float, n: Float, level: float) -> tuple[Float, Float]:
 def newcombe_difference(
     events_1: ArrayLike, n_1: ArrayLike, events_2: ArrayLike, n_2: ArrayLike, level: float = 0.95
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Interval of the difference of two independent binomial probabilities.
+    """Compute an interval of the difference of two independent binomial probabilities.
 
-    Wilson's intervals of both, combined by squares: close to the level, though no bound on it.
+    Wilson's intervals of both are combined by squares. The probability of covering the truth is
+    close to the level and not bounded by it.
 
     Parameters
     ----------
     events_1, n_1, events_2, n_2 : array-like
         Numbers of events and of rows; effective numbers need not be integers.
     level : float, default=0.95
-        Probability that it covers ``p_1 - p_2``, about.
+        Approximate probability that the interval covers ``p_1 - p_2``.
 
     Returns
     -------
     low, high : ndarray
-        Its ends; NaN where one has no rows.
+        Ends of the interval; NaN where either probability has no rows.
 
     References
     ----------
@@ -120,13 +123,13 @@ def interval_of_binomials(
     variance: float = 0.0,
     correlation: Float | None = None,
 ) -> tuple[Float, Float]:
-    """Interval of a sum of binomial probabilities, each times a positive number.
+    """Compute an interval of a sum of binomial probabilities, each times a positive number.
 
-    Wilson's intervals of all, combined by squares (Zou, Huang and Zhang, "A note on confidence
-    interval estimation for a linear function of binomial proportions", Computational Statistics &
-    Data Analysis 53, 2009), and by products of two that are correlated (Zou, "Toward using
-    confidence intervals to compare correlations", Psychological Methods 12, 2007). The last axis
-    is that of the probabilities; what else makes the sum vary may be added as a variance.
+    Wilson's intervals are combined by squares (Zou, Huang and Zhang, "A note on confidence
+    interval estimation for a linear function of binomial proportions", 2009), and by products
+    where two are correlated (Zou, "Toward using confidence intervals to compare correlations",
+    2007). The last axis is that of the probabilities; `variance` is that of whatever else moves
+    the sum.
     """
     low, high = _wilson(events, n, level)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -4,11 +4,9 @@ Intervals, p-values and certificates depend on these counts alone (:class:`CellC
 
 A functional of constraints adds up *parts*, fractions of the rows of a base set
 (:class:`gbm_constrained.problem.functionals.WeightedFraction`). Parts over the same base set are
-one *block*: the mean of a score of each row, a function of its cell and its predicted class.
-
-Given which rows are in the base set, these scores are independent with one distribution. A row of
-constraints over one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a
-bounded mean.
+one *block*: the mean of a score, a function of a row's cell and predicted class. Given which rows
+are in the base set, these scores are independent with one distribution. A row of constraints over
+one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a bounded mean.
 """
 
 from __future__ import annotations
@@ -27,66 +25,34 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-__all__ = [
-    "EQUAL",
-    "Block",
-    "CellCounts",
-    "Fractions",
-    "blocks_of",
-    "blocks_of_rows",
-    "functionals_of",
-]
-
 EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 
 
 @dataclass(frozen=True, eq=False)
 class CellCounts:
-    """Numbers of rows by cell and predicted class.
+    """Numbers of rows by cell and predicted class, with leading axes for grids of thresholds."""
 
-    The tables may have leading axes, as of a grid of thresholds; p-values then have them too.
+    weight: Float  # Sums of weights, (..., n_cells, n_classes).
+    square: Float  # Sums of squared weights.
+    count: Float  # Numbers of rows with positive weight.
 
-    Parameters
-    ----------
-    weight : ndarray of shape (..., n_cells, n_classes)
-        Sums of weights.
-    square : ndarray of shape (..., n_cells, n_classes)
-        Sums of squared weights.
-    count : ndarray of shape (..., n_cells, n_classes)
-        Numbers of rows with positive weight.
-    """
-
-    weight: Float
-    square: Float
-    count: Float
+    @property
+    def shares(self) -> Float:
+        """Share of each cell that is decided as each class; 0 for cells without weight."""
+        total = self.weight.sum(axis=-1, keepdims=True)
+        shares = np.zeros_like(self.weight)
+        np.divide(self.weight, total, out=shares, where=total > 0)
+        return shares
 
     @classmethod
-    def of(cls, cells: Cells, decisions: ArrayLike, weight: Float | None = None) -> CellCounts:
-        """Count decisions.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        decisions : array-like of shape (n_samples,), integer
-            Predicted class index of each row.
-        weight : ndarray of shape (n_samples,), default=None
-            Weights; those of the rows by default.
-        """
+    def of(cls, cells: Cells, decisions: ArrayLike) -> CellCounts:
+        """Count decisions, given as class indices."""
         decided = np.asarray(decisions, dtype=np.intp)
-        return cls(*_tables(cells, decided, cells.classes.size, weight))
+        return cls(*_tables(cells, decided, cells.classes.size))
 
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
-        """Count decisions, given the share of each cell that is predicted as a class.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        shares : ndarray of shape (n_cells, n_classes)
-            The shares.
-        """
+        """Count decisions, given the share of each cell that is predicted as a class."""
         weight = cells.rows.weight
         squares = cells.count if weight is None else cells.total(weight**2)
         totals = cells.weight, squares, cells.weighted_count
@@ -104,32 +70,13 @@ class CellCounts:
         return cls(*tables)
 
     @classmethod
-    def at_thresholds(
-        cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike, weight: Float | None = None
-    ) -> CellCounts:
-        """Count the decisions ``score > threshold`` of two classes at each of some thresholds.
-
-        Parameters
-        ----------
-        cells : Cells
-            The cells of the rows.
-        scores : array-like of shape (n_samples,)
-            Higher for the second class.
-        thresholds : array-like of shape (n_thresholds,)
-            Thresholds, in any order.
-        weight : ndarray of shape (n_samples,), default=None
-            Weights; those of the rows by default.
-
-        Returns
-        -------
-        CellCounts
-            Tables of shape (n_thresholds, n_cells, 2).
-        """
+    def at_thresholds(cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike) -> CellCounts:
+        """Count the decisions ``score > threshold`` of two classes, (n_thresholds, n_cells, 2)."""
         order = np.argsort(thresholds)
         exceeded = np.searchsorted(np.asarray(thresholds)[order], np.asarray(scores), side="left")
         tables = []
-        for table in _tables(cells, exceeded, order.size + 1, weight):
-            below = table.cumsum(axis=1)  # scores that exceed so many thresholds or fewer
+        for table in _tables(cells, exceeded, order.size + 1):
+            below = table.cumsum(axis=1)  # Scores that exceed so many thresholds or fewer.
             two = np.stack([below, below[:, -1:] - below], axis=-1)[:, :-1]
             sorted_back = np.empty((order.size, len(cells), 2))
             sorted_back[order] = two.swapaxes(0, 1)
@@ -137,21 +84,16 @@ class CellCounts:
         return cls(*tables)
 
 
-def _tables(cells: Cells, column: Codes, width: int, weight: Float | None) -> list[Float]:
-    """Add up weights, squares and numbers of rows by cell and column; (n_cells, width) each."""
-    w = cells.rows.weight if weight is None else np.asarray(weight, dtype=np.float64)
-    shape = (len(cells), width)
-    tables = [np.zeros(shape) for _ in range(3)]
+def _tables(cells: Cells, column: Codes, width: int) -> Float:
+    """Add up weights, squares and numbers of rows by cell and column; (3, n_cells, width)."""
+    w = cells.rows.weight
+    of_rows = [None] if w is None else [w, w * w, w > 0]
+    tables = np.zeros((len(of_rows), len(cells) * width))
     for view in cells.views:
         at = view.codes * width + column
-        size = len(cells) * width
-        counted = np.bincount(at, None if w is None else w > 0, size).reshape(shape)
-        found = (counted, counted) if w is None else (
-            np.bincount(at, w, size).reshape(shape), np.bincount(at, w * w, size).reshape(shape)
-        )  # fmt: skip
-        for table, more in zip(tables, (*found, counted), strict=True):
-            table += more
-    return tables
+        for table, values in zip(tables, of_rows, strict=True):
+            table += np.bincount(at, values, table.size)
+    return np.broadcast_to(tables, (3, tables.shape[1])).reshape(3, len(cells), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +120,7 @@ class Block:
 
     @property
     def width(self) -> float:
-        """Distance of the largest from the smallest value."""
+        """Difference of the largest and the smallest value."""
         return self.high - self.low
 
     @property
@@ -195,12 +137,17 @@ class Block:
         inside = table[..., self.cells, :]
         return np.asarray((inside if where is None else inside * where).sum(axis=(-2, -1)))
 
+    def mean(self, table: Float) -> Float:
+        """Compute the mean of the score, weighted by a table; NaN without weight."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self.sum(table, self.score) / self.sum(table))
+
     def effective_rows(self, counts: CellCounts) -> Float:
-        """Compute Kish's effective number of rows, zero where no row has weight."""
+        """Compute Kish's effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""
         total, squares = self.sum(counts.weight), self.sum(counts.square)
         return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
 
-    def equal_weights(self, counts: CellCounts) -> bool:
+    def has_equal_weights(self, counts: CellCounts) -> bool:
         """Whether all rows of the base set weigh the same (Cauchy-Schwarz)."""
         tables = counts.weight, counts.square, counts.count
         total, squares, n = (self.sum(table) for table in tables)
@@ -244,22 +191,10 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None
 
 
 def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
-    """Compute the value of each functional on counted decisions.
+    """Compute the value of each functional on counted decisions, shape (..., n_functionals).
 
-    Weights of base sets are those of the counts, so that counts may be of other rows than those
-    compiled against.
-
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions, with any leading axes.
-
-    Returns
-    -------
-    ndarray of shape (..., n_functionals)
-        NaN for mean losses, and where a base set has no weight.
+    Base sets have the weights of the counts, which may be of other rows than those compiled
+    against. Mean losses, and rates over a base set without weight, are NaN.
     """
     weight = counts.weight
     table = weight.reshape(*weight.shape[:-2], -1)

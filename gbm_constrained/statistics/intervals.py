@@ -1,11 +1,7 @@
 """Intervals of rates, and of what constraints bound, in the population.
 
-Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
-that were used for nothing else, neither to train nor to choose among models or thresholds.
-
-Binomials have Clopper and Pearson's exact interval, and differences and other sums of them
-Newcombe's. Quotients have the interval of the sums that compare them with numbers (Fieller).
-Nothing is resampled: an event that never occurred on some rows never occurs in replicates.
+The rows of the counts were used for nothing else, neither to train nor to choose. Nothing is
+resampled: an event that never occurred on some rows never occurs in replicates.
 
 Sample weights that are equal in each base set change nothing. Unequal weights are taken as given,
 and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an approximation.
@@ -59,17 +55,15 @@ def _effective(
 def _interval_of_sum(
     parts: Sequence[WeightedFraction] | None, constant: float, counts: CellCounts, level: float
 ) -> NDArray[np.float64]:
-    """Find the interval of a sum of fractions of rows, over the same rows or not.
+    """Find the interval of a sum of fractions of rows; NaN for mean losses and empty base sets.
 
     Each row adds the sum of its parts in the fractions. Rows of the same base sets that add one of
     two numbers are a binomial. One binomial has an exact interval, and several have that of a sum.
     Where rows add one of three numbers, as in wins minus losses, that they add the second at least
     is one binomial, and that they add the third is another, which implies the first.
 
-    The numbers of rows that are in several base sets are random as well. What one row more or less
-    of them changes is their mean, less what they would add with the means of their base sets.
-
-    The interval is NaN for mean losses, and where a base set has no rows.
+    The numbers of rows that are in several base sets are random as well. One such row more or less
+    changes the sum by their mean, less what they would add with the means of their base sets.
     """
     if parts is None:
         return np.full(2, np.nan)
@@ -117,16 +111,9 @@ def _add_up(
 ) -> tuple[Codes, Float, Float, Codes]:
     """Add up what rows of each cell add to a sum of fractions.
 
-    Returns
-    -------
-    cells : ndarray of shape (n,), intp
-        Cells that are in some base set.
-    added : ndarray of shape (n, n_classes)
-        Contribution of a row of weight one.
-    usual : ndarray of shape (n,)
-        Mean contribution of the rows of the same base sets.
-    sets : ndarray of shape (n,), intp
-        Number of the combination of base sets.
+    Returned are the n cells in some base set, the contribution of a row of weight one (n,
+    n_classes), the mean contribution of rows of the same base sets (n,), and the number of this
+    combination of base sets (n,).
     """
     cells = np.unique(np.concatenate([block.cells for block in blocks]))
     added = np.zeros((cells.size, counts.weight.shape[-1]))
@@ -144,9 +131,10 @@ def _add_up(
 def functional_intervals(
     compiled: LinearConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
-    """Find two-sided intervals of functionals, such as the rate of each group.
+    """Compute two-sided intervals of functionals, such as the rate of each group.
 
-    Clopper-Pearson for one fraction of rows, Newcombe's way for sums and differences of several.
+    One fraction of rows has Clopper and Pearson's interval. Sums and differences of several have
+    Newcombe's.
 
     Parameters
     ----------
@@ -171,16 +159,16 @@ def constraint_intervals(
     counts: CellCounts,
     level: float = 0.95,
 ) -> NDArray[np.float64]:
-    """Find two-sided intervals of what each constraint bounds.
+    """Compute two-sided intervals of what each constraint bounds.
 
     A rate has the interval of its functional (:func:`functional_intervals`). The gap of two groups
     has Newcombe's interval of the signed difference, folded to its absolute value. The worst of
-    several groups or pairs has :func:`~.worst_intervals.worst_interval`.
+    several groups or pairs has one from the intervals of all of them (Bonferroni).
 
     Precision, and other shares of the rows that a decision selects, have Clopper and Pearson's
-    interval among these rows. So have odds such as wins over losses, and F1, which rises with the
-    share of true positives among these and the errors. Other quotients, such as those of rates of
-    two groups, are compared with each number in turn (Fieller).
+    interval among these rows. So have odds such as wins over losses. So has F1, which rises with
+    the share of true positives among true positives and errors. Other quotients, such as those of
+    rates of two groups, are compared with each number in turn (Fieller).
 
     Parameters
     ----------
@@ -270,7 +258,7 @@ def _gap_interval(values: _Values) -> Float | None:
         return None
     other = [WeightedFraction(-p.coefficient, p.cells, p.event) for p in parts[1]]
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
-        return None  # the group is everyone
+        return None  # The group has all rows.
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
     sizes = np.sort(np.abs(signed))
     return np.array([0.0, sizes[1]]) if signed[0] <= 0.0 <= signed[1] else sizes
@@ -279,11 +267,10 @@ def _gap_interval(values: _Values) -> Float | None:
 def _quotient_interval(values: _Values) -> Float | None:
     """Find the interval of a quotient that rows of two kinds decide about; None for others.
 
-    Right and wrong ones among those selected decide about precision, true positives and errors
-    about F1, wins and losses about their quotient. A row of the first kind adds a to the numerator
-    and b to the denominator, one of the second c and d, and among both the first have a binomial
-    probability p: the quotient is ``(a p + c (1 - p)) / (b p + d (1 - p))``, which rises or falls
-    in p throughout.
+    With a binomial probability p of the first kind the quotient is
+    ``(a p + c (1 - p)) / (b p + d (1 - p))``, which is monotone in p. A row of the first kind adds
+    a to the numerator and b to the denominator, one of the second adds c and d. Right and wrong
+    rows among those selected decide about precision, true positives and errors about F1.
     """
     (numerator, denominator), counts = values.parts, values.counts
     if numerator is None or denominator is None:
@@ -307,16 +294,10 @@ def _quotient_interval(values: _Values) -> Float | None:
 
 
 def _fieller_interval(values: _Values, constraint: Constraint) -> Float:
-    """Find the interval of a quotient from the sums that compare it with numbers.
+    """Find the interval of a quotient from the sums that compare it with numbers (Fieller, 1954).
 
-    It is k at least where ``numerator - k denominator`` is not negative, whose interval falls as k
-    grows. All numbers are k = t / (1 - |t|) of some t from -1 to 1: what is compared with zero is
-    ``(1 - |t|) numerator - t denominator``.
-
-    References
-    ----------
-    Fieller, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16,
-    1954.
+    The quotient is k at least where ``numerator - k denominator >= 0``. With k = t / (1 - |t|) for
+    t from -1 to 1, the sum compared with zero is ``(1 - |t|) numerator - t denominator``.
     """
     value = constraint.value(values.functionals)
     if np.isnan(value):

@@ -1,4 +1,4 @@
-"""Intervals of mean losses, which are those of means of many rows: normal.
+"""Normal intervals of mean losses, and of what constraints make of them.
 
 Mean cross-entropies have no bounded range, so that counted decisions
 (:mod:`gbm_constrained.statistics.intervals`) do not suffice. The intervals use each row's loss.
@@ -23,47 +23,18 @@ DRAWS = 2000  # Draws of the value of a constraint of losses that is no single m
 
 @dataclass(frozen=True)
 class LossIntervals:
-    """Intervals of constraints that bound mean losses, which complete those of other constraints.
-
-    Parameters
-    ----------
-    cells : Cells
-        The partition of the rows.
-    compiled : LinearConstraints
-        The constraints.
-    decided : ndarray of int of shape (n_samples,)
-        Class index that each row is decided for.
-    loss : ndarray of shape (n_samples,)
-        Cross-entropy of each row, in nats.
-    level : float, default=0.95
-        Probability that an interval covers the truth.
-    """
+    """Intervals of constraints on mean losses, which complete those of other constraints."""
 
     cells: Cells
     compiled: LinearConstraints
-    decided: Codes
-    loss: Float
+    decided: Codes  # Class index that each row is decided for.
+    loss: Float  # Cross-entropy of each row, in nats.
     level: float = 0.95
 
     def complete(
         self, functionals: Float, intervals: Float, of_functionals: Float
     ) -> tuple[Float, Float]:
-        """Complete the intervals of constraints by those of mean losses.
-
-        Parameters
-        ----------
-        functionals : ndarray of shape (n_functionals,)
-            Values of the functionals.
-        intervals : ndarray of shape (n_constraints, 2)
-            Intervals of the constraints' values, of which those of mean losses are unknown.
-        of_functionals : ndarray of shape (n_functionals, 2)
-            Intervals of the functionals, likewise.
-
-        Returns
-        -------
-        intervals, of_functionals : ndarray
-            Both with the intervals of mean losses in place.
-        """
+        """Fill in the intervals of mean losses, which are NaN for counted decisions."""
         intervals, of_functionals = intervals.copy(), of_functionals.copy()
         for j, constraint in enumerate(self.compiled.constraints):
             if not constraint.has_loss:

@@ -2,11 +2,8 @@
 
 A threshold is an order statistic of scores. It holds with confidence ``1 - delta``
 (:func:`umbrella_threshold`), or in expectation (:func:`expected_threshold`). Constraints in
-general hold in expectation at the tighter bounds of conformal risk control
-(:func:`expected_bounds`).
-
-The rows must have been used for nothing else, neither to train nor to choose among models or
-thresholds. Each function names its source.
+general hold in expectation at the bounds of conformal risk control (:func:`expected_bounds`).
+The rows were used for nothing else, neither to train nor to choose among models or thresholds.
 """
 
 from __future__ import annotations
@@ -32,11 +29,10 @@ __all__ = [
 
 
 def minimum_rows(bound: float, delta: float) -> int:
-    """Find the smallest number of rows that can certify a rate at most `bound`.
+    """Compute the smallest number of rows that can certify a rate at most `bound`.
 
-    All of these rows are without an event.
-
-    ``(1 - bound)^n <= delta`` gives ``n >= log(delta) / log(1 - bound)``.
+    Rows without an event certify it where ``(1 - bound)^n <= delta``, which gives
+    ``n >= log(delta) / log(1 - bound)``.
 
     Parameters
     ----------
@@ -56,7 +52,7 @@ def minimum_rows(bound: float, delta: float) -> int:
 
 
 def umbrella_rank(n: int, bound: float, delta: float) -> int:
-    r"""Find the rank of the score that is a certified threshold of a rate.
+    r"""Compute the rank of the score that is a certified threshold of a rate.
 
     The smallest k with
 
@@ -79,13 +75,11 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
     Raises
     ------
     ValueError
-        If there are fewer scores than :func:`minimum_rows`, or `bound` or `delta` are not in
-        (0, 1).
+        If there are fewer scores than :func:`minimum_rows`, or a probability is out of range.
 
     References
     ----------
-    Tong, Feng and Li, "Neyman-Pearson classification algorithms and NP receiver operating
-    characteristics", Science Advances 4, 2018, Proposition 1.
+    Tong, Feng and Li, 2018, Proposition 1: see :func:`minimum_rows`.
     """
     needed = minimum_rows(bound, delta)
     if n < needed:
@@ -98,12 +92,12 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
 
 
 def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
-    """Find the smallest certified threshold of a rate of scores above it.
+    """Compute the smallest certified threshold of a rate of scores above it.
 
     For rows of one class that were used for nothing else, with scores that rise with the evidence
     for the other class, ``P(score > threshold) <= bound`` in the population with probability
     ``1 - delta`` at least. For the miss rate of the positive class the scores are the margins of
-    its rows times -1.
+    its rows times -1. See :func:`umbrella_rank`.
 
     Parameters
     ----------
@@ -113,10 +107,6 @@ def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
         Largest allowed rate.
     delta : float
         Probability that the rate is larger.
-
-    References
-    ----------
-    Tong, Feng and Li, 2018, Proposition 1: see :func:`umbrella_rank`.
     """
     values = _checked(scores)
     return _smallest(values, umbrella_rank(values.size, bound, delta))
@@ -135,7 +125,7 @@ def _smallest(values: NDArray[np.float64], k: int) -> float:
 
 
 def expected_rank(n: int, bound: float) -> int:
-    r"""Find the rank of the score that is a threshold of a rate which holds in expectation.
+    """Compute the rank of the score that is a threshold of a rate which holds in expectation.
 
     ``k = ceil((n + 1)(1 - bound))``: a further score, exchangeable with these, is above the k-th
     smallest with probability `bound` at most, over the draw of all of them.
@@ -155,7 +145,7 @@ def expected_rank(n: int, bound: float) -> int:
     Raises
     ------
     ValueError
-        If there are fewer than ``1 / bound - 1`` scores, or `bound` is not in (0, 1).
+        If there are fewer than ``1 / bound - 1`` scores, or `bound` is out of range.
 
     References
     ----------
@@ -173,25 +163,21 @@ def expected_rank(n: int, bound: float) -> int:
 
 
 def expected_threshold(scores: ArrayLike, bound: float) -> float:
-    """Find the threshold of a rate of scores above it that holds in expectation.
+    """Compute the threshold of a rate of scores above it that holds in expectation.
 
     Parameters
     ----------
     scores : array-like of shape (n,)
         A score of each row, as for :func:`umbrella_threshold`.
     bound : float
-        Largest allowed rate, in the mean over samples.
-
-    References
-    ----------
-    Angelopoulos et al., 2024, Theorem 1: see :func:`expected_rank`.
+        Largest allowed rate, in the mean over samples: see :func:`expected_rank`.
     """
     values = _checked(scores)
     return _smallest(values, expected_rank(values.size, bound))
 
 
 def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    r"""Find the right-hand sides that rows of constraints must meet to hold in expectation.
+    r"""Compute the right-hand sides that rows of constraints must meet to hold in expectation.
 
     A bounded loss with empirical mean r on n rows is controlled in expectation by the most
     permissive of nested decisions with
@@ -199,10 +185,10 @@ def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[
     .. math:: \frac{n}{n + 1} r + \frac{\text{high}}{n + 1} \le b
         \iff r \le b - \frac{\text{high} - b}{n} ,
 
-    where `high` is the largest value of the loss: 1 for a rate. That is a theorem for one base
-    set, a loss that is monotone along the decisions chosen from, and rows exchangeable with those
-    to come. Rows with several base sets (gaps) are tightened by the sum of ``(high - low) / (n +
-    1)`` over these, and unequal weights count as their effective number: sensible, not proved.
+    where `high` is the largest value of the loss: 1 for a rate. The theorem [1]_ is for one base
+    set, a loss that is monotone along the decisions chosen from, and exchangeable rows. Rows with
+    several base sets (gaps) are tightened by the sum of ``(high - low) / (n + 1)`` over these, and
+    unequal weights count as their effective number: sensible, not proved.
 
     Parameters
     ----------
@@ -219,7 +205,7 @@ def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[
 
     References
     ----------
-    Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", ICLR 2024, Theorem 1.
+    .. [1] Angelopoulos et al., "Conformal risk control", Theorem 1: see :func:`expected_rank`.
     """
     bounds = np.full((*counts.weight.shape[:-2], len(compiled)), np.nan)
     for j, blocks in enumerate(blocks_of_rows(compiled)):

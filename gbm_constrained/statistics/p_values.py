@@ -1,28 +1,19 @@
-"""p-values of the null hypothesis that a constraint is violated in the population.
+"""p-values of the null hypotheses that constraints are violated, or hold, in the population.
 
-Everything is computed from counted decisions (:mod:`gbm_constrained.statistics.counts`) on rows
-that were used for nothing else, neither to train nor to choose among models or thresholds, unless
-the choice itself is a procedure of :mod:`gbm_constrained.statistics.order_statistics`.
-
-A row of constraints, ``sum_k c_k part_k <= b``, is tested against the null hypothesis that it is
-violated in the population. One block of parts is a binomial or a bounded mean. Two binomial blocks
-over disjoint base sets have an exact test (:mod:`gbm_constrained.statistics.two_proportions`);
-other blocks over different base sets, overlapping or not, are combined by a union bound. Each
-function names its source.
+The rows of the counts were used for nothing else, neither to train nor to choose among models or
+thresholds, unless the choice itself is a procedure of
+:mod:`gbm_constrained.statistics.order_statistics`.
 
 A p-value ``p`` is *valid*: ``P(p <= delta) <= delta`` for every ``delta`` where the null
 hypothesis is true. A p-value of delta at most certifies that the constraint holds, with confidence
-``1 - delta``.
-
-Sample weights that are equal in each base set change nothing. Unequal ones are taken as given:
-the rate is then that of rows with these weights, and exact tests give way to Hoeffding's
-inequality.
+``1 - delta``. Sample weights that are equal in each base set change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from dataclasses import replace
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -34,59 +25,33 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
-from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
-
-__all__ = [
-    "are_two_binomials",
-    "constraint_p_values",
-    "hoeffding_bentkus_p_value",
-    "p_of_two_binomials",
-    "p_value_of_blocks",
-    "row_p_values",
-    "rule_p_value",
-]
+from gbm_constrained.statistics.two_proportions import GAMMA, Binomial, sum_p_value
 
 SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
 
 
 def _tail(events: Float, n: Float, bound: Any) -> Float:
-    """``P(Bin(n, bound) <= events)``."""
+    """Compute ``P(Bin(n, bound) <= events)``."""
     inside = events < n
     left = np.where(inside, n - events, 1.0)
     return np.where(inside, special.betaincc(events + 1.0, left, bound), 1.0)
 
 
 def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -> Any:
-    r"""p-value of the null hypothesis that a mean of variables in [0, 1] exceeds a bound.
+    r"""Compute the p-value of "a mean of n variables in [0, 1] exceeds a bound"; 1 if n is 0.
 
     .. math:: p = \min\left(e^{-n\, h(\min(r, b),\, b)},\; e\, P(\mathrm{Bin}(n, b)
         \le \lceil n r \rceil)\right), \qquad
-        h(r, b) = r \log\frac{r}{b} + (1 - r) \log\frac{1 - r}{1 - b} .
+        h(r, b) = r \log\frac{r}{b} + (1 - r) \log\frac{1 - r}{1 - b} ,
 
-    Parameters
-    ----------
-    mean : array-like
-        Mean ``r`` of `n` independent variables.
-    n : array-like
-        Their number.
-    bound : array-like
-        ``b``, in [0, 1].
-
-    Returns
-    -------
-    ndarray or float
-        The p-value; 1 without variables.
-
-    References
-    ----------
-    Bates, Angelopoulos, Lei, Malik and Jordan, "Distribution-free, risk-controlling prediction
-    sets", Journal of the ACM 68, 2021, section 3.1; Angelopoulos, Bates, Candes, Jordan and Lei,
-    "Learn then test", 2021, Proposition 3.
+    with r the mean and b the bound (Bates, Angelopoulos, Lei, Malik and Jordan,
+    "Distribution-free, risk-controlling prediction sets", 2021, section 3.1; "Learn then test",
+    2021, Proposition 3).
     """
     r, n, b = (np.asarray(x, dtype=np.float64) for x in (mean, n, bound))
     below = np.minimum(r, b)
     h = special.rel_entr(below, b) + special.rel_entr(1.0 - below, 1.0 - b)
-    events = np.ceil(np.round(n * r, 9))  # a mean of n events must give their number back
+    events = np.ceil(np.round(n * r, 9))  # The mean of n events must give their number back.
     with np.errstate(invalid="ignore"):
         hoeffding = np.exp(-n * h)
     p = np.minimum(hoeffding, np.e * _tail(events, n, b))
@@ -96,7 +61,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
 def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the mean score exceeds a bound" with equal weights."""
     n = block.sum(counts.count)
-    if block.high <= bound + ROUNDING:  # it cannot
+    if block.high <= bound + ROUNDING:  # The mean cannot exceed the bound.
         return np.where(n > 0, 0.0, 1.0)
     if block.low > bound:
         return np.ones(n.shape)
@@ -109,27 +74,26 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
         # value is likelier than `scaled`: given their number, a binomial.
         n = n - block.sum(counts.count, block.reaches(float(block.values[1])))
         return np.where(n > 0, _tail(reached, n, scaled), 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (block.sum(counts.count, block.score) / n - block.low) / block.width
+    mean = (block.mean(counts.count) - block.low) / block.width
     mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
-    if len(blocks) != 2 or not all(b.is_binomial and b.equal_weights(counts) for b in blocks):
+    if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
         return False
     first, second = blocks
     return not np.intersect1d(first.cells, second.cells).size
 
 
-def p_of_two_binomials(
+def _p_of_two_binomials(
     blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
-    """Compute the p-value of "the sum of two mean scores exceeds a bound".
+    """Compute the p-value of "the sum of two mean scores exceeds a bound"; 1 outside of `where`.
 
     The scores are binomials over disjoint base sets. A mean score is its low value plus its width
-    times the probability of its high value. The p-value is 1 outside of `where`.
+    times the probability of its high value.
     """
     first, second = blocks
     (events_1, n_1), (events_2, n_2) = (
@@ -154,11 +118,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
     """
     sizes = [block.sum(counts.count) for block in blocks]
     reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = [
-            block.sum(counts.count, block.score) / n
-            for block, n in zip(blocks, sizes, strict=True)
-        ]
+    means = [block.mean(counts.count) for block in blocks]
 
     def excess(log_delta: Float) -> Float:
         delta = np.exp(log_delta) / len(blocks)
@@ -217,9 +177,9 @@ def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
 
 
 def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    """p-values of the null hypotheses that rows of constraints are violated in the population.
+    """Compute the p-value of the violation of each row of constraints, shape (..., m).
 
-    With equal weights in each base set:
+    A row ``sum_k c_k part_k <= b`` is tested by its blocks. With equal weights in each base set:
 
     - one fraction of rows: the binomial tail ``P(Bin(n, bound) <= events)``, exact;
     - several fractions over one base set, as in quotients: the binomial of the rows that decide
@@ -231,25 +191,11 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
       one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
       takes their place where a base set has fractions that make no binomial.
 
-    With unequal weights: Hoeffding's inequality, valid given the weights, though conservative.
+    With unequal weights: Hoeffding's inequality ("Probability inequalities for sums of bounded
+    random variables", 1963, Theorem 2), valid given the weights, though conservative.
 
-    Parameters
-    ----------
-    compiled : LinearConstraints
-        The constraints.
-    counts : CellCounts
-        Decisions on rows that were used for nothing else.
-
-    Returns
-    -------
-    ndarray of shape (..., m)
-        1 where a base set has no rows, and for mean losses, which have no bounded range. Rows
-        that bind no prediction have 0. Union bounds end at 1e-15, tests of two groups at 1e-5.
-
-    References
-    ----------
-    Clopper and Pearson, 1934; Hoeffding, "Probability inequalities for sums of bounded random
-    variables", JASA 58, 1963, Theorem 2.
+    The p-value is 1 where a base set has no rows and for mean losses, 0 for rows that bind no
+    prediction. Union bounds end at 1e-15, tests of two groups at 1e-5.
     """
     p = np.ones((*counts.weight.shape[:-2], len(compiled)))
     for j, blocks in enumerate(blocks_of_rows(compiled)):
@@ -258,74 +204,105 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
 
 
 def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
-    """Compute the p-value of one row of constraints; see :func:`row_p_values`.
+    """Compute the p-value of one row of constraints, the sum of mean scores of blocks.
 
-    Parameters
-    ----------
-    blocks : sequence of Block or None
-        Blocks whose mean scores the row adds up; None for mean losses.
-    bound : float
-        Right-hand side of the row.
-    counts : CellCounts
-        Decisions on rows that were used for nothing else.
-
-    Returns
-    -------
-    ndarray
-        p-values, in the shape of the counts' leading axes.
+    See :func:`row_p_values`. The result has the shape of the counts' leading axes.
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
-    if not all(block.equal_weights(counts) for block in blocks):
+    if not all(block.has_equal_weights(counts) for block in blocks):
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_block(blocks[0], bound, counts)
-    if are_two_binomials(blocks, counts):
-        return p_of_two_binomials(blocks, bound, counts)
+    if _are_two_binomials(blocks, counts):
+        return _p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
 
 
 def constraint_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:
-    """p-values of the null hypotheses that constraints are violated in the population.
+    """Compute the p-value of the violation of each constraint, shape (..., n_constraints).
 
-    A constraint is violated if one of its rows is, and certified if all of them are. The
-    violated row is certified wrongly with probability delta at most, and all rows together no
-    more often: the largest p-value needs no correction for their number (the intersection-union
-    test of Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
-    1982).
+    A constraint is violated if one of its rows is, and certified if all of them are. The violated
+    row is certified wrongly with probability delta at most, and all rows together no more often.
+    The largest p-value therefore needs no correction for their number (the intersection-union test
+    of Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24,
+    1982). By the same argument the largest p-value of several constraints needs none.
 
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
-
-    Returns
-    -------
-    ndarray of shape (..., n_constraints)
-        1 where a functional of the constraint is undefined, such as the rate of a group that has
-        no rows; 0 where no decisions violate the constraint.
+    The p-value is 1 where a functional is undefined, as the rate of a group without rows is, and 0
+    for constraints that no decisions violate.
     """
     of_rows = row_p_values(compiled, counts)
     p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         if constraint.is_always_met:
             p[..., j] = 0.0
-        elif not np.isnan(compiled.constant[span]).any():  # without rows it binds nothing
+        elif not np.isnan(compiled.constant[span]).any():
             p[..., j] = of_rows[..., compiled.owner == j].max(axis=-1, initial=0.0)
     return p
 
 
-def rule_p_value(compiled: LinearConstraints, counts: CellCounts) -> Any:
-    """p-value of the null hypothesis that some constraint is violated: the largest of theirs.
+def find_violated_rows(
+    compiled: LinearConstraints,
+    counts: CellCounts,
+    delta: ArrayLike,
+    *,
+    one_test_each: bool = False,
+) -> Bool:
+    """Find the rows of constraints that are violated in the population beyond doubt.
 
-    Parameters
-    ----------
-    compiled, counts
-        As in :func:`row_p_values`.
+    The test rejects that a row *holds*, at level `delta` each: a number, or one for each row. One
+    base set has the p-value of :func:`row_p_values` with both sides of the row negated. Several
+    base sets have lower limits at ``delta / K`` each, whose sum must exceed the bound. Two
+    disjoint ones have the exact test of :func:`row_p_values` where these limits leave the row
+    open. Rows with unequal weights count as their effective number in limits. Mean losses and
+    empty base sets give False. The result has shape (..., m).
 
-    Returns
-    -------
-    ndarray of shape (...) or float
-        No correction is needed, as in :func:`constraint_p_values`; 0 without constraints.
+    The exact test takes time. With `one_test_each`, one of a constraint's rows that need it is
+    tested: the row furthest beyond its limits, and none where limits refute a row.
     """
-    return constraint_p_values(compiled, counts).max(axis=-1, initial=0.0)
+    negated = replace(compiled, R=-compiled.R, b=-compiled.b)
+    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
+    beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
+    limits = dict[tuple[Block, float], Float]()
+
+    def total(blocks: Sequence[Block], level: float) -> Float:
+        for block in blocks:
+            if (block, level) not in limits:
+                limits[block, level] = _upper(block, counts, level)
+        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
+
+    for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
+        if not blocks:
+            continue
+        if len(blocks) == 1:
+            is_apart = blocks[0].mean(counts.weight) < bound - ROUNDING
+            beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
+            continue
+        beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
+        if level > GAMMA and _are_two_binomials(blocks, counts):
+            # At limits of level sqrt(delta) as few events of both have the probability delta. If
+            # the null hypothesis allows these, the p-value is no smaller.
+            room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
+    asked = (room > 0.0) & ~beyond
+    for own in np.unique(compiled.owner)[:, None] == compiled.owner if one_test_each else ():
+        furthest = room[..., own].argmax(axis=-1)[..., None] == np.arange(own.sum())
+        asked[..., own] &= furthest & ~beyond[..., own].any(axis=-1, keepdims=True)
+    for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
+        p = _p_of_two_binomials(rows[j] or (), negated.b[j], counts, asked[..., j])
+        beyond[..., j] |= p <= levels[j]
+    return beyond
+
+
+def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+    """Find the upper limit of the mean of a score at a level; infinite over no row."""
+    weight = block.sum(counts.weight)
+    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
+    mean = np.nan_to_num(block.mean(counts.weight))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
+    if block.is_binomial:
+        limit = block.low + block.width * upper_limit(share * n, n, delta)
+    else:
+        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
+    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)

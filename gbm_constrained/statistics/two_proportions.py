@@ -46,8 +46,6 @@ from scipy import special
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 
-__all__ = ["GAMMA", "Binomial", "sum_p_value"]
-
 GAMMA = 1e-5  # Level of Berger and Boos' interval: no p-value is smaller.
 Z = 2.0  # Standard errors in the limit that data are ordered by; adds Z^2 / 4 to each count.
 CELLS = 200  # Cells of the nuisance parameter's interval.
@@ -57,40 +55,22 @@ REMEMBERED = 1 << 16
 
 
 class Binomial(NamedTuple):
-    """Counts of a binomial variable, and the weight of its probability in a sum.
+    """Counts of a binomial variable, and the positive weight of its probability in a sum."""
 
-    Parameters
-    ----------
-    events, n : float
-        Numbers of events and of rows, integers.
-    weight : float, default=1
-        Positive weight of the probability.
-    """
-
-    events: float
+    events: float  # An integer, as `n` is.
     n: float
     weight: float = 1.0
 
 
 @lru_cache(maxsize=REMEMBERED)
 def sum_p_value(first: Binomial, second: Binomial, bound: float) -> float:
-    """p-value of "a weighted sum of two binomial probabilities exceeds a bound".
+    """Compute the p-value of "a weighted sum of two binomial probabilities exceeds a bound".
 
-    Parameters
-    ----------
-    first, second : Binomial
-        Counts and weights of the two.
-    bound : float
-        Bound of the sum.
-
-    Returns
-    -------
-    float
-        Valid whatever the probabilities are. It is 1 without rows, or where the estimate is no
-        better than the bound; 0 where the sum cannot exceed the bound; never below 1e-5 otherwise.
-        It falls with the bound, and never with more events of the variable with the larger
-        ``weight^2 / n``. With more events of the other, whose interval moves along, it may fall
-        by little.
+    The p-value is valid for all probabilities. It is 1 without rows or where the estimate is no
+    better than the bound, 0 where the sum cannot exceed the bound, and 1e-5 at least otherwise. It
+    falls with the bound, and never with more events of the variable with the larger
+    ``weight^2 / n``. With more events of the other, whose interval moves along, it may fall by
+    little.
     """
     if first.weight**2 * second.n < second.weight**2 * first.n:
         first, second = second, first  # The better known one is the nuisance parameter.
@@ -137,7 +117,7 @@ def _window(n: float, low: float, high: float) -> Codes:
 
 
 def _probabilities(counts: Codes, n: float, q: Float) -> Float:
-    """``P(Bin(n, q) = x)``, of shape (len(q), len(counts))."""
+    """Compute ``P(Bin(n, q) = x)``, of shape (len(q), len(counts))."""
     x = counts.astype(np.float64)
     choose = special.gammaln(n + 1.0) - special.gammaln(x + 1.0) - special.gammaln(n - x + 1.0)
     inside = np.clip(q, 1e-300, 1.0 - 1e-16)
@@ -149,10 +129,10 @@ def _probabilities(counts: Codes, n: float, q: Float) -> Float:
 
 
 def _largest(counts: Codes, first: Binomial, second: Binomial) -> Codes:
-    """Find the largest first count that is no worse than the observed counts.
+    """Find the largest first count that is no worse than the observed counts; -1 for none.
 
-    The result has an entry for each of the second counts, and -1 where there is none. With the
-    second count given, ``U(x) <= U(x_obs)`` is a quadratic inequality in the first.
+    The result has an entry for each of the second counts. With the second count given,
+    ``U(x) <= U(x_obs)`` is a quadratic inequality in the first.
     """
     (x_1, n_1, w_1), (x_2, n_2, w_2) = first, second
     N_1, N_2 = n_1 + Z**2 / 2.0, n_2 + Z**2 / 2.0

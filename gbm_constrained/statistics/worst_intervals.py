@@ -12,20 +12,11 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 
-__all__ = ["level_of_all", "worst_interval"]
-
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
-    """Level of single intervals at which those of all groups, or pairs of groups, hold at once.
+    """Compute the level of single intervals at which those of all groups or pairs hold at once.
 
-    Parameters
-    ----------
-    constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
-    n_groups : int
-        Their number, with the reference.
-    level : float
-        Probability that all cover the truth, at least (Bonferroni).
+    `n_groups` includes the reference; the correction is Bonferroni's.
     """
     return 1.0 - (1.0 - level) / max(constraint.expression.n_comparisons(n_groups), 1)
 
@@ -33,25 +24,14 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
 def worst_interval(
     constraint: Constraint, f: Float, at: Float, strict: Float
 ) -> NDArray[np.float64]:
-    """Interval for the worst group, or the worst pair, from the intervals of groups' rates.
+    """Find the interval of the worst group, or the worst pair; NaN where the value is undefined.
 
-    The truth's worst group (or pair) is one and not chosen by the data: that its value lies above
-    its own upper end, and so above the largest of all, happens no more often than for any one.
-    The lower end is that of a worst one that the data choose, of intervals that all hold at once.
+    `at` and `strict` are intervals of the groups' rates `f`, shape (n_groups, 2), at the level
+    asked for and at that of :func:`level_of_all`; the reference comes last.
 
-    Parameters
-    ----------
-    constraint : Constraint
-        Of rates in every group, or of their differences or ratios.
-    f : ndarray of shape (n_groups,)
-        Rates; the reference comes last.
-    at, strict : ndarray of shape (n_groups, 2)
-        Their intervals at the level asked for, and at that of :func:`level_of_all`.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        NaN where the value is undefined.
+    The worst group (or pair) of the population is one and not chosen by the data. Its value lies
+    above its own upper end, and so above the largest of all, no more often than any one value. The
+    lower end is that of a worst group chosen by the data, among intervals that all hold at once.
     """
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
@@ -90,7 +70,7 @@ def _(expression: Ratio, sense: Sense, f: Float, at: Float, strict: Float) -> Fl
 def _difference_intervals(
     expression: Gap, f: Float, intervals: Float, factor: float = 1.0
 ) -> tuple[Float, Float]:
-    """Find the ends of ``first - factor * second`` of all pairs: deviations add by squares."""
+    """Find the ends of ``first - factor * second`` of all pairs; deviations add by squares."""
     first, second = np.array(expression.pairs(f.size), dtype=np.intp).reshape(-1, 2).T
     down, up = f - intervals[:, 0], intervals[:, 1] - f
     difference = f[first] - factor * f[second]

@@ -139,7 +139,7 @@ class ConstraintState:
         if not isinstance(expression, Grouped):
             return [str(rate) for rate in constraint.rates]
         rate = expression.rate
-        names = [str(rate.restricted(*group.selectors)) for group in self.compiled.groups[j]]
+        names = [str(rate.restrict(*group.selectors)) for group in self.compiled.groups[j]]
         return [*names, str(rate)][: span.stop - span.start]  # the last one is that of all rows
 
 

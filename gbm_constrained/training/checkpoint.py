@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts and lists of what JSON holds, of NumPy arrays and of NumPy scalars.
@@ -154,7 +154,7 @@ def describe_fit(
     """
     found = {name: importlib.import_module(name).__version__ for name in LIBRARIES}
     found["gbm_constrained"] = __version__
-    with untouched_random_state(estimator):
+    with preserve_random_state(estimator):
         params = estimator.get_params(deep=False)
     for name, value in params.items():
         if name not in PRINTED and name != "constraints":

@@ -62,7 +62,6 @@ def refuse_early_stopping(
     parameter: str,
     evaluation_set: bool,
     evaluated: bool,
-    dart: bool = False,
 ) -> None:
     """Refuse early stopping where it lacks something; before training.
 
@@ -78,8 +77,6 @@ def refuse_early_stopping(
         Whether there is one that is not the training rows.
     evaluated : bool
         Whether there is any, and a metric of it.
-    dart : bool
-        Whether the library cannot stop early for its trees change.
     """
     if on == "metric":
         if patience and not evaluated:
@@ -98,9 +95,4 @@ def refuse_early_stopping(
         raise ValueError(
             f"{asked} measures the constraints on the last evaluation set, and there is none "
             f"besides the training rows: give eval_set=[(X_valid, y_valid)]."
-        )
-    if dart:
-        raise ValueError(
-            f"{asked} cannot return to an earlier round of dart, whose old trees change: use "
-            f"another boosting type."
         )

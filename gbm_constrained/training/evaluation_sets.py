@@ -127,8 +127,6 @@ class EvaluationArguments:
         The parameter by which it is.
     is_evaluated : bool
         Whether there is an evaluation set, and a metric of it.
-    is_dart : bool, default=False
-        Whether trees change as the booster grows, so that no earlier round can be returned to.
     """
 
     pairs: Sequence[tuple[Any, Any]]
@@ -137,7 +135,6 @@ class EvaluationArguments:
     has_patience: bool
     parameter: str
     is_evaluated: bool
-    is_dart: bool = False
 
 
 def take_evaluation_sets(
@@ -186,7 +183,6 @@ def take_evaluation_sets(
         parameter=given.parameter,
         evaluation_set=bool(held_out),
         evaluated=given.is_evaluated,
-        dart=given.is_dart,
     )
     for i in held_out:
         fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])

@@ -102,6 +102,7 @@ class ConstrainedFit:
             library.unit,
         )
         options, problem = FitProblem.of(options, arguments, library)
+        options.method.check_problem(problem.compiled, options.iterate)
         problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:

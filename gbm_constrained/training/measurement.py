@@ -249,18 +249,18 @@ def resolve_measurement(
         return "holdout" if run.problem.has_many_rows else "crossfit"
     if asked in ("holdout", "crossfit") and not is_divisible:
         raise ValueError(
-            f"measure_on={asked!r} grows boosters on part of the rows, which dart (whose old "
-            f"trees change) and a model to continue from (which has seen all rows) do not "
-            f"allow: use measure_on='train', or 'holdout' with an evaluation set."
+            f"measure_on={asked!r} grows boosters on part of the rows, which a model to continue "
+            f"from (it has seen all rows) does not allow: use measure_on='train', or 'holdout' "
+            f"with an evaluation set."
         )
     if asked in ("holdout", "crossfit"):
         return asked
     _check_needs_no_unseen_rows(run)
     if asked == "auto":
         issue_warning(
-            "measure_on='auto' measures the constraints on the training rows here, since dart "
-            "and continued training cannot grow boosters on part of the rows. Training rows "
-            "are optimistic: give an evaluation set with measure_on='holdout', or ask for "
+            "measure_on='auto' measures the constraints on the training rows here, since "
+            "continued training cannot grow boosters on part of the rows. Training rows are "
+            "optimistic: give an evaluation set with measure_on='holdout', or ask for "
             "measure_on='train'.",
             "GC118",
         )
@@ -274,13 +274,13 @@ def _check_needs_no_unseen_rows(run: FitRun) -> None:
         raise ValueError(
             f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
             f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
-            f"'holdout' (for dart and continued training with an evaluation set)."
+            f"'holdout' (for continued training with an evaluation set)."
         )
     if options.on_infeasible == "raise":
         raise ValueError(
             f"on_infeasible='raise' judges rules on rows that the trees have not seen, and "
             f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
-            f"(for dart and continued training with an evaluation set), or 'warn'."
+            f"(for continued training with an evaluation set), or 'warn'."
         )
     if options.solver == "threshold":
         raise ValueError(

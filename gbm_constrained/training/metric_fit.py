@@ -206,7 +206,9 @@ class MetricFit:
         search = MetricSearch(held, held.oracle(np.empty((0, len(problem.joint)))))
         (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
         value = problem.loss.value(u)
-        solution = Solution((costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None])
+        solution = Solution(
+            (costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None]
+        )
         _, label_model = self._final_models(fit_part, merge, False)
         return MetricResult(
             held, source, [kept], kept, kept.value, solution,

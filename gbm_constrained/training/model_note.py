@@ -24,7 +24,7 @@ from gbm_constrained._version import __version__
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.training.note_json import dumps, loads
 
@@ -110,7 +110,7 @@ def write_note(
 def _split_parameters(estimator: Any) -> tuple[dict[str, Any], list[str]]:
     """Find the parameters that a note can hold, and the names of all others."""
     found, left_out = {}, []
-    with untouched_random_state(estimator):
+    with preserve_random_state(estimator):
         given = estimator.get_params(deep=False)
     for name, value in given.items():
         value = getattr(estimator, name, value)  # XGBoost gives a draw of a RandomState.

@@ -19,10 +19,9 @@ from gbm_constrained.data.validation import check_choice, check_integer, check_s
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
-from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.auto import AutoSolver
-from gbm_constrained.solvers.base import Solver, SolverMethod
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 
@@ -35,6 +34,7 @@ SolverName: TypeAlias = Literal[
 REDUCTIONS: tuple[SolverName, ...] = (
     "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
 )  # fmt: skip
+PLUG_IN: tuple[SolverName, ...] = ("auto", "threshold")  # Solvers without multipliers.
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
 Ensemble: TypeAlias = Literal["folds"] | None
 ENSEMBLES: tuple[Ensemble, ...] = (None, "folds")
@@ -146,7 +146,12 @@ class SolverOptions:
         booster : str
             The parameter that names the booster, with its value.
         """
-        return replace(self, solver="auto")._check_of_metric(f"the error rate ({booster})")
+        if self.solver not in PLUG_IN:
+            raise ValueError(
+                f"solver={self.solver!r} moves multipliers in the gradients of a booster, and "
+                f"{booster} takes no gradients but its own: use solver='auto'."
+            )
+        return replace(self, solver="auto")._check_of_metric(f"the error rate of {booster}")
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
@@ -201,26 +206,6 @@ class SolverOptions:
         """Take ABPP in the place of the method that "auto" would choose."""
         assert isinstance(self.method, AutoSolver)
         return replace(self, solver="abpp", method=self.method.abpp)
-
-    def begin_solver(self, lagrangian: Lagrangian, **running: Any) -> Solver:
-        """Make the solver of a problem.
-
-        Parameters
-        ----------
-        lagrangian : Lagrangian
-            The problem.
-        **running
-            Parameters of the solver that are no options of its method.
-        """
-        method = self.method
-        if isinstance(method, AutoSolver):
-            method = method.choose(lagrangian)
-        if isinstance(method, CBPR) and self.iterate == "ergodic":
-            raise ValueError(
-                "iterate='ergodic' is an average that means nothing for rules that are not "
-                "convex, which CBPR is for: use iterate='last'."
-            )
-        return method.begin(lagrangian, **running)
 
 
 # Parameters of the constructors, in their order.

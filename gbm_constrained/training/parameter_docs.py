@@ -34,8 +34,8 @@ UNSEEN_PARAMETERS_DOC = """
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.
         "crossfit" grows `n_folds` boosters in step, "holdout" one, and the model is then trained
         on all rows with the multipliers found. "auto" takes "holdout" if every rate is taken over
-        50,000 rows, and "crossfit" if not; "train" where neither is possible (dart, continued
-        training).
+        50,000 rows, and "crossfit" if not; "train" in continued training, where neither is
+        possible.
     n_folds : int, default=4
         Folds of "crossfit", stratified by cell.
     holdout_fraction : float, default=None

@@ -58,7 +58,7 @@ class FitRun:
             "lazy": self.library.is_lazy,
             "initial_multipliers": self.problem.initial_multipliers(self.options.method.start),
         }
-        return self.options.begin_solver(lagrangian, **{**given, **others})
+        return self.options.method.begin(lagrangian, **{**given, **others})
 
     def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
         """Notify the callbacks of a solver's iterations."""

@@ -90,7 +90,7 @@ def refute_by_training_rows(
     # But for those missed for the sake of a conflict.
     may_be_doubted: Bool = np.isfinite(held_out)
     if feasibility.conflict:
-        may_be_doubted = np.asarray(compiled.satisfied(held_out), dtype=bool)
+        may_be_doubted = np.asarray(compiled.is_satisfied(held_out), dtype=bool)
     return feasibility.add_training_evidence(values, broken & may_be_doubted)
 
 
@@ -111,7 +111,7 @@ def measure_training_rows(
     if not problem.compiled.V.nnz:
         return find_intervals(evidence, counts, functionals)
     lagrangian = evidence.measured.solver.lagrangian
-    decided = lagrangian.kernel.predicted(scores.for_decisions).astype(np.intp)
+    decided = lagrangian.kernel.predict(scores.for_decisions).astype(np.intp)
     losses = lagrangian.at(scores.for_probabilities).losses()
     return find_intervals(evidence, counts, functionals, (decided, losses))
 

@@ -122,7 +122,7 @@ def test_weights_are_repetitions_as_well_as_the_parent_has_it():
 
 @pytest.mark.parametrize("library", list(OWN))
 def test_tags_say_what_the_constraints_allow(library):
-    """Several classes where no rule is of the positive class, and never several outputs."""
+    """Several classes where no constraint is of the positive class, and never several outputs."""
     parent = PARENTS[library]().__sklearn_tags__()
     none = OWN[library](constraints=[]).__sklearn_tags__()
     assert none.classifier_tags == parent.classifier_tags

@@ -15,7 +15,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, quiet
 from sklearn.metrics import log_loss
 
-from gbm_constrained import class_error, fnr
+import gbm_constrained as gc
 
 PATIENCE = 4
 RNG = np.random.default_rng(11)
@@ -28,7 +28,6 @@ OPTIONS = {
     "lightgbm": {"n_jobs": 1, "max_depth": 3, "verbose": -1},
 }
 STOPPING = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}
-DART = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}
 
 
 def fit(library, kind, options, rules=None, **given):
@@ -100,7 +99,7 @@ def assert_equal_decisions(library, model, folder):
 
 
 def assert_attributes_of_the_model(library, model, *, stopped):
-    """All that the parent tells of a fit that early stopping ended is of the kept rounds."""
+    """All attributes of a fit that early stopping ended are about the kept rounds."""
     booster = booster_of(model)
     kept = rounds_of(booster)
     assert model.history_["rounds"].iloc[-1] == kept
@@ -207,7 +206,7 @@ def test_prefixes(library, kind, stops, iterate, tmp_path):
 @BOTH
 @KINDS
 def test_a_shift_of_the_last_iterate(library, kind, tmp_path):
-    strict = [fnr() <= 0.02] if kind == "binary" else [class_error(2) <= 0.02]
+    strict = [gc.fnr() <= 0.02] if kind == "binary" else [gc.class_error(2) <= 0.02]
     model = fit(library, kind, {"measure_on": "crossfit", "n_estimators": 8}, strict)
     assert model.shift_.any()
     assert rounds_of(booster_of(model)) == 8
@@ -226,27 +225,6 @@ def test_continued_training(library, kind, tmp_path):
     best = model.best_iteration + 1 if library == "xgboost" else model.best_iteration_
     assert best == kept
     assert_equal_decisions(library, model, tmp_path)
-
-
-@BOTH
-@KINDS
-def test_dart(library, kind, tmp_path):
-    """XGBoost stops it by a metric, as the parent does; LightGBM's cannot stop early."""
-    options = {**DART[library], "measure_on": "train"}
-    if library == "xgboost":
-        options["early_stopping_rounds"] = PATIENCE
-    model = fit(library, kind, options)
-    assert_equal_decisions(library, model, tmp_path)
-    if library == "xgboost":
-        assert rounds_of(booster_of(model)) == model.best_iteration + 1
-
-
-@BOTH
-@pytest.mark.parametrize("on", ["constraints", "both"])
-def test_dart_does_not_go_back_to_rounds_that_met_the_rules(library, on):
-    options = {**DART[library], STOPPING[library]: PATIENCE, "early_stopping_on": on}
-    with pytest.raises(ValueError, match="dart, whose old trees change"):
-        fit(library, "binary", {**options, "measure_on": "train"})
 
 
 def test_training_rows_of_a_model_that_a_callback_has_cut():

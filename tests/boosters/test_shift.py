@@ -13,12 +13,9 @@ import pytest
 import xgboost as xgb
 from scipy.special import expit, softmax
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, fnr
+import gbm_constrained as gc
 from gbm_constrained.boosters.lightgbm import model_text as lightgbm_model
 from gbm_constrained.boosters.xgboost import model as xgboost_model
-
-# XGBoost 3.4 gives the parameters of DART to all boosters of trees.
-pytestmark = pytest.mark.filterwarnings("ignore:.*booster=dart. is deprecated")
 
 ROUNDS = 12
 SHIFTS = {2: np.array([-1.3]), 3: np.array([0.7, -1.1, 0.4])}
@@ -27,16 +24,13 @@ CLASSES = pytest.mark.parametrize("k", [2, 3])
 
 XGB = {
     "plain": {},
-    "dart": {"booster": "dart", "rate_drop": 0.5, "skip_drop": 0.0},
     "forest": {"num_parallel_tree": 3, "subsample": 0.6, "colsample_bynode": 0.7},
-    "dart forest": {"booster": "dart", "rate_drop": 0.5, "num_parallel_tree": 2, "subsample": 0.6},
     "stumps": {"max_depth": 1, "min_child_weight": 5},
     "constant trees": {"gamma": 1e9},
     "vector leaves": {"multi_strategy": "multi_output_tree"},
 }
 LGB = {
     "plain": {},
-    "dart": {"boosting_type": "dart", "drop_rate": 0.5, "skip_drop": 0.0},
     "linear": {"linear_tree": True},
     "goss": {"data_sample_strategy": "goss"},
     "constant trees": {"min_gain_to_split": 1e9},
@@ -167,17 +161,15 @@ def test_xgboost_contributions_add_up(table, k):
 
 
 @CLASSES
-@pytest.mark.parametrize("options", [XGB["plain"], XGB["dart"]], ids=["plain", "dart"])
-def test_xgboost_sliced_and_continued(table, options, k):
+def test_xgboost_sliced_and_continued(table, k):
     X, y = table
-    clf = xgb_model(table, k, **options)
+    clf = xgb_model(table, k)
     rows = xgb.DMatrix(X, y[k], enable_categorical=True, nthread=1)
-    if "booster" not in options:
-        part = clf.get_booster()[:4]
-        before = part.predict(rows, output_margin=True)
-        xgboost_model.shift_intercept(part, SHIFTS[k])
-        close(part.predict(rows, output_margin=True), before, SHIFTS[k])
-    longer = xgb.XGBClassifier(enable_categorical=True, n_estimators=4, n_jobs=1, **options)
+    part = clf.get_booster()[:4]
+    before = part.predict(rows, output_margin=True)
+    xgboost_model.shift_intercept(part, SHIFTS[k])
+    close(part.predict(rows, output_margin=True), before, SHIFTS[k])
+    longer = xgb.XGBClassifier(enable_categorical=True, n_estimators=4, n_jobs=1)
     longer.fit(X, y[k], xgb_model=clf.get_booster())
     before = longer.predict(X, output_margin=True)
     xgboost_model.shift_intercept(longer.get_booster(), SHIFTS[k])
@@ -261,17 +253,14 @@ def test_lightgbm_booster_is_otherwise_the_same(table, k):
     assert root["internal_value"] == pytest.approx(structure["internal_value"] + SHIFTS[k][0])
 
 
-@pytest.mark.parametrize("options", [{}, {"dart": True}])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_constrained_models(table, library, options):
-    """What this package trains is a native model, and shifts as one."""
+def test_constrained_models(table, library):
+    """A model that this package trains is a native model, and shifts as one."""
     X, y = table
-    options = {"measure_on": "train", **options}
-    dart = options.pop("dart", False)
+    options = {"measure_on": "train"}
     if library == "xgboost":
-        options |= {"booster": "dart", "rate_drop": 0.3} if dart else {}
-        clf = ConstrainedXGBClassifier(
-            constraints=[fnr() <= 0.1],
+        clf = gc.ConstrainedXGBClassifier(
+            constraints=[gc.fnr() <= 0.1],
             n_estimators=ROUNDS,
             enable_categorical=True,
             n_jobs=1,
@@ -281,9 +270,8 @@ def test_constrained_models(table, library, options):
         xgboost_model.shift_intercept(clf.get_booster(), SHIFTS[2])
         after = clf.predict(X, output_margin=True)
     else:
-        options |= {"boosting_type": "dart"} if dart else {}
-        clf = ConstrainedLGBMClassifier(
-            constraints=[fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
+        clf = gc.ConstrainedLGBMClassifier(
+            constraints=[gc.fnr() <= 0.1], n_estimators=ROUNDS, verbose=-1, n_jobs=1, **options
         ).fit(X, y[2])
         before = clf.predict(X, raw_score=True)
         clf._Booster = lightgbm_model.shift_intercept(clf.booster_, SHIFTS[2])

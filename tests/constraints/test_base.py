@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
+from gbm_constrained.training.note_json import dumps
 
 MASK = np.array([True, False, True, True, False])
 OLD = [0, 1, 1, 0, 1]
@@ -75,6 +76,11 @@ F, M = {"sex": "F"}, {"sex": "M"}
         (lambda: gc.tpr() / gc.fpr, "A quotient of tpr takes a rate"),
         (lambda: gc.fpr() <= gc.fnr, "A bound of fpr takes a rate, and 'fnr' is a function"),
         (lambda: gc.Constraint(gc.fpr, "<=", 0.1), "A constraint takes a rate"),
+        (lambda: gc.Constraint(0.5, "<=", 0.05), "bounds a rate, such as fnr(); got 0.5"),
+        (
+            lambda: 0.01 <= gc.fnr() <= 0.05,
+            "fnr >= 0.01 is a constraint, neither true nor false",
+        ),
         (lambda: 0.01 <= gc.fpr() <= 0.05, "A rate between two bounds takes two constraints"),
         (lambda: gc.fpr() <= gc.precision(), "must be a number, got precision"),
         (lambda: gc.gap(gc.fpr()) <= gc.gap(gc.fnr()), "must be a number, got gap"),
@@ -151,9 +157,12 @@ def test_what_is_not_linear_is_refused(make, reason):
         (lambda: gc.confusion(0, 1, normalize=None), "normalize must be 'true', 'pred' or 'all'"),
         (lambda: gc.fpr() - gc.fpr() <= 0, "does not depend on predictions"),
         (lambda: gc.Constraint(gc.fpr(), "<", 0.1), "must be one of ['<=', '>='], got '<'"),
+        (lambda: gc.Constraint(gc.fpr(), "==", 0.1), "must be one of ['<=', '>='], got '=='"),
+        (lambda: gc.Constraint(gc.fpr(), "=<", 0.1), "must be one of ['<=', '>='], got '=<'"),
         (lambda: gc.Constraint(gc.gap(gc.fpr()), ">=", 0.1), "must be one of ['<=']"),
         (lambda: gc.Constraint(gc.ratio(gc.fpr()), "<=", 0.1), "must be one of ['>=']"),
         (lambda: gc.log_loss() <= 0, "must be a positive, finite mean cross-entropy in nats"),
+        (lambda: gc.log_loss() <= -1, "The bound of log_loss must be a positive, finite mean"),
         (
             lambda: gc.each(gc.log_loss()) <= 0,
             "must be a positive, finite mean cross-entropy in nats",
@@ -219,3 +228,21 @@ def test_a_bound_that_is_not_a_number(rate, bound):
     assert f"The bound of {rate} " in str(error.value)
     assert f"got {bound!r}" in str(error.value)
     assert re.search(r"`\w+\(\.\.\.\) <= 0\.05`", str(error.value))
+
+
+@pytest.mark.parametrize("zero", [-0.0, np.float64(-0.0), np.float32(-0.0)])
+def test_a_bound_of_zero_has_no_sign(zero):
+    assert str(gc.fpr() <= zero) == "fpr <= 0"
+    assert dumps(gc.fpr() <= zero) == dumps(gc.fpr() <= 0)
+
+
+def test_the_bound_of_a_mean_loss_may_exceed_one():
+    assert (gc.log_loss() <= 2.5).bound == 2.5
+
+
+def test_a_difference_of_mean_losses_may_be_bounded_by_zero():
+    """A class may be asked to have the smaller loss; infinity bounds nothing."""
+    first, second = gc.log_loss(on=gc.label(0)), gc.log_loss(on=gc.label(1))
+    assert (first <= second) == (first - second <= 0)
+    with pytest.raises(ValueError, match=r"must be finite and in \[-inf, inf\].*got inf"):
+        _ = first - second <= np.inf

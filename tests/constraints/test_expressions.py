@@ -1,4 +1,4 @@
-"""Rates and comparisons: their algebra, how they print, compare and travel."""
+"""Sums, quotients and comparisons of rates: algebra, printed form, equality and copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from references import (
-    Constant,
-)
-from sklearn.base import BaseEstimator, clone
+from references import Constant
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -28,10 +26,10 @@ F, M = {"sex": "F"}, {"sex": "M"}
 
 def test_a_rate_is_restricted_as_on_reads_it():
     rows = ({"sex": "F", "region": None}, gc.label(1), gc.dataset("m"))
-    assert gc.fpr().restricted(*rows) == gc.fpr(on=rows)
+    assert gc.fpr().restrict(*rows) == gc.fpr(on=rows)
     both = gc.fpr() - gc.fpr(on={"sex": "F"})
-    assert both.restricted(MASK) == gc.fpr(on=MASK) - gc.fpr(on=({"sex": "F"}, MASK))
-    assert both.restricted() == both
+    assert both.restrict(MASK) == gc.fpr(on=MASK) - gc.fpr(on=({"sex": "F"}, MASK))
+    assert both.restrict() == both
 
 
 def test_equal_terms_merge():
@@ -44,7 +42,6 @@ def test_equal_terms_merge():
 
 
 PRINTED = {
-    "fnr <= 0.05": gc.fnr() <= 0.05,
     "fpr[sex=F] - fpr[sex=M] <= 0.02": gc.fpr(on=F) - gc.fpr(on=M) <= 0.02,
     "fpr[sex=F] - fpr[sex=M] <= 0": gc.fpr(on=F) <= gc.fpr(on=M),
     "fpr[sex=F] - 0.8 * fpr[sex=M] >= 0": gc.fpr(on=F) >= 0.8 * gc.fpr(on=M),
@@ -53,19 +50,9 @@ PRINTED = {
     "-fpr + 1 >= 0.9": 1 - gc.fpr() >= 0.9,
     "-0.5 * fpr - fnr - 0.1 <= -0.2": -0.5 * gc.fpr() - gc.fnr() - 0.1 <= -0.2,
     "error_rate[y='SIRA'] <= 0.1": gc.error_rate(on=gc.label("SIRA")) <= 0.1,
-    "error_rate[mask of 3 rows] <= 0.1": gc.error_rate(on=MASK) <= 0.1,
     "fpr[mask of 3 rows, sex=F, y=1] <= 0.1": gc.fpr(on=(MASK, F, gc.label(1))) <= 0.1,
     "selection_rate[monitor] >= 0.2": gc.selection_rate(on=gc.dataset("monitor")) >= 0.2,
-    "selection_rate('b') >= 0.2": gc.selection_rate("b") >= 0.2,
-    "class_error(3) <= 0.1": gc.class_error(np.int64(3)) <= 0.1,
-    "tnr('a') >= 0.9": gc.tnr("a") >= 0.9,
-    "precision >= 0.9": gc.precision() >= 0.9,
-    "precision(2)[sex=F] >= 0.9": gc.precision(2, on=F) >= 0.9,
-    "f1 >= 0.5": gc.f1() >= 0.5,
-    "confusion(0, 2) <= 0.1": gc.confusion(0, 2) <= 0.1,
-    "confusion(0, 2)/all <= 0.1": gc.confusion(0, 2, normalize="all") <= 0.1,
     "confusion(0, 2)/pred[sex=F] <= 0.1": gc.confusion(0, 2, normalize="pred", on=F) <= 0.1,
-    "churn <= 0.1": gc.churn(to=OLD) <= 0.1,
     "(wins) / (losses) >= 2": gc.wins(over=OLD) / gc.losses(to=OLD) >= 2,
     "(wins) / (wins + losses) >= 0.6": gc.wins(over=OLD) / (gc.wins(over=OLD) + gc.losses(to=OLD))
     >= 0.6,
@@ -108,27 +95,10 @@ def test_a_constraint_prints_as_it_is_written(text):
     assert str(PRINTED[text].expression) == repr(PRINTED[text].expression)
 
 
-class Holder(BaseEstimator):
-    """What scikit-learn clones: an estimator that stores its constraints."""
-
-    def __init__(self, constraints=()):
-        self.constraints = constraints
-
-
-TRAVELS = [
-    lambda x: pickle.loads(pickle.dumps(x)),
-    copy.deepcopy,
-    copy.copy,
-    lambda x: clone(Holder([x])).constraints[0],
-    lambda x: clone(Holder(x)).constraints,
-]
-
-
 @pytest.mark.parametrize("text", PRINTED)
-@pytest.mark.parametrize("travel", TRAVELS)
-def test_a_constraint_survives_a_copy(text, travel):
+def test_a_constraint_survives_a_copy(text, make_copy):
     """Pickle, deepcopy and sklearn.clone return an equal constraint with an equal hash."""
-    twin = travel(PRINTED[text])
+    twin = make_copy(PRINTED[text])
     assert twin == PRINTED[text]
     assert hash(twin) == hash(PRINTED[text])
     assert str(twin) == text
@@ -138,6 +108,7 @@ def test_equality_is_by_content():
     assert len(set(PRINTED.values())) == len(PRINTED)
     assert (gc.fnr(on=MASK) <= 0.1) == (gc.fnr(on=MASK.tolist()) <= 0.1)
     assert gc.fnr(on=MASK) != gc.fnr(on=~MASK)
+    assert gc.fnr() != gc.fpr()
     assert gc.churn(to=OLD) == gc.churn(to=np.array(OLD))
     assert gc.churn(to=OLD) != gc.churn(to=OLD[::-1])
     assert (gc.fnr() <= 0.1) != (gc.fnr() <= 0.2) != (gc.fnr() >= 0.2)
@@ -159,18 +130,17 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rules_with_another_model_are_equal_by_what_it_is(name):
+def test_constraints_with_another_model_are_equal_by_its_content(name, make_copy):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
     model, other = MODELS[name]().fit(X, y), MODELS[name]().fit(X, 1 - y)
-    rule = gc.churn(to=model) <= 0.1
+    constraint = gc.churn(to=model) <= 0.1
     copied = pickle.loads(pickle.dumps(model))
-    twins = [travel(rule) for travel in TRAVELS]
-    for twin in (*twins, gc.churn(to=copied) <= 0.1):
-        assert twin == rule
-        assert hash(twin) == hash(rule)
-        assert pickle.loads(pickle.dumps(twin)) == rule
-    assert rule != (gc.churn(to=other) <= 0.1)
+    for twin in (make_copy(constraint), gc.churn(to=copied) <= 0.1):
+        assert twin == constraint
+        assert hash(twin) == hash(constraint)
+        assert pickle.loads(pickle.dumps(twin)) == constraint
+    assert constraint != (gc.churn(to=other) <= 0.1)
     assert gc.churn(to=model) - gc.churn(to=copied) == 0 * gc.churn(to=model)
 
 

@@ -55,7 +55,7 @@ def test_labels_and_the_positive_class_may_be_named_otherwise():
     assert read("EqualOpportunity(by=sex)", "no") == (gc.gap(gc.tpr(0), by="sex") <= 0.02)
     assert read("FourFifths(by=sex)", "no") == (gc.ratio(gc.selection_rate(0), by="sex") >= 0.8)
     both = gc.parse_constraints("EqualizedOdds(by=sex)", positive="no")
-    assert [rule.expression.rate for rule in both] == [gc.tpr("no"), gc.fpr("no")]
+    assert [constraint.expression.rate for constraint in both] == [gc.tpr("no"), gc.fpr("no")]
     assert read("BoundedGroupLoss(upper_bound=0.1)", "no") == (gc.each(gc.log_loss()) <= 0.1)
 
 
@@ -64,7 +64,7 @@ ERRORS = [
     ("FPR <= 0.05", "FPR", "did you mean fpr?"),
     ("miss_rate <= 0.05", "miss_rate", "did you mean fnr?"),
     ("equalized_odds(by=sex)", "equalized_odds", "did you mean EqualizedOdds?"),
-    ("auc >= 0.9", "auc", "one of accuracy, churn,"),
+    ("auc >= 0.9", "auc", "one of accuracy, "),
     ("gap(tpr, refrence=a) <= 0.1", "refrence=a", "did you mean reference?"),
     ("fpr <= 5", "fpr <= 5", "5 per cent is written 0.05"),
     ("fpr <= 5%", "%", "write 5% as 0.05"),

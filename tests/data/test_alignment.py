@@ -8,17 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
-    audit,
-    churn,
-    fnr,
-    fpr,
-    gap,
-)
-from gbm_constrained.constraints.rates import error_rate, selection_rate, wins
-from gbm_constrained.constraints.selectors import dataset
+import gbm_constrained as gc
 from gbm_constrained.data.alignment import RowAlignment, check_alignment
 from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
@@ -39,7 +29,7 @@ SEX = pd.Series(np.where(X["b"] > 0, "F", "M"), index=X.index, name="sex")
 WEIGHT = pd.Series(RNG.uniform(1.0, 2.0, N), index=X.index)
 GROUPS = pd.Series(np.arange(N) // 3, index=X.index)
 SCORES = pd.Series(np.zeros(N), index=X.index)
-RULE = gap(fpr(), by="sex") <= 0.9
+RULE = gc.gap(gc.fpr(), by="sex") <= 0.9
 OTHER = "has the row labels of {} in another order: row 0 is "
 LIBRARIES = pytest.mark.parametrize("library", ["xgboost", "lightgbm", "linear"])
 BOOSTERS = pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
@@ -52,8 +42,8 @@ def make(library, rules, **options):
         return ConstrainedLogisticRegression(constraints=rules, n_iterations=20)
     tiny = {"n_estimators": 4, "n_jobs": 1, "n_folds": 2, **options}
     if library == "xgboost":
-        return ConstrainedXGBClassifier(constraints=rules, **tiny)
-    return ConstrainedLGBMClassifier(constraints=rules, verbose=-1, **tiny)
+        return gc.ConstrainedXGBClassifier(constraints=rules, **tiny)
+    return gc.ConstrainedLGBMClassifier(constraints=rules, verbose=-1, **tiny)
 
 
 def moved(values):
@@ -103,13 +93,13 @@ def test_equal_labels_in_another_order_are_refused(library, measure_on, name):
 
 def test_the_gap_that_was_reported_is_not_that_of_other_rows():
     """As it was found: the report was of other groups than the user's."""
-    rule = gap(selection_rate(), by="sex") <= 0.05
+    rule = gc.gap(gc.selection_rate(), by="sex") <= 0.05
     as_table = SEX.to_frame()
     for given in (moved(SEX), moved(as_table), {"sex": moved(SEX)}):
         with pytest.raises(ValueError, match="in another order"):
             fit("lightgbm", [rule], sensitive_features=given)
         with pytest.raises(ValueError, match="in another order"):
-            audit(fit("lightgbm", []), X, Y, [rule], sensitive_features=given)
+            gc.audit(fit("lightgbm", []), X, Y, [rule], sensitive_features=given)
     with pytest.raises(ValueError, match=r"sensitive_features\['sex'\] has the row labels of X"):
         fit("lightgbm", [rule], sensitive_features={"sex": moved(SEX)})
 
@@ -118,9 +108,9 @@ def test_the_gap_that_was_reported_is_not_that_of_other_rows():
 @pytest.mark.parametrize(
     ("rule", "called"),
     [
-        (lambda rows: fnr(on=rows(SEX == "F")) <= 0.9, "the mask of fnr[mask of"),
-        (lambda rows: churn(to=rows(Y)) <= 0.9, "the decisions of churn <= 0.9"),
-        (lambda rows: wins(over=rows(Y)) >= 0.0, "the decisions of wins >= 0"),
+        (lambda rows: gc.fnr(on=rows(SEX == "F")) <= 0.9, "the mask of fnr[mask of"),
+        (lambda rows: gc.churn(to=rows(Y)) <= 0.9, "the decisions of churn <= 0.9"),
+        (lambda rows: gc.wins(over=rows(Y)) >= 0.0, "the decisions of wins >= 0"),
     ],
 )
 def test_masks_and_decisions_in_another_order_are_refused(rule, called, library):
@@ -129,15 +119,15 @@ def test_masks_and_decisions_in_another_order_are_refused(rule, called, library)
     assert str(error.value).startswith(called)
     assert "give it.loc[X.index]; if the positions are, it.to_numpy()." in str(error.value)
     with pytest.raises(ValueError, match="in another order"):
-        audit(fit("lightgbm", []), X, Y, [rule(moved)])
+        gc.audit(fit("lightgbm", []), X, Y, [rule(moved)])
     fit(library, [rule(lambda values: values)])
-    # A file holds the rule without its row labels; the rule is the same one.
+    # A file holds the constraint without its row labels; the constraint is the same one.
     assert loads(dumps([rule(moved)])) == [rule(moved)]
     assert loads(dumps([rule(moved)]))[0] == rule(lambda values: moved(values).to_numpy())
 
 
 @LIBRARIES
-def test_other_labels_are_taken_by_position_and_told_of_once(library):
+def test_other_labels_are_taken_by_position_and_warned_of_once(library):
     given = {"y": other(Y), "sample_weight": other(WEIGHT), "sensitive_features": other(SEX)}
     with pytest.warns(UserWarning, match="Rows are taken by position") as caught:
         model = fit(library, **given)
@@ -179,7 +169,7 @@ def test_evaluation_sets_have_their_own_order(of, library):
 
 @LIBRARIES
 def test_data_sets_have_their_own_order(library):
-    rule = error_rate(on=dataset("more")) <= 0.9
+    rule = gc.error_rate(on=gc.dataset("more")) <= 0.9
     with pytest.raises(ValueError, match=r"y of datasets\['more'\] has the row labels of X of"):
         fit(library, [rule], datasets={"more": (X, moved(Y))})
     fit(library, [rule], datasets={"more": (X.set_axis(range(N)), other(Y))})
@@ -190,9 +180,9 @@ def test_an_audit_and_a_curve_of_test_rows():
     for name, value in (("y", Y), ("sample_weight", WEIGHT), ("sensitive_features", SEX)):
         given = {"y": Y, "sensitive_features": SEX, name: moved(value)}
         with pytest.raises(ValueError, match=f"^{name} has the row labels of X in another order"):
-            audit(model, X, constraints=[RULE], **given)
+            gc.audit(model, X, constraints=[RULE], **given)
     with pytest.warns(UserWarning, match=r"Rows are taken by position.*y \(row 0") as caught:
-        audit(model, X, other(Y), [RULE], sensitive_features=SEX)
+        gc.audit(model, X, other(Y), [RULE], sensitive_features=SEX)
     assert len(caught) == 1
     test = {"X_test": X, "y_test": Y, "sensitive_features_test": moved(SEX)}
     clf = make("lightgbm", [RULE])

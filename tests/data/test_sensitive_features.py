@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gbm_constrained.constraints.rates import each, selection_rate
+import gbm_constrained as gc
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
@@ -34,7 +34,7 @@ PREDICTED = RNG.integers(0, 2, N)
 def groups_of(columns, by=None, features=(), n=N, **options):
     """Groups of a rate, by name, and its value in each."""
     rows = Rows(Y[:n], np.array([0, 1]), None, columns, features)
-    rule = each(selection_rate(), by=by, min_group_size=1, **options) <= 0.5
+    rule = gc.each(gc.selection_rate(), by=by, min_group_size=1, **options) <= 0.5
     cells, compiled = compile_constraints([rule], rows)
     margin = np.where(PREDICTED[:n], 1.0, -1.0)
     statistics = Lagrangian(Y[:n], cells, compiled).at(margin).statistics()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import sklearn.datasets
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import Bunch
 
 from gbm_constrained import datasets
-from gbm_constrained.datasets import loaders
 
 pytest.importorskip("pyarrow")
 
@@ -36,7 +36,7 @@ def isolated(monkeypatch, tmp_path):
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "home"))
-    monkeypatch.setattr(loaders, "fetch_openml", fail)
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fail)
     monkeypatch.setattr(urllib.request, "urlopen", fail)
 
 
@@ -225,7 +225,7 @@ def test_download_of_credit(monkeypatch, full_credit):
 
     monkeypatch.delenv("GBM_CONSTRAINED_DATA")
     with monkeypatch.context() as online:
-        online.setattr(loaders, "fetch_openml", answer)
+        online.setattr(sklearn.datasets, "fetch_openml", answer)
         downloaded = datasets.load_credit(full=True)
     assert downloaded.frame.equals(full_credit.frame)
     assert datasets.load_credit(full=True, download=False).frame.equals(full_credit.frame)

@@ -13,11 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from shift_problems import EXACT, Problem, measured, random, seeds
 
-from gbm_constrained.constraints.rates import (
-    class_error,
-    error_rate,
-    selection_rate,
-)
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 
@@ -31,7 +27,7 @@ def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     problem = Problem(seed, n=40, k=3, weighted=weighted)
     problem.margin = problem.margin * 20.0
     cells, compiled = problem.compiled(problem.rules())
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled)
     for always in 1e4 * np.eye(3):
         error, excess, _ = measured(problem, cells, compiled, always)
         assert found.violation <= excess + 1e-10
@@ -45,7 +41,7 @@ def every_bias(problem, cells, compiled):
     A row changes its decision where two classes tie. With one bias kept at zero, the others lie in
     a plane that these ties cut along lines of three directions, and all points of a face decide
     alike: the sectors around each crossing are tried, and far lines give the outer faces crossings
-    as well. Classes that no constraint tells apart have the same bias, which leaves a line.
+    as well. Classes that no constraint distinguishes have the same bias, which leaves a line.
     """
     scores, n = problem.margin, problem.n
     costs = compiled.A.toarray().reshape(-1, len(cells), 3)
@@ -95,7 +91,7 @@ def test_biases_by_trying_all(seed):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
     cells, compiled = problem.compiled(problem.rules())
     assert len(cells.views) == 1
-    found = best_shift(problem.margin, cells, compiled, problem.weight)
+    found = best_shift(problem.margin, cells, compiled)
     error, excess, functionals = measured(problem, cells, compiled, found.value)
     np.testing.assert_allclose(found.error, error, **EXACT)
     np.testing.assert_allclose(found.violation, excess, **EXACT)
@@ -123,7 +119,7 @@ def of_five_classes(seed, n, offset):
 def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
     """Their biases are equal, and those of the others are what a search over these alone finds."""
     margin, y = of_five_classes(1, n, offset)
-    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    rules = [gc.class_error(1) <= 0.1, gc.selection_rate(3) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5)))
     found = best_shift(margin, cells, compiled)
     assert found.is_feasible
@@ -132,7 +128,7 @@ def test_classes_that_no_rule_tells_apart_keep_their_order(n, offset):
     kept = margin[:, [0, 2, 4]].argmax(axis=1)
     shifted = (margin + found.value)[:, [0, 2, 4]].argmax(axis=1)
     np.testing.assert_array_equal(shifted, kept)
-    every = [error_rate() <= 0.01]  # an error of any class counts
+    every = [gc.error_rate() <= 0.01]  # an error of any class counts
     alone = best_shift(margin, *compile_constraints(every, Rows(y, np.arange(5))))
     assert len(set(alone.value)) == 5
 
@@ -142,7 +138,7 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
     """Scores that are too high for one of them are brought back to what they were, nearly."""
     margin, y = of_five_classes(1, 4000, 1.5)
     weight = 1.0 + np.arange(4000) % 3 if weighted else np.ones(4000)
-    rules = [class_error(1) <= 0.1, selection_rate(3) <= 0.1]
+    rules = [gc.class_error(1) <= 0.1, gc.selection_rate(3) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(5), weight))
     found = best_shift(margin, cells, compiled)
     right = best_shift(margin - 1.5 * (np.arange(5) == 4), cells, compiled)
@@ -164,9 +160,9 @@ def test_classes_that_no_rule_tells_apart_are_moved_where_that_surely_pays(weigh
 @pytest.mark.parametrize("penalty", [0.5, 3.0])
 def test_penalised_violations_by_trying_all(seed, penalty):
     problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
-    rules = [class_error(j) <= 0.02 * (j + 1) for j in range(3)]
+    rules = [gc.class_error(j) <= 0.02 * (j + 1) for j in range(3)]
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, problem.weight, penalty=penalty)
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty)
     assert not found.is_feasible
     error, _, functionals = measured(problem, cells, compiled, found.value)
     violations = np.maximum(0.0, compiled.rows_of(functionals) - compiled.b)
@@ -174,7 +170,7 @@ def test_penalised_violations_by_trying_all(seed, penalty):
     errors, violations = every_bias(problem, cells, compiled)
     least = (errors + penalty * violations.sum(axis=1)).min()
     assert found.loss == pytest.approx(least, abs=1e-12)
-    strict = best_shift(problem.margin, cells, compiled, problem.weight)
+    strict = best_shift(problem.margin, cells, compiled)
     assert strict.loss == strict.violation <= found.violation
 
 
@@ -210,7 +206,7 @@ def test_seven_classes_against_the_dual():
     solved = minimize(minus_dual, np.full(4, 0.05), method="Nelder-Mead", options={"maxiter": 900})
     decided = (margin + np.log(weights(solved.x))).argmax(axis=1)
     reached = np.array([(decided != y)[y == j].mean() for j in bounded])
-    rules = [class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
+    rules = [gc.class_error(int(j)) <= b for j, b in zip(bounded, bounds, strict=True)]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
     found = best_shift(margin, cells, compiled)
     assert found.violation <= max(0.0, (reached - bounds).max()) + 1e-12

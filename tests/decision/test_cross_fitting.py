@@ -189,7 +189,7 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     alike = (pooled + choice.shift > 0).astype(np.intp)
     differ = estimate_between_fold_deviation(compiled, cells, folds, alike, decisions)
     n, values = len(folds), np.array(expected)
-    wider = prediction_intervals(intervals, values, differ.rules, n, compiled.ranges)
+    wider = prediction_intervals(intervals, values, differ.constraints, n, compiled.ranges)
     np.testing.assert_allclose(report[["low", "high"]], wider, atol=1e-9)
     of_rates, rates = functional_intervals(compiled, counts), functionals_of(compiled, counts)
     of_rates = prediction_intervals(of_rates, rates, differ.rates, n, compiled.ranges_of_rates)

@@ -11,18 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from references import best_shift
 
-from gbm_constrained import (
-    class_error,
-    dataset,
-    each,
-    error_rate,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    ratio,
-    selection_rate,
-)
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.decision.group_thresholds import (
@@ -81,17 +70,17 @@ def candidates_of(margin, y, group, part):
 
 
 RULES = {
-    "misses": (fnr(), lambda d, mine, g, y: np.sum(~d & mine & (y == 1)) / np.sum(y == 1)),
+    "misses": (gc.fnr(), lambda d, mine, g, y: np.sum(~d & mine & (y == 1)) / np.sum(y == 1)),
     "selected": (
-        gap(selection_rate(), by="g"),
+        gc.gap(gc.selection_rate(), by="g"),
         lambda d, mine, g, y: (1 - 2 * g) * d[mine].mean(),
     ),
     "errors": (
-        gap(error_rate(), by="g"),
+        gc.gap(gc.error_rate(), by="g"),
         lambda d, mine, g, y: (1 - 2 * g) * np.mean(d[mine] != y[mine]),
     ),
     "alarms": (
-        gap(fpr(), by="g"),
+        gc.gap(gc.fpr(), by="g"),
         lambda d, mine, g, y: (1 - 2 * g) * d[mine & (y == 0)].mean(),
     ),
 }
@@ -115,7 +104,9 @@ def test_by_trying_all_mixtures(name, scores, labels, bound):
     expected = least_error(candidates, low, bound)
     assert np.isfinite(expected)  # always or never would do
     many = [np.repeat(values, MIN_GROUP_ROWS) for values in (margin, y, group)]
-    apart = gap(selection_rate(), by="g") <= 1.0  # is always met, and tells the groups apart
+    apart = (
+        gc.gap(gc.selection_rate(), by="g") <= 1.0
+    )  # This is always met, and distinguishes the groups.
     assert needed([rate <= bound, apart], *many) == pytest.approx(expected, abs=CLOSE)
 
 
@@ -133,14 +124,14 @@ def test_no_rule_costs_nothing_more_than_the_best_threshold_of_each_group():
         min(np.sum((margin[group == g] > cut) != y[group == g]) for cut in [-9, *margin])
         for g in (0, 1)
     )
-    found = needed([gap(fpr(), by="g") <= 1.0], margin, y, group)
+    found = needed([gc.gap(gc.fpr(), by="g") <= 1.0], margin, y, group)
     assert found == pytest.approx(best / y.size, abs=0.005)  # quantiles only
     assert found >= best / y.size - CLOSE
 
 
 def test_tighter_bounds_cost_no_less():
     margin, y, group = drawn(1)
-    rules = [gap(fpr(), by="g") <= 0.5, fnr() <= 0.5]
+    rules = [gc.gap(gc.fpr(), by="g") <= 0.5, gc.fnr() <= 0.5]
     rows = Rows(y.astype(np.intp), np.arange(2), columns={"g": group})
     cells, compiled = compile_constraints(rules, rows)
     assert len(compiled) == 3
@@ -161,7 +152,7 @@ def test_tighter_bounds_cost_no_less():
 def test_never_more_than_a_common_threshold_needs():
     for seed in range(5):
         margin, y, group = drawn(seed, 300)
-        rules = [gap(fpr(), by="g") <= 0.05, fnr() <= 0.3]
+        rules = [gc.gap(gc.fpr(), by="g") <= 0.05, gc.fnr() <= 0.3]
         rows = Rows(y.astype(np.intp), np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints(rules, rows)
         common = best_shift(margin, cells, compiled)
@@ -174,11 +165,13 @@ def test_what_no_decisions_meet_is_no_number():
     """One score for all: p is selected, p of the negatives and 1 - p of the positives wrongly."""
     y, group = np.arange(400) % 2, np.arange(400) // 2 % 2
     flat = np.zeros(400)
-    assert np.isnan(needed([fnr() <= 0.4, fpr() <= 0.4], flat, y, group))
-    assert needed([fnr() <= 0.4, fpr() <= 0.7], flat, y, group) == pytest.approx(0.5, abs=CLOSE)
+    assert np.isnan(needed([gc.fnr() <= 0.4, gc.fpr() <= 0.4], flat, y, group))
+    assert needed([gc.fnr() <= 0.4, gc.fpr() <= 0.7], flat, y, group) == pytest.approx(
+        0.5, abs=CLOSE
+    )
     few = y[y.size // 4 :].copy()
     few[::10] = 0
-    found = needed([fnr() <= 0.4], np.zeros(few.size), few, group[: few.size])
+    found = needed([gc.fnr() <= 0.4], np.zeros(few.size), few, group[: few.size])
     expected = few.mean() * 0.4 + (1 - few.mean()) * 0.6  # 0.6 of all are selected
     assert found == pytest.approx(expected, abs=CLOSE)
 
@@ -187,7 +180,7 @@ def test_weights_are_repetitions():
     margin, y, group = drawn(2, 100)
     margin = np.round(margin, 1)
     weight = np.random.default_rng(0).integers(1, 3, 100) * np.where(y == 1, 2, 1)
-    rules = [gap(selection_rate(), by="g") <= 0.03, fnr() <= 0.2]
+    rules = [gc.gap(gc.selection_rate(), by="g") <= 0.03, gc.fnr() <= 0.2]
     found = needed(rules, margin, y, group, weight.astype(float))
     many = [np.repeat(values, weight) for values in (margin, y, group)]
     assert found == pytest.approx(needed(rules, *many), abs=1e-3)  # other quantiles
@@ -200,19 +193,19 @@ def test_several_classes():
     group = np.repeat([0, 1], 300)
     rows = Rows(y.astype(np.intp), np.arange(3), columns={"g": group})
     flat = np.zeros((600, 3))
-    cells, compiled = compile_constraints([class_error(1) <= 0.4], rows)
+    cells, compiled = compile_constraints([gc.class_error(1) <= 0.4], rows)
     # All rows of one class at a time: six in ten are decided as class 1, whatever the others are.
     assert least(cells, compiled, flat) == pytest.approx(2 / 3, abs=CLOSE)
-    cells, compiled = compile_constraints([class_error(k) <= 0.5 for k in range(3)], rows)
+    cells, compiled = compile_constraints([gc.class_error(k) <= 0.5 for k in range(3)], rows)
     assert np.isnan(least(cells, compiled, flat))
     # Scores that know class 2 of one group, and nothing else.
     known = flat.copy()
     known[(group == 1) & (y == 2), 2] = 1.0
     known[(group == 1) & (y != 2), 2] = -1.0
-    cells, compiled = compile_constraints([class_error(2) <= 0.5], rows)
+    cells, compiled = compile_constraints([gc.class_error(2) <= 0.5], rows)
     assert least(cells, compiled, known) == pytest.approx(0.5, abs=CLOSE)
     noise = np.random.default_rng(0).normal(size=(600, 3)) + 1.5 * np.eye(3)[y]
-    rules = [class_error(2) <= 0.1]
+    rules = [gc.class_error(2) <= 0.1]
     cells, compiled = compile_constraints(rules, rows)
     common = best_shift(noise, cells, compiled)
     found = least(cells, compiled, noise, shift=common.value)
@@ -228,10 +221,10 @@ def test_several_views_data_sets_and_masks():
     labels = np.concatenate([y, other_y]).astype(np.intp)
     scores = np.concatenate([margin, other_margin])
     rules = [
-        gap(fpr(), by="g") <= 0.01,
-        fnr(on=np.arange(400) % 5 > 0) <= 0.1,
-        fnr(on=dataset("more")) <= 0.1,
-        ratio(selection_rate(), by=["g", "h"]) >= 0.5,
+        gc.gap(gc.fpr(), by="g") <= 0.01,
+        gc.fnr(on=np.arange(400) % 5 > 0) <= 0.1,
+        gc.fnr(on=gc.dataset("more")) <= 0.1,
+        gc.ratio(gc.selection_rate(), by=["g", "h"]) >= 0.5,
     ]
     table = {"g": group, "h": np.arange(400) % 2}
     frames = pd.DataFrame({"x": scores[:400]}), pd.DataFrame({"x": scores[400:]})
@@ -247,17 +240,17 @@ def test_several_views_data_sets_and_masks():
 
 def test_losses_are_left_out():
     margin, y, group = drawn(5, 200)
-    alone = needed([fnr() <= 0.2], margin, y, group)
-    assert needed([fnr() <= 0.2, log_loss() <= 1e-6], margin, y, group) == alone
+    alone = needed([gc.fnr() <= 0.2], margin, y, group)
+    assert needed([gc.fnr() <= 0.2, gc.log_loss() <= 1e-6], margin, y, group) == alone
 
 
 def test_many_small_groups_are_one():
     """Groups of few rows would have thresholds that fit their labels."""
     rng = np.random.default_rng(0)
     margin, y = np.round(rng.normal(size=1200), 2), rng.integers(0, 2, 1200)
-    rule = [each(selection_rate(), by="g") <= 1.0]
+    rule = [gc.each(gc.selection_rate(), by="g") <= 1.0]
     found = needed(rule, margin, y, np.arange(1200) // 4)
-    common = needed([fnr() <= 1.0], margin, y, np.zeros(1200, int))
+    common = needed([gc.fnr() <= 1.0], margin, y, np.zeros(1200, int))
     assert found == pytest.approx(common, abs=CLOSE)
     own = needed(rule, margin, y, np.arange(1200) // (2 * MIN_GROUP_ROWS))
     assert own < found - 0.03
@@ -269,5 +262,5 @@ def test_the_number_of_groups_is_bounded():
     rng = np.random.default_rng(0)
     margin, y = rng.normal(size=group.size), rng.integers(0, 2, group.size)
     rows = Rows(y, np.arange(2), columns={"g": group})
-    found = compile_constraints([each(selection_rate(), by="g") <= 1.0], rows)
+    found = compile_constraints([gc.each(gc.selection_rate(), by="g") <= 1.0], rows)
     assert len(GroupThresholds(*found, margin, np.zeros(1)).errors) == MAX_GROUPS + 1

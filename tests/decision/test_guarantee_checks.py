@@ -140,9 +140,10 @@ def test_training_rows_guarantee_nothing(library, guarantee, table):
     X, y = table[0], table[1]["binary"]
     with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*'train'"):
         make(library, [gc.fnr() <= 0.3], guarantee=guarantee, measure_on="train").fit(X, y)
-    dart = {"booster": "dart"} if library == "xgboost" else {"boosting_type": "dart"}
-    with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*dart"):
-        make(library, [gc.fnr() <= 0.3], guarantee=guarantee, **dart).fit(X, y)
+    name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
+    begin = {name: make(library, [], n_estimators=3).fit(X, y)}
+    with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*continued training"):
+        make(library, [gc.fnr() <= 0.3], guarantee=guarantee).fit(X, y, **begin)
 
 
 @BOTH

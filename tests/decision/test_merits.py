@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from references import best_shift
 
-from gbm_constrained.constraints.grouped import overall
-from gbm_constrained.constraints.rates import (
-    class_error,
-    error_rate,
-    fpr,
-    gap,
-    ratio,
-    selection_rate,
-)
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision import merits, score_counts
 from gbm_constrained.problem.compiler import compile_constraints
@@ -25,11 +17,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than mi
 @pytest.mark.parametrize(
     ("rule", "pairs"),
     [
-        (gap(fpr(), by="g") <= 0.05, True),
-        (gap(error_rate(), by="g") <= 0.0, True),
-        (ratio(selection_rate(), by="g") >= 0.8, True),
-        (gap(fpr(), by="g", reference="g0") <= 0.05, False),
-        (gap(fpr(), by="g", reference=overall) <= 0.05, False),
+        (gc.gap(gc.fpr(), by="g") <= 0.05, True),
+        (gc.gap(gc.error_rate(), by="g") <= 0.0, True),
+        (gc.ratio(gc.selection_rate(), by="g") >= 0.8, True),
+        (gc.gap(gc.fpr(), by="g", reference="g0") <= 0.05, False),
+        (gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05, False),
     ],
 )
 def test_of_all_pairs_the_extremes_decide(rule, pairs):
@@ -37,9 +29,9 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
     rng = np.random.default_rng(0)
     y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
     columns = {"g": np.array([f"g{k}" for k in group])}
-    rules = [rule, fpr(on={"g": "g1"}) <= 0.1]
+    rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
-    decisions = score_counts.DecisionCounts(cells, None)
+    decisions = score_counts.DecisionCounts(cells)
     found = merits.ErrorAndViolations(decisions, compiled, compiled.b)
     assert len(found.pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):
@@ -62,7 +54,7 @@ def test_rules_that_are_left_out_have_infinite_bounds(n_classes):
     margin[np.arange(400), y] += 1.0
     margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
     columns = {"g": np.array([f"g{k}" for k in group])}
-    rules = [gap(error_rate(), by="g") <= 0.01, class_error(1) <= 0.1]
+    rules = [gc.gap(gc.error_rate(), by="g") <= 0.01, gc.class_error(1) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(n_classes), columns=columns))
     for j in (0, 1):
         bounds = np.where(compiled.owner == j, np.inf, compiled.b)

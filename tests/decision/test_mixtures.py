@@ -7,37 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.optimize import linprog
+from references import solve_mixture
 
 from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
-
-
-def interior(c, violations, slack=False):
-    """Least cost over all mixtures that meet the constraints, by an interior-point method.
-
-    With `slack`, the smallest largest expected violation instead; None where there is nothing.
-    """
-    n, m = violations.shape
-    extra = np.full((m, 1), -1.0 if slack else 0.0)
-    found = linprog(
-        np.append(np.zeros(n), 1.0) if slack else np.append(c, 0.0),
-        A_ub=np.hstack([violations.T, extra]),
-        b_ub=np.zeros(m),
-        A_eq=np.append(np.ones(n), 0.0)[None],
-        b_eq=[1.0],
-        bounds=[(0, None)] * n + [(None, None) if slack else (0, 0)],
-        method="highs-ipm",
-        # Where prefixes violate rules by about as much, errors hang on the digits beyond 1e-7.
-        options={"primal_feasibility_tolerance": 1e-10, "ipm_optimality_tolerance": 1e-12},
-    )
-    return found.fun if found.success else None
 
 
 @st.composite
 def tables(draw):
     """Errors and violations: fractions of few rows, which tie often, or numbers of five digits.
 
-    A linear programme is solved to 1e-7: it cannot tell finer ones apart.
+    A linear programme is solved to 1e-7: finer ones are equal for the solver.
     """
     n, m = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     kind = draw(st.sampled_from(["fractions", "numbers"]))
@@ -95,11 +74,11 @@ def test_mixture_is_the_optimum_of_the_linear_programme(table):
     assert (probability > 0).all()
     assert probability.sum() == pytest.approx(1, abs=1e-12)
     expected = probability @ violations[chosen]
-    excess = max(0.0, interior(errors, violations, slack=True))
+    excess = max(0.0, solve_mixture(errors, violations, slack=True))
     assert expected.max() <= excess + 1e-7
     if excess < 1e-7:
         excess = 0.0
-    optimum = interior(errors, violations - excess)
+    optimum = solve_mixture(errors, violations - excess)
     if optimum is not None:
         assert probability @ errors[chosen] == pytest.approx(optimum, abs=1e-5)
 

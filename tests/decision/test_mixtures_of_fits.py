@@ -20,32 +20,11 @@ from prefix_problem import (
     split,
     values,
 )
-from scipy.optimize import linprog
+from references import solve_mixture
 
 import gbm_constrained as gc
 from gbm_constrained.decision.mixtures import find_mixture
 from gbm_constrained.solvers import AutoSolver
-
-
-def interior(c, violations, slack=False):
-    """Least cost over all mixtures that meet the constraints, by an interior-point method.
-
-    With `slack`, the smallest largest expected violation instead; None where there is nothing.
-    """
-    n, m = violations.shape
-    extra = np.full((m, 1), -1.0 if slack else 0.0)
-    found = linprog(
-        np.append(np.zeros(n), 1.0) if slack else np.append(c, 0.0),
-        A_ub=np.hstack([violations.T, extra]),
-        b_ub=np.zeros(m),
-        A_eq=np.append(np.ones(n), 0.0)[None],
-        b_eq=[1.0],
-        bounds=[(0, None)] * n + [(None, None) if slack else (0, 0)],
-        method="highs-ipm",
-        # Where prefixes violate rules by about as much, errors hang on the digits beyond 1e-7.
-        options={"primal_feasibility_tolerance": 1e-10, "ipm_optimality_tolerance": 1e-12},
-    )
-    return found.fun if found.success else None
 
 
 @BOTH
@@ -76,7 +55,7 @@ def test_randomized_report_is_the_expectation(library, problem, tmp_path):
         all_rates[:, 3] - all_rates[:, 2] - 0.05,
     ])  # fmt: skip
     errors = (decided != y).mean(axis=1)
-    optimum = interior(errors, rows)
+    optimum = solve_mixture(errors, rows)
     assert optimum is not None
     error = sum(
         p * np.mean(fitted.predict(X, **first(library, r)) != y)
@@ -96,7 +75,7 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     fitted = make(
         library, [gc.fnr() <= 0.03, gc.fpr() <= 0.03], iterate="randomized", n_estimators=9
     )
-    with pytest.warns(gc.InfeasibleConstraintsWarning, match="No mixture") as told:
+    with pytest.warns(gc.InfeasibleConstraintsWarning, match="No mixture") as caught:
         fitted.fit(X, y)
     counted = []
     for rounds in (2, 4, 6, 8, 9):
@@ -107,8 +86,8 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     violations = np.array(counted)
     assert violations.max(axis=1).min() > 0
     excess = (fitted.constraint_report_.train - fitted.constraint_report_.bound).max()
-    assert excess == pytest.approx(max(0.0, interior(None, violations, slack=True)), abs=1e-6)
-    assert f"by {excess:.3g}." in str(told[0].message)
+    assert excess == pytest.approx(max(0.0, solve_mixture(None, violations, slack=True)), abs=1e-6)
+    assert f"by {excess:.3g}." in str(caught[0].message)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +102,14 @@ def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(seed, boun
     model = make(
         "lightgbm", [gc.gap(gc.fpr(), by="sex") <= bound], measure_on="crossfit", **options
     )
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(np.column_stack([X, sex]), y, sensitive_features={"sex": sex})
     value = model.constraint_report_.held_out[0]
     assert (value <= bound) == is_met
     gaps = model.history_[f"held_out[gap(fpr, by='sex') <= {bound}]"].to_numpy()[1:]
     assert is_met or value == pytest.approx(gaps.min(), abs=1e-9)
-    found = [str(w.message) for w in told if w.category is gc.InfeasibleConstraintsWarning]
+    found = [str(w.message) for w in caught if w.category is gc.InfeasibleConstraintsWarning]
     assert len(found) == (not is_met)
     assert is_met or f"by {value - bound:.3g}." in found[0]
 
@@ -212,9 +191,9 @@ def test_a_warning_of_predict_is_given_once(problem):
     rules = [gc.fnr() <= 0.03, gc.fpr() <= 0.03]
     fitted = make("lightgbm", rules, iterate="randomized", n_estimators=9).fit(frame, y)
     assert len(fitted.prefixes_) > 1
-    with pytest.warns(UserWarning, match="X does not have valid feature names") as told:
+    with pytest.warns(UserWarning, match="X does not have valid feature names") as caught:
         fitted.predict(X)
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
 @BOTH

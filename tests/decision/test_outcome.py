@@ -10,7 +10,6 @@ from sklearn.metrics import log_loss as cross_entropy
 from small_fits import DEMANDING, clopper_pearson, make
 
 import gbm_constrained as gc
-from gbm_constrained.reporting.audit import audit
 
 
 @BOTH
@@ -73,7 +72,7 @@ def test_mean_losses_are_those_of_the_probabilities(
         assert report.held_out == pytest.approx(of_new, abs=1e-6)
         assert report.satisfied == (of_new <= 0.8)
         assert report.train_satisfied == (of_train <= 0.8)
-        found = audit(model, *sets[0], rules).frame
+        found = gc.audit(model, *sets[0], rules).frame
         np.testing.assert_allclose(found["value"], model.constraint_report_.held_out, atol=1e-6)
         assert last[f"value[{rules[1]}]"] == report.train
         assert last[f"held_out[{rules[1]}]"] == report.held_out
@@ -131,7 +130,7 @@ def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
 
 @BOTH
 def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
-    """Rows of an evaluation set without the group that breaks a gap do not tell that it holds."""
+    """Rows of an evaluation set without the group that breaks a gap do not prove that it holds."""
     rng = np.random.default_rng(0)
     n = 1500
     group = rng.choice(["u", "v", "w"], n)

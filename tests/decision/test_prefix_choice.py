@@ -37,7 +37,7 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     rows = EvaluationSet(cells, compiled, "test")
 
     def margins(rounds):
-        # Early prefixes tell class 1 from 2 better, and these two from the others hardly.
+        # Early prefixes distinguish class 1 from 2 better, and these two from the others hardly.
         apart = noise[:, 0] + (2.0 - 0.005 * rounds) * ((y == 1) * 1.0 - (y == 2))
         known = 0.3 * noise[:, 1] + (6.0 if rounds == 60 else 1.0) * (0.5 - bounded)
         others = noise[:, 2] + 3.0 * ((y == 0) * 1.0 - (y == 3))
@@ -184,7 +184,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
 
 
 @pytest.mark.parametrize(
-    ("straying", "expected"),
+    ("violations_by_rounds", "expected"),
     [
         ({}, 20),
         ({20: 0.003}, 20),  # less than what it costs to go back
@@ -193,7 +193,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         ({rounds: 0.02 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
     ],
 )
-def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
+def test_a_prefix_at_which_the_model_strays_pays_for_it(violations_by_rounds, expected):
     """The model returned may break rules that those that scored the rows keep, at any prefix."""
     rng = np.random.default_rng(0)
     group, y = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
@@ -208,23 +208,25 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(straying, expected):
     def margins(rounds):
         return noise + 0.2 * rounds * (y - 0.5)
 
-    def stray(rounds, shift):
+    def refit_violation(rounds, shift):
         asked.append(rounds)
-        return straying.get(rounds, 0.0)
+        return violations_by_rounds.get(rounds, 0.0)
 
     def cost(rounds):
         error = best_shift(margins(rounds), rows.cells, rows.compiled).error
-        return error + VIOLATION_PENALTY * straying.get(rounds, 0.0)
+        return error + VIOLATION_PENALTY * violations_by_rounds.get(rounds, 0.0)
 
-    found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=stray)
+    found = choose_prefix(
+        ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=refit_violation
+    )
     assert found.rounds == min(Prefixes(20, 2).candidates, key=cost) == expected
-    assert found.refit_violation == straying.get(expected, 0.0)
+    assert found.refit_violation == violations_by_rounds.get(expected, 0.0)
     # Only those that may be better are asked.
     assert asked == [20] if expected == 20 else set(asked) >= {expected, 20}
     # The last is kept all the same where it was asked for and meets the rules.
     assert (
         choose_prefix(
-            ScoredRows(rows, margins), Prefixes(20, 2, False), refit_violation=stray
+            ScoredRows(rows, margins), Prefixes(20, 2, False), refit_violation=refit_violation
         ).rounds
         == 20
     )

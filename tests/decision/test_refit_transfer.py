@@ -9,22 +9,7 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained import (
-    accuracy,
-    class_error,
-    dataset,
-    f1,
-    fnr,
-    fpr,
-    gap,
-    label,
-    log_loss,
-    precision,
-    recall,
-    selection_rate,
-    tnr,
-    tpr,
-)
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.refit_transfer import rows_to_match
 from gbm_constrained.decision.threshold_search import shift_for_share
@@ -53,23 +38,23 @@ def drawn(rng, n, share=0.15):
 # --- which rows ---------------------------------------------------------------------------------
 
 ABOUT_ONES = {
-    "miss rate": [fnr() <= 0.1],
-    "recall": [recall() >= 0.9],
-    "class error": [class_error(1) <= 0.1],
-    "of a group": [tpr(on={"g": 1}) >= 0.9, fnr() <= 0.2],
-    "selection among positives": [selection_rate(on=label(1)) >= 0.9],
-    "worst group": [fnr(on={"g": 0}) + 0.5 * fnr(on={"g": 1}) <= 0.2],
+    "miss rate": [gc.fnr() <= 0.1],
+    "recall": [gc.recall() >= 0.9],
+    "class error": [gc.class_error(1) <= 0.1],
+    "of a group": [gc.tpr(on={"g": 1}) >= 0.9, gc.fnr() <= 0.2],
+    "selection among positives": [gc.selection_rate(on=gc.label(1)) >= 0.9],
+    "worst group": [gc.fnr(on={"g": 0}) + 0.5 * gc.fnr(on={"g": 1}) <= 0.2],
 }
 ABOUT_MORE = {
-    "the larger class": [fpr() <= 0.1],
-    "both": [fnr() <= 0.1, fpr() <= 0.5],
-    "a sum of both": [fnr() + fpr() <= 0.3],
-    "a gap": [gap(tpr(), by="g") <= 0.1],
-    "all rows": [selection_rate() <= 0.1],
-    "errors of all": [accuracy() >= 0.7],
-    "a quotient": [precision() >= 0.7],
-    "another one": [f1() >= 0.7],
-    "asks for the other class": [tpr() <= 0.5],
+    "the larger class": [gc.fpr() <= 0.1],
+    "both": [gc.fnr() <= 0.1, gc.fpr() <= 0.5],
+    "a sum of both": [gc.fnr() + gc.fpr() <= 0.3],
+    "a gap": [gc.gap(gc.tpr(), by="g") <= 0.1],
+    "all rows": [gc.selection_rate() <= 0.1],
+    "errors of all": [gc.accuracy() >= 0.7],
+    "a quotient": [gc.precision() >= 0.7],
+    "another one": [gc.f1() >= 0.7],
+    "asks for the other class": [gc.tpr() <= 0.5],
 }
 
 
@@ -95,7 +80,9 @@ def test_other_rules_go_by_all_rows(rules):
     assert found.all()
 
 
-@pytest.mark.parametrize("rules", [[log_loss(on=label(1)) <= 0.5], []], ids=["a loss", "none"])
+@pytest.mark.parametrize(
+    "rules", [[gc.log_loss(on=gc.label(1)) <= 0.5], []], ids=["a loss", "none"]
+)
 def test_losses_and_no_rules_go_by_no_rows(rules):
     cells, compiled = compiled_on(rules, (np.arange(480) % 4 == 0).astype(int))
     assert rows_to_match(compiled, cells) is None
@@ -103,24 +90,24 @@ def test_losses_and_no_rules_go_by_no_rows(rules):
 
 def test_class_zero_may_be_the_smaller_one():
     y = (np.arange(480) % 4 > 0).astype(int)
-    for rule in (fpr() <= 0.1, tnr() >= 0.9):
+    for rule in (gc.fpr() <= 0.1, gc.tnr() >= 0.9):
         cells, compiled = compiled_on([rule], y)
         np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
-    cells, compiled = compiled_on([gap(fpr(), by="g") <= 0.1], y)
+    cells, compiled = compiled_on([gc.gap(gc.fpr(), by="g") <= 0.1], y)
     assert rows_to_match(compiled, cells).all()
 
 
 def test_weights_say_which_class_is_the_smaller_one():
     y = (np.arange(480) % 4 == 0).astype(int)
-    cells, compiled = compiled_on([fnr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
+    cells, compiled = compiled_on([gc.fnr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
     assert rows_to_match(compiled, cells).all()
-    cells, compiled = compiled_on([fpr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
+    cells, compiled = compiled_on([gc.fpr() <= 0.1], y, weight=np.where(y == 1, 4.0, 1.0))
     np.testing.assert_array_equal(rows_to_match(compiled, cells), y == 1)
 
 
 def test_several_classes_have_no_other_one():
     y = np.arange(480) % 3
-    found = compile_constraints([class_error(1) <= 0.1], Rows(y, np.arange(3)))
+    found = compile_constraints([gc.class_error(1) <= 0.1], Rows(y, np.arange(3)))
     assert rows_to_match(found[1], found[0]) is None
 
 
@@ -160,7 +147,7 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
     rng = np.random.default_rng(0)
     X, y, _ = drawn(rng, 1500)
     weight = rng.random(y.size) + 0.5 if weighted else None
-    model = make(library, [fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
+    model = make(library, [gc.fnr() <= 0.1], **options).fit(X, y, sample_weight=weight)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
     boosters = fit.measured.boosters
@@ -196,7 +183,11 @@ def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, con
     groups = pd.DataFrame({"g": group})
     weight = rng.random(y.size) + 0.5 if weighted else None
     mass = np.ones(y.size) if weight is None else weight
-    for rules in ([fpr() <= 0.02], [selection_rate() <= 0.05], [fnr() <= 0.3, fpr() <= 0.2]):
+    for rules in (
+        [gc.fpr() <= 0.02],
+        [gc.selection_rate() <= 0.05],
+        [gc.fnr() <= 0.3, gc.fpr() <= 0.2],
+    ):
         model = make(library, rules, measure_on="crossfit")
         model.fit(X, y, sample_weight=weight, sensitive_features=groups)
         choice, boosters = conclusions[-1].choice, conclusions[-1].fit.measured.boosters
@@ -221,7 +212,7 @@ def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, con
 def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     """The lowest of all scores may be that of a positive."""
     X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
-    model = make(library, [fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
+    model = make(library, [gc.fnr() <= 0.0], measure_on="crossfit", n_estimators=1).fit(X, y)
     boosters, choice = conclusions[-1].fit.measured.boosters, conclusions[-1].choice
     assert (boosters.held_margin(choice.rounds)[y == 0] + choice.shift[0] > 0).all()
     assert choice.shift.any()
@@ -232,7 +223,7 @@ def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
 def test_certificates_are_of_the_threshold_that_was_tested(library, conclusions):
     X, y, _ = drawn(np.random.default_rng(2), 3000)
     for guarantee in ("expected", "high_probability"):
-        model = make(library, [fnr() <= 0.2], guarantee=guarantee).fit(X, y)
+        model = make(library, [gc.fnr() <= 0.2], guarantee=guarantee).fit(X, y)
         np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
 
 
@@ -242,7 +233,7 @@ def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     rng = np.random.default_rng(3)
     X, y, _ = drawn(rng, 1200)
     extra = np.vstack([X[y == 1][:60], X[y == 0][:20]]) + 0.1, (np.arange(80) < 60).astype(int)
-    rule = recall(on=dataset("egregious")) >= 0.95
+    rule = gc.recall(on=gc.dataset("egregious")) >= 0.95
     model = make(library, [rule], measure_on="crossfit")
     model.fit(X, y, datasets={"egregious": extra})
     (conclusion,) = conclusions
@@ -259,7 +250,7 @@ def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusion
     missed, alarms, alarms_before = [], [], []
     for seed in range(REPEATS):
         X, y, _ = drawn(np.random.default_rng(seed), 3000)
-        model = make(library, [fnr() <= 0.1], measure_on="crossfit", solver="abpp").fit(X, y)
+        model = make(library, [gc.fnr() <= 0.1], measure_on="crossfit", solver="abpp").fit(X, y)
         margin = margins_of(model, fresh)
         missed.append(np.mean(margin[truth == 1] <= 0))
         alarms.append(np.mean(margin[truth == 0] > 0))

@@ -16,11 +16,11 @@ def test_fragile_is_relative():
     assert not _is_fragile(0.4, 0.998, 0.001, 10_000)
     assert not _is_fragile(0.37, 0.45, 0.33, 10_000)  # most of a little is kept
     assert not _is_fragile(0.24, 0.24, 0.23, 10_000)  # there was nothing to know
-    assert not _is_fragile(0.5, 0.5, 0.5 * FRAGILE_ERROR - 0.01, 20)  # nor to tell
+    assert not _is_fragile(0.5, 0.5, 0.5 * FRAGILE_ERROR - 0.01, 20)  # 20 rows prove nothing
 
 
 @pytest.mark.parametrize("library", [gc.ConstrainedLGBMClassifier, gc.ConstrainedXGBClassifier])
-def test_rules_at_the_end_of_their_range_are_judged_like_others(library):
+def test_constraints_at_the_end_of_their_range_are_assessed_like_others(library):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     options = {"n_estimators": 15, "n_jobs": 1, "learning_rate": 0.3}

@@ -18,7 +18,7 @@ from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows
 
 
 def unseen(rules, y, sensitive=None, classes=None, weight=None):

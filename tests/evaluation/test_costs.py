@@ -1,4 +1,4 @@
-"""What constraints cost, and when that is told."""
+"""Errors that constraints cost, and when a fit warns of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS
 
-from gbm_constrained import CostlyConstraintsWarning, fnr, fpr, gap, selection_rate
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost, measure_cost
@@ -86,7 +86,7 @@ def test_the_costliest_rule_by_trying_all():
             lambda d, y=y: np.mean(d[y == 0]),
             lambda d, g=group: abs(d[g == 0].mean() - d[g == 1].mean()),
         ]
-        rules = [(fnr(), 0.3), (fpr(), 0.5), (gap(selection_rate(), by="g"), 0.1)]
+        rules = [(gc.fnr(), 0.3), (gc.fpr(), 0.5), (gc.gap(gc.selection_rate(), by="g"), 0.1)]
         rows = Rows(y, np.arange(2), columns={"g": group})
         cells, compiled = compile_constraints([rate <= bound for rate, bound in rules], rows)
         unseen = EvaluationSet(cells, compiled, "test")
@@ -104,7 +104,7 @@ def test_the_costliest_rule_by_trying_all():
 def test_nothing_is_searched_for_where_constraints_are_not_costly():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
-    cells, compiled = compile_constraints([fnr() <= 0.5], rows)
+    cells, compiled = compile_constraints([gc.fnr() <= 0.5], rows)
     unseen = EvaluationSet(cells, compiled, "test")
     error = float(np.mean((margin > 0) != y))
     found = measure_cost(unseen, margin, np.zeros(1), compiled.b, error, 0.17)
@@ -117,7 +117,7 @@ def test_nothing_is_searched_for_where_constraints_are_not_costly():
 def test_bounds_in_the_place_of_those_of_the_constraints():
     margin, y, group = drawn()
     rows = Rows(y, np.arange(2), columns={"g": group})
-    cells, compiled = compile_constraints([fnr() <= 0.5], rows)
+    cells, compiled = compile_constraints([gc.fnr() <= 0.5], rows)
     unseen = EvaluationSet(cells, compiled, "test")
     loose, tight = (
         measure_cost(unseen, margin, np.zeros(1), np.array([b]), 0.3, np.nan).needed_error
@@ -131,21 +131,21 @@ def test_bounds_in_the_place_of_those_of_the_constraints():
 
 @BOTH
 def test_a_fit_tells_of_costly_constraints(library):
-    """Groups that a threshold cannot tell apart, and a model that must not see them."""
+    """Groups that a threshold cannot separate, and a model that must not see them."""
     rng = np.random.default_rng(0)
     group = rng.integers(0, 2, 1500)
     X = rng.normal(size=(1500, 4))
     y = (X[:, 0] + 2.0 * group + 0.3 * rng.normal(size=1500) > 1.5).astype(int)
     options = {"n_estimators": 6, "learning_rate": 0.05, **OPTIONS[library]}
-    rules = [gap(fpr(), by="g") <= 0.005, fnr() <= 0.15]
+    rules = [gc.gap(gc.fpr(), by="g") <= 0.005, gc.fnr() <= 0.15]
     model = CLASSIFIERS[library](constraints=rules, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y, sensitive_features={"g": group})
     cost = model.feasibility_.cost
-    told = [w.message for w in caught if issubclass(w.category, CostlyConstraintsWarning)]
+    found = [w.message for w in caught if issubclass(w.category, gc.CostlyConstraintsWarning)]
     assert cost.is_costly
-    (message,) = map(str, told)
+    (message,) = map(str, found)
     message = message.removesuffix(" [GC117]")
     assert message == describe_cost(cost)
     assert cost.rows == "1,500 unseen rows (out of fold)"
@@ -161,7 +161,7 @@ def test_rules_that_the_plain_model_meets_cost_nothing(library):
     X = rng.normal(size=(600, 4))
     y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
     model = CLASSIFIERS[library](
-        constraints=[fnr() <= 0.9], n_estimators=20, measure_on="crossfit", **OPTIONS[library]
+        constraints=[gc.fnr() <= 0.9], n_estimators=20, measure_on="crossfit", **OPTIONS[library]
     ).fit(X, y)
     cost = model.feasibility_.cost
     assert cost.error == cost.needed_error == cost.unconstrained_error
@@ -180,7 +180,7 @@ def test_the_error_is_that_of_the_shift_returned(library, guarantee, conclusions
     group = rng.integers(0, 2, 1500)
     X = rng.normal(size=(1500, 5))
     y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * group + rng.normal(size=1500) > 0.5).astype(int)
-    rules = [gap(fpr(), by="g") <= 0.1, fnr() <= (0.2 if guarantee is None else 0.1)]
+    rules = [gc.gap(gc.fpr(), by="g") <= 0.1, gc.fnr() <= (0.2 if guarantee is None else 0.1)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = CLASSIFIERS[library](
@@ -202,6 +202,6 @@ def test_training_rows_have_no_cost(library):
     X = rng.normal(size=(600, 4))
     y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
     model = CLASSIFIERS[library](
-        constraints=[fnr() <= 0.2], n_estimators=6, measure_on="train", **OPTIONS[library]
+        constraints=[gc.fnr() <= 0.2], n_estimators=6, measure_on="train", **OPTIONS[library]
     ).fit(X, y)
     assert repr(model.feasibility_.cost) == repr(Cost())

@@ -39,7 +39,7 @@ def three(n=2400):
 
 
 def by_group(n=3000):
-    """The group is all that tells of the label, and a feature."""
+    """Only the group, and a feature, depend on the label."""
     rng = np.random.default_rng(3)
     g = rng.integers(0, 2, n)
     y = (rng.random(n) < np.where(g == 1, 0.85, 0.15)).astype(int)
@@ -216,7 +216,7 @@ def fitted(case, **options):
     else:
         classifier = gc.ConstrainedXGBClassifier(constraints=case.rules, verbosity=0, **own)
     X, y, sensitive = case.data()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         classifier.fit(X, y, sensitive_features=sensitive or None)
     ours = (
@@ -224,13 +224,13 @@ def fitted(case, **options):
         gc.FragileConstraintsWarning,
         gc.MissedConstraintsWarning,
     )
-    return classifier, [w for w in told if issubclass(w.category, ours)]
+    return classifier, [w for w in caught if issubclass(w.category, ours)]
 
 
 @BOTH
 @pytest.mark.parametrize("flipped", [0, 3])
 def test_few_losses_are_what_is_asked_for(library, flipped):
-    """Of wins over losses few losses, or none, are no lack of rows to tell by."""
+    """Of wins over losses few losses, or none, are no lack of rows."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 6, (1500, 3)).astype(float)
     y = (X[:, 0] + X[:, 1] > 4).astype(int)
@@ -239,12 +239,12 @@ def test_few_losses_are_what_is_asked_for(library, flipped):
     deployed[:flipped] = y[:flipped]
     rules = [gc.wins(over=deployed) / gc.losses(to=deployed) >= 2]
     case = Case(lambda: (X, y, {}), rules, "met", library=library)
-    model, told = fitted(case, n_estimators=40, on_infeasible="raise")
+    model, caught = fitted(case, n_estimators=40, on_infeasible="raise")
     report = model.constraint_report_.iloc[0]
     assert report.satisfied
     assert np.isinf(report.held_out) == (not flipped)
     assert model.feasibility_.status == "met"
-    assert not told
+    assert not caught
 
 
 @BOTH
@@ -261,10 +261,10 @@ def test_rows_of_a_constant_in_a_quotient_count(library):
         gc.error_rate() / gc.accuracy() <= 0.01,
     ]
     case = Case(lambda: (X, y, {}), rules, "met", library=library)
-    model, told = fitted(case, n_estimators=20, on_infeasible="raise")
+    model, caught = fitted(case, n_estimators=20, on_infeasible="raise")
     assert model.constraint_report_["satisfied"].all()
     assert [rule.rows for rule in model.feasibility_.rules] == [900] * 4
-    assert not told
+    assert not caught
 
 
 def test_few_rows_are_told_in_few_lines():
@@ -272,8 +272,8 @@ def test_few_rows_are_told_in_few_lines():
     found = fitted(CASES["a group of few rows"])[0].feasibility_
     few = found.too_few_rows[0]
 
-    def lines(*told):
-        return str(replace(found, too_few_rows=told)).splitlines()
+    def lines(*caught):
+        return str(replace(found, too_few_rows=caught)).splitlines()
 
     many = lines(*(replace(few, group=f"g={i}", rows=i) for i in range(50)))
     assert len(many) <= 25
@@ -291,7 +291,7 @@ def test_few_rows_are_told_in_few_lines():
 @pytest.mark.parametrize("name", CASES)
 def test_scripted_cases_are_named(name):
     case = CASES[name]
-    classifier, told = fitted(case)
+    classifier, caught = fitted(case)
     found = classifier.feasibility_
     assert found.status == case.status, str(found)
     assert found.conflict == case.conflict, str(found)
@@ -303,9 +303,9 @@ def test_scripted_cases_are_named(name):
         category = [gc.FragileConstraintsWarning]
     elif case.conflict:
         category = [gc.InfeasibleConstraintsWarning]
-    assert [w.category for w in told] == category
+    assert [w.category for w in caught] == category
     assert found.status == gravest(classifier.constraint_report_["verdict"])
-    assert all(w.filename == __file__ for w in told)  # not some line of this package
+    assert all(w.filename == __file__ for w in caught)  # not some line of this package
     for rule in found.rules:
         assert str(rule.constraint) in str(found) or rule.verdict.kind == "met"
 
@@ -346,28 +346,28 @@ def test_the_returned_model_violates_least_and_is_reported():
 
 
 def test_what_is_not_certified_is_not_called_satisfied():
-    """Rules that hold on the rows that refuse the certificate: these are too few to tell."""
+    """Rules that hold on the rows that refuse the certificate: these are too few."""
     classifier, _ = fitted(CASES["not certified"])
     report = classifier.constraint_report_
     assert set(report["verdict"]) <= {"cannot be told", "cannot be met", "missed"}
     loose = [gc.fnr() <= 0.9, gc.fpr() <= 0.9]
-    classifier, told = fitted(Case(frauds, loose, "met", (), (), "xgboost", HIGH))
-    assert told == []
+    classifier, caught = fitted(Case(frauds, loose, "met", (), (), "xgboost", HIGH))
+    assert caught == []
     assert (classifier.constraint_report_["verdict"] == "met").all()
 
 
 def test_doubts_do_not_raise():
     for name in ("a group of few rows", "parity that leaves nothing"):
-        _, told = fitted(CASES[name], on_infeasible="raise")
-        assert [w.category for w in told] == [gc.FragileConstraintsWarning]
+        _, caught = fitted(CASES[name], on_infeasible="raise")
+        assert [w.category for w in caught] == [gc.FragileConstraintsWarning]
 
 
 def test_training_rows_have_a_verdict_and_find_no_conflict():
-    classifier, told = fitted(CASES["selection rates contradict"], measure_on="train")
+    classifier, caught = fitted(CASES["selection rates contradict"], measure_on="train")
     found = classifier.feasibility_
     assert (found.status, found.source, found.conflict) == ("missed", "training rows", ())
     assert "Training rows are optimistic" in found.message
-    assert [w.category for w in told] == [gc.MissedConstraintsWarning]
+    assert [w.category for w in caught] == [gc.MissedConstraintsWarning]
 
 
 def test_a_new_fit_forgets():

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from sklearn.svm import LinearSVC
 
-from gbm_constrained.evaluation.np_roc import np_roc_band
+import gbm_constrained as gc
 from gbm_constrained.statistics.order_statistics import minimum_rows, umbrella_threshold
 
 DELTA = 0.1
@@ -20,7 +20,7 @@ def sample(rng, n=300, m=200):
 
 def test_thresholds_are_the_umbrella_s():
     scores, y = sample(np.random.default_rng(0))
-    band = np_roc_band(scores, y, DELTA, alpha=[0.02, 0.05, 0.2])
+    band = gc.np_roc_band(scores, y, DELTA, alpha=[0.02, 0.05, 0.2])
     expected = [umbrella_threshold(scores[y == 0], a, DELTA) for a in (0.02, 0.05, 0.2)]
     np.testing.assert_array_equal(band["threshold"], expected)
     below = np.searchsorted(np.sort(scores[y == 0]), expected)
@@ -31,7 +31,7 @@ def test_thresholds_are_the_umbrella_s():
 
 def test_every_order_statistic_serves_from_where_its_tail_is_delta_on():
     scores, y = sample(np.random.default_rng(1), n=40)
-    band = np_roc_band(scores, y, DELTA)
+    band = gc.np_roc_band(scores, y, DELTA)
     assert len(band) == 41
     assert band["alpha"].is_monotonic_increasing
     k = np.arange(40, 0, -1)
@@ -42,7 +42,7 @@ def test_every_order_statistic_serves_from_where_its_tail_is_delta_on():
 def test_rates_are_those_of_the_thresholds():
     scores, y = sample(np.random.default_rng(2))
     scores = np.round(scores, 1)  # ties: at the threshold is below it
-    for row in np_roc_band(scores, y).itertuples():
+    for row in gc.np_roc_band(scores, y).itertuples():
         assert row.fpr == pytest.approx(np.mean(scores[y == 0] > row.threshold))
         assert row.fnr == pytest.approx(np.mean(scores[y == 1] <= row.threshold))
         assert row.fnr_lower <= row.fnr <= row.fnr_upper
@@ -51,14 +51,14 @@ def test_rates_are_those_of_the_thresholds():
 def test_a_bound_beyond_the_rows_is_met_by_rejecting_nothing():
     scores, y = sample(np.random.default_rng(3), n=20)
     least = minimum_rows(0.05, 0.05)
-    band = np_roc_band(scores, y, 0.05, alpha=[0.05])
+    band = gc.np_roc_band(scores, y, 0.05, alpha=[0.05])
     assert least > 20
     assert np.isposinf(band["threshold"][0])
     assert band.iloc[0, 2:].tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
 def test_a_bound_of_one_is_met_by_accepting_everything():
-    band = np_roc_band(*sample(np.random.default_rng(3), n=20), alpha=[1.0])
+    band = gc.np_roc_band(*sample(np.random.default_rng(3), n=20), alpha=[1.0])
     assert band.iloc[0].tolist() == [1.0, -np.inf, 1.0, 0.0, 0.0, 0.0]
 
 
@@ -74,7 +74,7 @@ def test_coverage(decimals):
         shift = 0.0
         if decimals is not None:
             scores, shift = np.round(scores, decimals), 0.05  # true rates of rounded scores
-        band = np_roc_band(scores, y, DELTA, alpha=alpha)
+        band = gc.np_roc_band(scores, y, DELTA, alpha=alpha)
         threshold = band["threshold"].to_numpy() + shift
         too_many += stats.norm.sf(threshold) > alpha
         missed = stats.norm.cdf(threshold - 1.0)
@@ -107,7 +107,7 @@ def test_coverage(decimals):
 )
 def test_errors(scores, y, options, match):
     with pytest.raises(ValueError, match=match):
-        np_roc_band(scores, y, **options)
+        gc.np_roc_band(scores, y, **options)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_plot_shows_the_band_and_the_empirical_curve(plt, binary):
     model = LogisticRegression().fit(X[:500], y[:500])
     ax = plot_np_roc(model, X[500:], y[500:], delta=0.1)
     scores = model.decision_function(X[500:])
-    band = np_roc_band(scores, y[500:], 0.1)
+    band = gc.np_roc_band(scores, y[500:], 0.1)
     low, high, empirical = ax.get_lines()
     np.testing.assert_array_equal(low.get_xdata()[:-1], band["alpha"])
     np.testing.assert_allclose(low.get_ydata()[:-1], 1 - band["fnr_upper"])

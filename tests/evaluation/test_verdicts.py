@@ -11,32 +11,16 @@ from helpers import BOTH, CLASSIFIERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained import (
-    ConstrainedLogisticRegression,
-    FragileConstraintsWarning,
-    InfeasibleConstraintsWarning,
-    MissedConstraintsWarning,
-    audit,
-    each,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    precision,
-    recall,
-    selection_rate,
-    tradeoff_curve,
-)
+import gbm_constrained as gc
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.verdicts import KINDS, Verdict, gravest
+from gbm_constrained.evaluation.verdicts import KINDS, gravest
 
-OURS = FragileConstraintsWarning, InfeasibleConstraintsWarning, MissedConstraintsWarning
+OURS = gc.FragileConstraintsWarning, gc.InfeasibleConstraintsWarning, gc.MissedConstraintsWarning
 QUIET = {
     "xgboost": {"verbosity": 0, "n_jobs": 1},
     "lightgbm": {"verbose": -1, "n_jobs": 1},
     "linear": {},
 }
-DART = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}
 CONTINUED = {"xgboost": "xgb_model", "lightgbm": "init_model"}
 NAN = float("nan")
 
@@ -53,7 +37,7 @@ def noisy():
 
 def make(library, rules, **options):
     if library == "linear":
-        return ConstrainedLogisticRegression(constraints=rules, **options)
+        return gc.ConstrainedLogisticRegression(constraints=rules, **options)
     own = {"n_estimators": 12, "max_depth": 3, "random_state": 0, **QUIET[library], **options}
     return CLASSIFIERS[library](constraints=rules, **own)
 
@@ -94,59 +78,60 @@ def check_agreement(model):
 
 
 CASES = [
-    (fnr() <= 0.1, 0.05, (0.03, 0.08), {}, "met", "met"),
-    (fnr() <= 0.1, 0.1, (0.08, 0.12), {}, "met", "met, but the interval reaches beyond the bound"),
-    (recall() >= 0.9, 0.95, (0.92, 0.97), {}, "met", "met"),
+    (gc.fnr() <= 0.1, 0.05, (0.03, 0.08), {}, "met", "met"),
+    (gc.fnr() <= 0.1, 0.1, (0.08, 0.12), {}, "met",
+     "met, but the interval reaches beyond the bound"),
+    (gc.recall() >= 0.9, 0.95, (0.92, 0.97), {}, "met", "met"),
     (
-        fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
+        gc.fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
         "missed by 0.0031, within sampling error of 1,203 rows",
     ),
     (
-        fnr() <= 0.1, 0.121, (0.11, 0.13), {}, "missed",
+        gc.fnr() <= 0.1, 0.121, (0.11, 0.13), {}, "missed",
         "missed by 0.021, beyond sampling error of 1,203 rows",
     ),
     (
-        recall() >= 0.9, 0.879, (0.86, 0.9), {"source": "training rows"},
+        gc.recall() >= 0.9, 0.879, (0.86, 0.9), {"source": "training rows"},
         "missed within sampling error",
         "missed by 0.021, within sampling error of 1,203 training rows",
     ),
     (
-        recall() >= 0.9, 0.5, (0.4, 0.6), {"source": "out of fold"}, "missed",
+        gc.recall() >= 0.9, 0.5, (0.4, 0.6), {"source": "out of fold"}, "missed",
         "missed by 0.4, beyond sampling error of 1,203 rows (out of fold)",
     ),
-    (fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 0.1 on 1,203 rows"),
-    (fnr() <= 0.1, 0.0, (NAN, NAN), {}, "met", "met"),
+    (gc.fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 0.1 on 1,203 rows"),
+    (gc.fnr() <= 0.1, 0.0, (NAN, NAN), {}, "met", "met"),
     (
-        precision() >= 0.5, NAN, (NAN, NAN), {}, "cannot be told",
+        gc.precision() >= 0.5, NAN, (NAN, NAN), {}, "cannot be told",
         "cannot be told: the value is undefined on these rows",
     ),
     (
-        fnr() <= 0.1, 0.05, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
+        gc.fnr() <= 0.1, 0.05, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
         "cannot be told: 12 rows of g=a",
     ),
     (
-        fnr() <= 0.1, 0.2, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
+        gc.fnr() <= 0.1, 0.2, (0.0, 0.3), {"doubt": "12 rows of g=a"}, "cannot be told",
         "cannot be told: 12 rows of g=a",
     ),
     (
-        fnr() <= 0.1, 0.2, (0.15, 0.3), {"doubt": "12 rows of g=a"}, "missed",
+        gc.fnr() <= 0.1, 0.2, (0.15, 0.3), {"doubt": "12 rows of g=a"}, "missed",
         "missed by 0.1, beyond sampling error of 1,203 rows",
     ),
     (
-        fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [fpr() <= 0.1, fnr() <= 0.1]},
+        gc.fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [gc.fpr() <= 0.1, gc.fnr() <= 0.1]},
         "cannot be met", "cannot be met together with fnr <= 0.1",
     ),
     (
-        fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [fpr() <= 0.1]}, "cannot be met",
+        gc.fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [gc.fpr() <= 0.1]}, "cannot be met",
         "cannot be met",
     ),
-    (fpr() <= 0.1, 0.0, (0.0, 0.1), {"conflict": [fnr() <= 0.1]}, "met", "met"),
+    (gc.fpr() <= 0.1, 0.0, (0.0, 0.1), {"conflict": [gc.fnr() <= 0.1]}, "met", "met"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "value", "interval", "given", "kind", "text"), CASES)
 def test_the_verdict_of_a_value(rule, value, interval, given, kind, text):
-    verdict = Verdict.of(rule, Estimate(value, *interval), 1203, **given)
+    verdict = gc.Verdict.of(rule, Estimate(value, *interval), 1203, **given)
     assert (verdict.kind, str(verdict)) == (kind, text)
 
 
@@ -158,8 +143,8 @@ ENDS = st.floats(-0.2, 1.2) | st.just(NAN) | st.sampled_from([-np.inf, np.inf])
     doubt=st.sampled_from(["", "few rows"]), in_conflict=st.booleans(),
 )  # fmt: skip
 def test_no_verdict_contradicts_its_value(bound, value, low, high, upper, doubt, in_conflict):
-    rule = fnr() <= bound if upper else fnr() >= bound
-    verdict = Verdict.of(
+    rule = gc.fnr() <= bound if upper else gc.fnr() >= bound
+    verdict = gc.Verdict.of(
         rule, Estimate(value, low, high), 10, doubt=doubt, conflict=[rule] if in_conflict else []
     )
     is_met = value <= bound + 1e-12 if upper else value >= bound - 1e-12
@@ -187,11 +172,11 @@ def test_the_gravest_of_verdicts():
 # --- fits: the value decides, whatever the rows -----------------------------------------------
 
 RULES = {
-    "met": [fpr() <= 0.9],
-    "one of two is missed": [fpr() <= 0.12, fnr() <= 0.95],
-    "gap": [gap(fpr(), by="g") <= 0.01],
-    "three": [fpr() <= 0.1, gap(selection_rate(), by="g") <= 0.01, fnr() <= 0.3],
-    "loss": [log_loss() <= 0.5, each(fnr(), by="g") <= 0.3],
+    "met": [gc.fpr() <= 0.9],
+    "one of two is missed": [gc.fpr() <= 0.12, gc.fnr() <= 0.95],
+    "gap": [gc.gap(gc.fpr(), by="g") <= 0.01],
+    "three": [gc.fpr() <= 0.1, gc.gap(gc.selection_rate(), by="g") <= 0.01, gc.fnr() <= 0.3],
+    "loss": [gc.log_loss() <= 0.5, gc.each(gc.fnr(), by="g") <= 0.3],
 }
 
 
@@ -215,9 +200,9 @@ def test_status_report_and_values_agree(library, rules, mode, noisy):
     check_agreement(model)
     kinds = set(model.constraint_report_["verdict"])
     if kinds <= {"met", "missed within sampling error"} and not model.feasibility_.is_fragile:
-        assert set(of_rules(caught)) <= {FragileConstraintsWarning}
+        assert set(of_rules(caught)) <= {gc.FragileConstraintsWarning}
     if "missed" in kinds and not model.feasibility_.conflict:
-        assert MissedConstraintsWarning in of_rules(caught)
+        assert gc.MissedConstraintsWarning in of_rules(caught)
     assert "No doubt arises" not in str(model.feasibility_)
 
 
@@ -225,13 +210,15 @@ def test_status_report_and_values_agree(library, rules, mode, noisy):
 def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(library, noisy):
     """Such as by a hair, on an evaluation set with more false alarms than the training rows."""
     X, y, _ = noisy
-    wrong = make(library, [fpr() <= 0.9], measure_on="train").fit(X[700:], y[700:]).predict(X) > y
+    wrong = (
+        make(library, [gc.fpr() <= 0.9], measure_on="train").fit(X[700:], y[700:]).predict(X) > y
+    )
     kept = np.flatnonzero((np.arange(y.size) < 700) & (wrong | (np.arange(y.size) % 2 == 0)))
     rate = wrong[kept][y[kept] == 0].mean()
     assert wrong[700:][y[700:] == 0].mean() < rate - 0.01
     quiet = {"verbose": False} if library == "xgboost" else {}
     model, caught = fitted(
-        make(library, [fpr() <= rate - 0.002], measure_on="train"),
+        make(library, [gc.fpr() <= rate - 0.002], measure_on="train"),
         (X[700:], y[700:], None), eval_set=[(X[kept], y[kept])], **quiet,
     )  # fmt: skip
     found = model.feasibility_
@@ -249,16 +236,14 @@ def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(librar
 
 
 @BOTH
-@pytest.mark.parametrize("mode", ["train", "dart", "continued"])
+@pytest.mark.parametrize("mode", ["train", "continued"])
 def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
     options, given = {"measure_on": "train"}, {}
-    if mode == "dart":
-        options |= DART[library]
     if mode == "continued":
         start = make(library, [], n_estimators=3).fit(noisy[0], noisy[1])
         given = {CONTINUED[library]: start}
     model, caught = fitted(
-        make(library, [fnr() <= 0.01, fpr() <= 0.02], **options), noisy, **given
+        make(library, [gc.fnr() <= 0.01, gc.fpr() <= 0.02], **options), noisy, **given
     )
     report, found = model.constraint_report_, model.feasibility_
     check_agreement(model)
@@ -266,7 +251,7 @@ def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
     assert (report["rows"] == "training rows").all()
     assert report["satisfied"].isna().all()
     assert found.status == "missed"
-    assert of_rules(caught) == [MissedConstraintsWarning]
+    assert of_rules(caught) == [gc.MissedConstraintsWarning]
     assert "Training rows are optimistic" in str(found)
     missed = model.predict(noisy[0])[noisy[1] == 1] == 0
     assert found.rules[0].value == pytest.approx(missed.mean())
@@ -276,32 +261,38 @@ def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
 
 @BOTH
 def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
-    _, caught = fitted(make(library, [fpr() <= 0.9], **DART[library]), noisy)
-    told = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
-    assert len(told) == 1
-    assert "give an evaluation set with measure_on='holdout'" in told[0]
-    _, caught = fitted(make(library, [fpr() <= 0.9], measure_on="train", **DART[library]), noisy)
+    given = {CONTINUED[library]: make(library, [], n_estimators=3).fit(noisy[0], noisy[1])}
+    _, caught = fitted(make(library, [gc.fpr() <= 0.9]), noisy, **given)
+    found = [str(w.message) for w in caught if "measure_on='auto'" in str(w.message)]
+    assert len(found) == 1
+    assert "give an evaluation set with measure_on='holdout'" in found[0]
+    _, caught = fitted(make(library, [gc.fpr() <= 0.9], measure_on="train"), noisy, **given)
     assert not any("measure_on" in str(w.message) for w in caught)
 
 
 def test_the_linear_model_has_verdicts_by_its_training_rows(noisy):
-    model, caught = fitted(make("linear", [fpr() <= 0.9, log_loss() <= 0.9]), noisy)
+    model, caught = fitted(make("linear", [gc.fpr() <= 0.9, gc.log_loss() <= 0.9]), noisy)
     check_agreement(model)
     assert (model.feasibility_.status, of_rules(caught)) == ("met", [])
-    model, caught = fitted(make("linear", [log_loss() <= 0.3]), noisy)
+    model, caught = fitted(make("linear", [gc.log_loss() <= 0.3]), noisy)
     check_agreement(model)
-    assert (model.feasibility_.status, of_rules(caught)) == ("missed", [MissedConstraintsWarning])
-    # A rate that no iterate met is told of by the solver, and not twice.
-    model, caught = fitted(make("linear", [fpr() <= 0.01, fnr() <= 0.01], n_iterations=5), noisy)
+    assert (model.feasibility_.status, of_rules(caught)) == (
+        "missed",
+        [gc.MissedConstraintsWarning],
+    )
+    # A rate that no iterate met is reported by the solver, and not twice.
+    model, caught = fitted(
+        make("linear", [gc.fpr() <= 0.01, gc.fnr() <= 0.01], n_iterations=5), noisy
+    )
     check_agreement(model)
-    assert of_rules(caught) == [InfeasibleConstraintsWarning]
+    assert of_rules(caught) == [gc.InfeasibleConstraintsWarning]
 
 
 @BOTH
 def test_mixtures_have_verdicts(library, noisy):
     for measure_on in ("crossfit", "train"):
         options = {"measure_on": measure_on, "iterate": "randomized"}
-        model, _ = fitted(make(library, [fpr() <= 0.15], **options), noisy)
+        model, _ = fitted(make(library, [gc.fpr() <= 0.15], **options), noisy)
         check_agreement(model)
         (rule,) = model.feasibility_.rules
         assert rule.low <= rule.value <= rule.high
@@ -311,13 +302,13 @@ def test_mixtures_have_verdicts(library, noisy):
 def test_few_training_rows_of_a_group_tell_nothing(library, noisy):
     X, y, _ = noisy
     group = {"g": np.where(np.arange(y.size) < 14, "few", "many")}
-    rule = each(fnr(), by="g", min_group_size=1) <= 0.5
+    rule = gc.each(gc.fnr(), by="g", min_group_size=1) <= 0.5
     model, caught = fitted(make(library, [rule], measure_on="train"), (X, y, group))
     check_agreement(model)
     found = model.feasibility_.rules[0].verdict
     assert found.kind == "cannot be told"
     assert "of g=few" in found.reason
-    assert of_rules(caught) == [FragileConstraintsWarning]
+    assert of_rules(caught) == [gc.FragileConstraintsWarning]
 
 
 # --- continuing from a model whose threshold is kept beside it --------------------------------
@@ -326,18 +317,18 @@ def test_few_training_rows_of_a_group_tell_nothing(library, noisy):
 @BOTH
 def test_a_threshold_beside_the_model_is_not_lost(library, noisy, tmp_path):
     X, y, _ = noisy
-    start, _ = fitted(make(library, [fnr() <= 0.1], probabilities="calibrated"), noisy)
+    start, _ = fitted(make(library, [gc.fnr() <= 0.1], probabilities="calibrated"), noisy)
     assert start.shift_.any()
     path = tmp_path / ("model.json" if library == "xgboost" else "model.txt")
     start.save_model(path)
     parameter = CONTINUED[library]
     for source in (start, path, str(path)):
         with pytest.raises(ValueError, match=f"{parameter} is a model of probabilities='calib"):
-            make(library, [fnr() <= 0.1], measure_on="train").fit(X, y, **{parameter: source})
-    shifted, _ = fitted(make(library, [fnr() <= 0.1]), noisy)
+            make(library, [gc.fnr() <= 0.1], measure_on="train").fit(X, y, **{parameter: source})
+    shifted, _ = fitted(make(library, [gc.fnr() <= 0.1]), noisy)
     shifted.save_model(path)
     for source in (shifted, str(path)):
-        model = make(library, [fnr() <= 0.1], measure_on="train")
+        model = make(library, [gc.fnr() <= 0.1], measure_on="train")
         fitted(model, noisy, **{parameter: source})
         check_agreement(model)
 
@@ -350,13 +341,13 @@ def test_a_callback_that_ends_a_fit_is_told_of(library, noisy):
     def after_two(state):
         return state.iteration >= 1
 
-    model, _ = fitted(make(library, [fnr() <= 0.1]), noisy, constraint_callbacks=[after_two])
+    model, _ = fitted(make(library, [gc.fnr() <= 0.1]), noisy, constraint_callbacks=[after_two])
     found = model.feasibility_
     assert 0 < found.rounds_trained < found.rounds_asked
     words = f"Training ended after {found.rounds_trained} of {found.rounds_asked} rounds."
     assert words in str(found)
     assert words in model._repr_html_()
-    model, _ = fitted(make(library, [fnr() <= 0.1]), noisy)
+    model, _ = fitted(make(library, [gc.fnr() <= 0.1]), noisy)
     assert model.feasibility_.rounds_trained == model.feasibility_.rounds_asked
     assert "Training ended" not in str(model.feasibility_)
 
@@ -367,10 +358,10 @@ def test_a_callback_that_ends_a_fit_is_told_of(library, noisy):
 @BOTH
 def test_fit_audit_curve_and_file_speak_alike(library, noisy, tmp_path):
     X, y, sensitive = noisy
-    rules = [fpr() <= 0.2, fnr() <= 0.3, gap(fpr(), by="g") <= 0.02]
+    rules = [gc.fpr() <= 0.2, gc.fnr() <= 0.3, gc.gap(gc.fpr(), by="g") <= 0.02]
     model, _ = fitted(make(library, rules), noisy)
     assert set(model.constraint_report_["verdict"]) <= set(KINDS)
-    of = audit(model, X, y, rules, sensitive_features=sensitive)
+    of = gc.audit(model, X, y, rules, sensitive_features=sensitive)
     for row in of.frame.itertuples():
         assert row.verdict in KINDS
         assert row.detail.startswith(row.verdict.split(" within")[0])
@@ -384,13 +375,13 @@ def test_fit_audit_curve_and_file_speak_alike(library, noisy, tmp_path):
     assert again.constraint_report_.equals(model.constraint_report_)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        curve = tradeoff_curve(make(library, [fpr() <= 0.1]), X, y, [0.2, 0.1])
+        curve = gc.tradeoff_curve(make(library, [gc.fpr() <= 0.1]), X, y, [0.2, 0.1])
     assert set(curve["verdict"]) <= set(KINDS)
     assert curve["all_met"].tolist() == (curve["verdict"] == "met").tolist()
 
 
 def test_the_unseen_accuracy_is_a_number(noisy):
-    model, _ = fitted(make("lightgbm", [fpr() <= 0.9]), noisy)
+    model, _ = fitted(make("lightgbm", [gc.fpr() <= 0.9]), noisy)
     accuracy = model.unseen_accuracy_
     assert float(accuracy) == accuracy.value
     assert f"{float(accuracy):.3f}" == f"{accuracy.value:.3f}"

@@ -10,8 +10,7 @@ from scipy import sparse
 from scipy.optimize import check_grad, minimize
 from sklearn.linear_model import LogisticRegression
 
-from gbm_constrained.constraints.rates import accuracy, class_error, error_rate, fnr, log_loss
-from gbm_constrained.constraints.selectors import label
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.linear_model import DictionaryLearner, LinearLearner, leaf_indicators
 from gbm_constrained.problem.compiler import compile_constraints
@@ -31,7 +30,10 @@ def _lagrangian(y, constraints, weight=None, **options) -> Lagrangian:
 
 
 def _rules(X, n_classes):
-    return [log_loss(on=label(0)) <= 0.2 * n_classes, log_loss(on=X[:, 0] > 0) <= 0.1 * n_classes]
+    return [
+        gc.log_loss(on=gc.label(0)) <= 0.2 * n_classes,
+        gc.log_loss(on=X[:, 0] > 0) <= 0.1 * n_classes,
+    ]
 
 
 def _learner(n_classes, kind, metric, **options) -> DictionaryLearner:
@@ -119,10 +121,10 @@ def test_large_dictionaries_take_the_same_steps(monkeypatch):
 def test_weights_are_repetitions():
     X, y, _ = _data(2, 80)
     times = np.arange(80) % 3
-    rules = [log_loss(on=label(0)) <= 0.3]
+    constraints = [gc.log_loss(on=gc.label(0)) <= 0.3]
     repeated = np.repeat(np.arange(80), times)
-    a = LinearLearner(_lagrangian(y, rules, times.astype(float)), X).solve(20)
-    b = LinearLearner(_lagrangian(y[repeated], rules), X[repeated]).solve(20)
+    a = LinearLearner(_lagrangian(y, constraints, times.astype(float)), X).solve(20)
+    b = LinearLearner(_lagrangian(y[repeated], constraints), X[repeated]).solve(20)
     np.testing.assert_allclose(a.weights, b.weights, atol=1e-8)
     np.testing.assert_allclose(a.multipliers, b.multipliers, atol=1e-8)
 
@@ -130,7 +132,7 @@ def test_weights_are_repetitions():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_slack_constraint_gives_scikit_learns_solution(n_classes):
     X, y, weight = _data(n_classes)
-    lag = _lagrangian(y, [log_loss() <= 50.0], weight)
+    lag = _lagrangian(y, [gc.log_loss() <= 50.0], weight)
     learner = LinearLearner(lag, X, l2=1.0 / weight.sum(), metric="scores")
     solution = learner.solve(100, tol=1e-8, tau=1000.0)
     sk = LogisticRegression(C=1.0, tol=1e-10, max_iter=5000).fit(X, y, weight)
@@ -147,9 +149,9 @@ def test_a_constraint_that_no_prediction_changes(adaptive, metric):
     if adaptive and metric == "weights":
         pytest.skip("slopes are observed in scores")
     X, y, _ = _data(2)
-    constant = accuracy() + error_rate() <= 1
-    for rules in ([constant], [log_loss(on=label(0)) <= 0.3, constant]):
-        learner = LinearLearner(_lagrangian(y, rules), X, metric=metric)
+    constant = gc.accuracy() + gc.error_rate() <= 1
+    for constraints in ([constant], [gc.log_loss(on=gc.label(0)) <= 0.3, constant]):
+        learner = LinearLearner(_lagrangian(y, constraints), X, metric=metric)
         *_, state = learner.path(5, adaptive=adaptive)
         assert state.multipliers[-1] == 0.0
         assert np.isfinite(state.weights).all()
@@ -166,7 +168,7 @@ def test_no_constraint_is_the_proximal_point_method():
 def test_nonconvex_subproblems_descend():
     """With the sigmoid proxy a subproblem has no unique solution; its value still falls."""
     X, y, _ = _data(3)
-    lag = _lagrangian(y, [class_error(0) <= 0.05], proxy="sigmoid")
+    lag = _lagrangian(y, [gc.class_error(0) <= 0.05], proxy="sigmoid")
     learner = LinearLearner(lag, X, metric="scores")
     x = np.zeros(learner.shape)
     for solution in learner.path(40):
@@ -208,7 +210,7 @@ def test_bad_dictionaries_are_refused(change, match):
 
 @pytest.mark.parametrize("metric", ["scores", "weights"])
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_rules_in_several_views_are_those_of_one(monkeypatch, n_classes, metric):
+def test_constraints_in_several_views_are_those_of_one(monkeypatch, n_classes, metric):
     """The same constants, observed ones too, and the same path."""
     together = _learner(n_classes, "linear", metric)
     monkeypatch.setattr("gbm_constrained.data.cells.VIEW_CELLS", 1)
@@ -223,7 +225,7 @@ def test_rules_in_several_views_are_those_of_one(monkeypatch, n_classes, metric)
     ]
     np.testing.assert_allclose(observed[1], observed[0])
     one, two = (learner.solve(60, sigma=0.2) for learner in (together, apart))
-    assert one.multipliers[1] > 0  # of the rule in the second view
+    assert one.multipliers[1] > 0  # of the constraint in the second view
     np.testing.assert_allclose(two.multipliers, one.multipliers, rtol=1e-6)
     np.testing.assert_allclose(two.weights, one.weights, rtol=1e-6, atol=1e-9)
 
@@ -278,13 +280,13 @@ def _exact(S, offset, y, positive_bound: float, l2: float) -> float:
         return value + l2 / 2 * x @ x, gradient + l2 * x
 
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], 0.1 * S[0]) < 1e-6
-    rule = {
+    constraint = {
         "type": "ineq",
         "fun": lambda x: positive_bound - part(x, share)[0],
         "jac": lambda x: -part(x, share)[1],
     }
     found = minimize(
-        objective, np.zeros(S.shape[1]), jac=True, constraints=[rule], method="SLSQP",
+        objective, np.zeros(S.shape[1]), jac=True, constraints=[constraint], method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )  # fmt: skip
     assert found.success
@@ -294,7 +296,7 @@ def _exact(S, offset, y, positive_bound: float, l2: float) -> float:
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_fully_corrective_reweighting_of_a_trained_ensemble(library):
-    """The leaves of a plain booster, re-weighted under a rule: it holds, at the exact optimum."""
+    """The leaves of a plain booster, re-weighted, meet a constraint at the exact optimum."""
     rng = np.random.default_rng(2)
     X = rng.normal(size=(400, 3))
     y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=400) > 1.5).astype(int)
@@ -308,9 +310,9 @@ def test_fully_corrective_reweighting_of_a_trained_ensemble(library):
         leaves = booster.apply(X)
         scores = booster.predict(X, output_margin=True)
     prior = float(np.log(y.mean() / (1 - y.mean())))
-    rules = [log_loss(on=label(1)) <= 0.4]
+    constraints = [gc.log_loss(on=gc.label(1)) <= 0.4]
     learner = DictionaryLearner(
-        _lagrangian(y, rules), leaf_indicators(leaves), offset=prior, l2=0.01
+        _lagrangian(y, constraints), leaf_indicators(leaves), offset=prior, l2=0.01
     )
     plain = learner.lagrangian.at(scores.astype(float)).statistics()
     assert learner.lagrangian.constraints.violations(plain)[0] > 0.2  # the booster breaks it
@@ -328,7 +330,7 @@ def test_reweighting_meets_a_zero_one_rule():
     X = rng.normal(size=(1000, 3))
     y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=1000) > 1.5).astype(int)
     booster = lgb.LGBMClassifier(n_estimators=10, num_leaves=6, verbose=-1, n_jobs=1).fit(X, y)
-    lag = _lagrangian(y, [fnr() <= 0.1])
+    lag = _lagrangian(y, [gc.fnr() <= 0.1])
     S = leaf_indicators(booster.predict(X, pred_leaf=True))
     learner = DictionaryLearner(lag, S, l2=1e-3)
     solution = learner.solve(150)

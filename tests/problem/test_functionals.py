@@ -15,13 +15,7 @@ from random_rows import (
 )
 from sklearn import metrics
 
-from gbm_constrained.constraints.rates import (
-    class_error,
-    error_rate,
-    fnr,
-    fpr,
-    log_loss,
-)
+import gbm_constrained as gc
 
 
 def brute_force(constraint, y, margin, weight):
@@ -64,8 +58,8 @@ def test_rates_are_those_of_scikit_learn(n_classes, subset):
     y, margin, weight, masks = draw(n_classes, seed=1)
     on = masks[0] if subset else np.ones(N, dtype=bool)
     mask = {"on": masks[0]} if subset else {}
-    constraints = [error_rate(**mask) <= 0.1, log_loss(**mask) <= 0.1]
-    constraints += [class_error(k, **mask) <= 0.1 for k in range(n_classes)]
+    constraints = [gc.error_rate(**mask) <= 0.1, gc.log_loss(**mask) <= 0.1]
+    constraints += [gc.class_error(k, **mask) <= 0.1 for k in range(n_classes)]
     found = measure(constraints, y, margin, weight)
     rows = {"sample_weight": weight[on]}
     predicted, truth = decisions(margin)[on], y[on]
@@ -83,7 +77,7 @@ def test_rates_are_those_of_scikit_learn(n_classes, subset):
 def test_false_positive_and_negative_rates_are_those_of_the_confusion_matrix():
     y, margin, weight, _ = draw(2, seed=2)
     confusion = metrics.confusion_matrix(y, margin > 0, sample_weight=weight, normalize="true")
-    found = measure([fpr() <= 0.1, fnr() <= 0.1], y, margin, weight)
+    found = measure([gc.fpr() <= 0.1, gc.fnr() <= 0.1], y, margin, weight)
     np.testing.assert_allclose(found, [confusion[0, 1], confusion[1, 0]], rtol=1e-12)
 
 
@@ -103,7 +97,7 @@ def test_an_integer_weight_is_a_repeated_row(n_classes):
 def test_ties():
     """Zero margin is the negative class, equal scores the first class: as in argmax."""
     y = np.array([0, 0, 1, 1])
-    assert measure([fpr() <= 0.1, fnr() <= 0.1], y, np.zeros(4)).tolist() == [0.0, 1.0]
+    assert measure([gc.fpr() <= 0.1, gc.fnr() <= 0.1], y, np.zeros(4)).tolist() == [0.0, 1.0]
     y = np.array([0, 1, 2])
-    found = measure([class_error(k) <= 0.1 for k in range(3)], y, np.zeros((3, 3)))
+    found = measure([gc.class_error(k) <= 0.1 for k in range(3)], y, np.zeros((3, 3)))
     assert found.tolist() == [0.0, 1.0, 1.0]

@@ -1,106 +1,23 @@
-"""Row kernels: probabilities, losses, gradients, curvatures and their bounds."""
-
-from __future__ import annotations
+"""Row kernels: probabilities, losses, gradients and tables."""
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from scipy.special import expit, log_softmax, logsumexp, softmax
-
-from gbm_constrained.problem.kernels.base import (
-    Block,
-    clip_cap,
-    loss_lipschitz,
-    rate_lipschitz,
+from kernel_rows import (
+    CAP,
+    CLASS_COUNTS,
+    DTYPES,
+    PARTS,
+    N,
+    Rows,
+    chosen,
+    full,
+    reference_loss,
 )
+from scipy.special import expit, log_softmax, softmax
+
+from gbm_constrained.problem.kernels.base import Block, clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.proxies import PROXIES
-from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.kernels.tables import KernelTables
-
-CLASS_COUNTS = [2, 3, 7]
-DTYPES = [np.float32, np.float64]
-PARTS = ["target", "cost", "clipped", "all"]
-CAP = 1.3
-N = 60
-
-
-class Rows:
-    """Rows of random cells, at scores that stay away from the kink of the clipped loss."""
-
-    def __init__(self, n_classes, parts="all", seed=0, dtype=np.float64, factor=1.0):
-        rng = np.random.default_rng(seed)
-        n_cells = 2 * n_classes
-        on = {part: parts in (part, "all") for part in PARTS}
-        self.tables = KernelTables(
-            rng.gamma(1.0, size=(n_cells, n_classes)) * on["target"],
-            3.0 * rng.normal(size=(n_cells, n_classes)) * on["cost"],
-            rng.gamma(1.0, size=n_cells) * on["clipped"],
-            np.repeat(np.arange(n_classes), 2),
-            np.dtype(dtype),
-        )
-        self.n_classes = n_classes
-        self.kernel = BinaryKernel() if n_classes == 2 else SoftmaxKernel(factor)
-        self.codes = rng.integers(0, n_cells, N)
-        self.y = self.tables.cell_labels[self.codes]
-        self.labels = self.kernel.encode(self.y, np.dtype(dtype))
-        self.margin = 2 * rng.normal(size=N if n_classes == 2 else (N, n_classes)).astype(dtype)
-        near = np.abs(reference_loss(self.margin, self.y) - CAP) < 1e-2
-        self.margin[near] = 0.0
-
-    def probability(self, margin):
-        p = np.empty_like(margin)
-        with np.errstate(over="ignore"):
-            self.kernel.link(margin, self.labels, p)
-        return p
-
-    def block(self, margin):
-        p = self.probability(margin)
-        return Block(p, margin, self.labels, self.codes, self.tables, CAP)
-
-    def value(self, margin):
-        return self.kernel.value(self.block(margin))
-
-    def gradient(self, margin):
-        grad, hess = np.empty_like(margin), np.empty_like(margin)
-        self.kernel.gradient(self.block(margin), grad, hess)
-        return grad, hess
-
-    def product(self, margin, u):
-        return self.kernel.hessian_product(self.block(margin), u)
-
-    def directions(self):
-        """Unit steps of each score of every row at once: rows do not interact."""
-        if self.n_classes == 2:
-            return [np.ones(N)]
-        return [np.tile(e, (N, 1)) for e in np.eye(self.n_classes)]
-
-    def hessians(self):
-        """Exact Hessian of each row, (n, K, K), or (n,) for a binary margin."""
-        columns = [self.product(self.margin, u) for u in self.directions()]
-        return columns[0] if self.n_classes == 2 else np.stack(columns, axis=2)
-
-
-def full(margin):
-    """Scores (0, m) of a binary margin; scores as they are otherwise."""
-    return np.stack([np.zeros_like(margin), margin], 1) if margin.ndim == 1 else margin
-
-
-def chosen(margin):
-    """What stands for the decision: mean of the softmax of scores and of half of them."""
-    scores = full(np.asarray(margin, dtype=np.float64))
-    return (softmax(scores, axis=1) + softmax(scores / 2, axis=1)) / 2
-
-
-def proxy_tables(cost, proxy):
-    """Soft targets and expected costs of a 0-1 rate."""
-    return PROXIES[proxy].coefficients(cost)
-
-
-def reference_loss(margin, y):
-    scores = full(np.asarray(margin, dtype=np.float64))
-    return logsumexp(scores - scores[np.arange(y.size), y][:, None], axis=1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -238,72 +155,6 @@ def test_the_cap_is_the_loss_at_the_clip():
     assert clip_cap(30.0) == pytest.approx(-np.log(expit(-30.0)))
 
 
-# Curvature bounds
-
-
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_binary_hessian_bounds_the_second_derivative(parts, seed):
-    rows = Rows(2, parts, seed)
-    second, hess = rows.hessians(), rows.gradient(rows.margin)[1]
-    assert (hess >= np.abs(second) * (1 - 1e-12)).all()
-    if parts in ("target", "clipped"):
-        np.testing.assert_allclose(hess, second, rtol=1e-12)
-
-
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("n_classes", [3, 7])
-def test_the_softmax_hessian_bounds_each_second_derivative(n_classes, parts):
-    """The diagonal of the exact Hessian is below; equal to it for cross-entropies."""
-    rows = Rows(n_classes, parts, seed=4)
-    second = np.diagonal(rows.hessians(), axis1=1, axis2=2)
-    hess = rows.gradient(rows.margin)[1]
-    assert (hess >= np.abs(second) * (1 - 1e-12)).all()
-    if parts in ("target", "clipped"):
-        np.testing.assert_allclose(hess, second, rtol=1e-10)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    margin=st.floats(-30, 30), step=st.floats(-60, 60), y=st.integers(0, 1),
-    target=st.lists(st.floats(0.01, 50), min_size=2, max_size=2), rate=st.floats(0.01, 1),
-    narrow=st.booleans(),
-)  # fmt: skip
-@example(margin=29.0, step=60.0, y=1, target=[1.0, 1.0], rate=1.0, narrow=True)
-def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rate, narrow):
-    """A shrunken step is never worse than none; at rate one a parabola is above the kernel."""
-    dtype = np.dtype(np.float32 if narrow else np.float64)
-    t = KernelTables(
-        np.array([target, target]), np.zeros((2, 2)), np.zeros(2), np.arange(2), dtype
-    )
-    codes, labels = np.array([y]), BinaryKernel.encode(np.array([y]), dtype)
-
-    def at(score, rate=1.0):
-        scores = np.array([score], dtype=dtype)
-        a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
-        BinaryKernel.link(scores, labels, a)
-        block = Block(a, scores, labels, codes, t, np.inf)
-        value = BinaryKernel.value(block)
-        BinaryKernel.gradient(block, grad, own)
-        BinaryKernel.gradient(block, grad, hess, rate)
-        return float(value[0]), float(grad[0]), float(own[0]), float(hess[0])
-
-    value, slope, own, curvature = at(margin)
-    rounding = (
-        200 * float(np.finfo(dtype).eps) * (1.0 + sum(target)) * (1.0 + abs(margin) + step**2)
-    )
-    assert at(margin + step)[0] <= value + slope * step + curvature * step**2 / 2 + rounding
-    # No smaller curvature would do: the parabola touches at the mirrored score again.
-    there = value - 2 * margin * slope + 2 * curvature * margin**2
-    assert at(-margin)[0] == pytest.approx(there, rel=1e-3, abs=1e-2 + rounding)
-    shrunken = at(margin, rate)[3]
-    assert shrunken >= own * (1 - 1e-3)
-    assert shrunken >= rate * curvature * (1 - 1e-3)
-    assert shrunken <= max(own, rate * curvature) * (1 + 1e-3)
-    if shrunken > 0:
-        assert at(margin - rate * slope / shrunken)[0] <= value + rounding * (1 + value)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scores_of_any_size_have_probabilities(dtype):
     """Also where the exponential is no longer a number: without a warning, and finite."""
@@ -315,170 +166,6 @@ def test_scores_of_any_size_have_probabilities(dtype):
         np.testing.assert_allclose(wrong, expit(-labels * margin), rtol=1e-5, atol=1e-37)
         loss = BinaryKernel.loss(wrong, margin, labels)
         np.testing.assert_allclose(loss, np.logaddexp(0.0, -labels * margin), rtol=1e-5, atol=1e-7)
-
-
-def gap(rows):
-    """Smallest eigenvalue of (diagonal majoriser - exact Hessian) over rows."""
-    hess = rows.gradient(rows.margin)[1]
-    difference = hess[:, :, None] * np.eye(rows.n_classes) - rows.hessians()
-    return np.linalg.eigvalsh(difference).min()
-
-
-@pytest.mark.parametrize("parts", ["target", "clipped"])
-@pytest.mark.parametrize("n_classes", [3, 7])
-def test_factor_two_majorises_the_whole_softmax_hessian(n_classes, parts):
-    """Eigenvalues of (diagonal - Hessian) are non-negative; with factor one they are not."""
-    for seed in range(5):
-        assert gap(Rows(n_classes, parts, seed, factor=2.0)) >= -1e-12
-    assert gap(Rows(n_classes, parts, 0, factor=1.0)) < -1e-3
-
-
-@pytest.mark.parametrize("n_classes", [3, 7])
-def test_lightgbms_factor_majorises_at_uniform_probabilities_but_not_everywhere(n_classes):
-    """K / (K - 1) is the least factor for equal scores, and too small for two rival classes."""
-    for factor, sign in [
-        (n_classes / (n_classes - 1), 1),
-        (0.99 * n_classes / (n_classes - 1), -1),
-    ]:
-        rows = Rows(n_classes, "target", factor=factor)
-        rows.margin[...] = 0.0
-        assert sign * (gap(rows) + 1e-9) > 0
-    rows = Rows(n_classes, "target", factor=n_classes / (n_classes - 1))
-    rows.margin[:, 2:] = -20.0
-    rows.margin[:, :2] = 0.0
-    assert gap(rows) < -1e-3
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-@pytest.mark.parametrize("proxy", PROXIES)
-def test_newton_steps_of_a_proxy_are_bounded(n_classes, proxy):
-    """|gradient| / Hessian of a pure rate is at most 1 / p or 1 / (1 - p); 2 by the sigmoid.
-
-    With |Q_k - Q_p| <= range(Q) (1 - p_k) and the same of q, its gradient is at most
-    range(Q) (p (1 - p) / 2 + q (1 - q) / 4), and its Hessian has an 8 where that has a 4.
-    """
-    rng = np.random.default_rng(5)
-    rows = Rows(n_classes, seed=5)
-    target, cost = proxy_tables(rng.random((2 * n_classes, n_classes)), proxy)
-    zeros = np.zeros(2 * n_classes)
-    rows.tables = KernelTables(target, cost, zeros, rows.tables.cell_labels, np.dtype(float))
-    grad, hess = rows.gradient(rows.margin)
-    p = softmax(full(rows.margin), axis=1)
-    largest = 1 / p.min(axis=1) if n_classes == 2 else 1 / np.minimum(p, 1 - p)
-    assert (np.abs(grad) <= hess * largest * (1 + 1e-12)).all()
-    if proxy == "sigmoid":
-        assert (np.abs(grad) <= 2 * hess * (1 + 1e-12)).all()
-
-
-# Proxies of 0-1 rates
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_the_logistic_proxy_is_a_convex_upper_bound_of_the_cost(n_classes):
-    """Up to the constant of its derivation, at any scores and for any costs."""
-    rng = np.random.default_rng(6)
-    rows = Rows(n_classes, seed=6)
-    cost = rng.normal(size=(2 * n_classes, n_classes))
-    target, expected_cost = proxy_tables(cost, "logistic")
-    assert not expected_cost.any()
-    assert (target >= 0).all()
-    labels, zeros = rows.tables.cell_labels, np.zeros(2 * n_classes)
-    rows.tables = KernelTables(target, expected_cost, zeros, labels, np.dtype(float))
-    a = cost[rows.codes]
-    spare = a.max(axis=1, keepdims=True) - a
-    constant = spare.sum(axis=1) - a.max(axis=1)
-    for scale in (0.0, 1.0, 10.0):
-        margin = scale * rows.margin
-        paid = a[np.arange(N), full(margin).argmax(axis=1)]
-        assert (rows.value(margin) >= paid + constant - 1e-12).all()
-    curvature = rows.hessians()
-    least = curvature.min() if n_classes == 2 else np.linalg.eigvalsh(curvature).min()
-    assert least >= -1e-12
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_the_sigmoid_proxy_becomes_the_cost_of_the_decision(n_classes):
-    """Expected cost at the mean probabilities; the decision's own cost when scores grow."""
-    rng = np.random.default_rng(7)
-    rows = Rows(n_classes, seed=7)
-    cost = rng.normal(size=(2 * n_classes, n_classes))
-    labels, zeros = rows.tables.cell_labels, np.zeros(2 * n_classes)
-    rows.tables = KernelTables(np.zeros_like(cost), cost, zeros, labels, np.dtype(float))
-    a = cost[rows.codes]
-    soft = (a * chosen(rows.margin)).sum(axis=1)
-    np.testing.assert_allclose(rows.value(rows.margin), soft, rtol=1e-12)
-    margin = rng.permuted(np.tile(np.arange(n_classes), (N, 1)), axis=1) * 1e3
-    margin = margin if n_classes > 2 else margin[:, 1] - margin[:, 0]
-    decided = a[np.arange(N), rows.kernel.predicted(margin).astype(int)]
-    np.testing.assert_allclose(rows.value(margin), decided, rtol=1e-12)
-
-
-@pytest.mark.parametrize("proxy", PROXIES)
-def test_proxies_do_not_see_a_common_shift_of_costs(proxy):
-    """Predicted fractions sum to one, so only differences of costs matter to gradients."""
-    rng = np.random.default_rng(8)
-    cost = rng.normal(size=(6, 3))
-    gradients = []
-    for shift in (0.0, 5.0):
-        rows = Rows(3, seed=8)
-        target, q = proxy_tables(cost + shift, proxy)
-        labels = rows.tables.cell_labels
-        rows.tables = KernelTables(target, q, np.zeros(6), labels, np.dtype(float))
-        gradients.append(rows.gradient(rows.margin))
-    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("part", ["loss", "rate"])
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_lipschitz_constants_hold_and_are_attained(n_classes, part):
-    """The largest gradient norm of the cross-entropy, and of a probability p.
-
-    The sigmoid proxy is three quarters as steep as p: q is half as steep, at the same scores.
-    """
-    rows = Rows(n_classes)
-    wrong = np.arange(n_classes) != rows.tables.cell_labels[:, None]
-    target, cost = (1.0 - wrong, 0.0 * wrong) if part == "loss" else (0.0 * wrong, 1.0 * wrong)
-    zeros = np.zeros(2 * n_classes)
-    rows.tables = KernelTables(target, cost, zeros, rows.tables.cell_labels, np.dtype(float))
-    bound = (loss_lipschitz if part == "loss" else rate_lipschitz)(n_classes)
-    rng, largest, of_p = np.random.default_rng(9), 0.0, 0.0
-    for scale in np.geomspace(0.01, 100, 200):
-        margin = scale * rng.normal(size=rows.margin.shape)
-        if n_classes > 2 and part == "rate":  # two classes share the mass at the maximum
-            margin[np.arange(N), rows.y] = margin[:, 0] = 40.0
-        grad = rows.gradient(margin)[0]
-        norm = np.abs(grad) if n_classes == 2 else np.linalg.norm(grad, axis=1)
-        largest = max(largest, norm.max())
-        p = softmax(full(margin), axis=1)
-        own = p[np.arange(N), rows.y][:, None]
-        slope = own * (np.eye(n_classes)[rows.y] - p)
-        of_p = max(of_p, np.linalg.norm(slope if n_classes > 2 else slope[:, 1:], axis=1).max())
-    if part == "rate":
-        assert 0.99 * bound <= of_p <= bound * (1 + 1e-12)
-        bound *= 0.75
-    assert 0.99 * bound <= largest <= bound * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_the_concavity_of_the_sigmoid_proxy_is_bounded(n_classes):
-    """No curvature is below the constant that CBPR takes, and some come near it."""
-    rng, least = np.random.default_rng(11), 0.0
-    rows = Rows(n_classes)
-    zeros, labels = np.zeros(2 * n_classes), rows.tables.cell_labels
-    for scale in np.geomspace(0.1, 30, 100):
-        cost = rng.random((2 * n_classes, n_classes)).round()
-        spread = np.ptp(cost, axis=1)[rows.codes]
-        rows.tables = KernelTables(np.zeros_like(cost), cost, zeros, labels, np.dtype(float))
-        rows.margin = scale * rng.normal(size=rows.margin.shape)
-        curvature = rows.hessians()
-        curvature = curvature if n_classes == 2 else np.linalg.eigvalsh(curvature).min(axis=1)
-        bound = PROXIES["sigmoid"].concavity(n_classes)
-        assert (curvature >= -bound * spread - 1e-12).all()
-        least = min(least, curvature.min())
-    assert least < -0.3 * PROXIES["sigmoid"].concavity(n_classes)
-
-
-# Tables
 
 
 def test_tables_that_agree_are_one_number():

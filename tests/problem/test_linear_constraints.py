@@ -5,23 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from random_rows import draw, log_probability, measure
+from scipy import sparse
 
-from gbm_constrained.constraints.rates import (
-    class_error,
-    error_rate,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    ratio,
-    recall,
-    selection_rate,
-)
-from gbm_constrained.constraints.selectors import label
+import gbm_constrained as gc
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import SMALL_MATRIX, _product_with
 
 
 def part_with_empty_cells():
@@ -39,12 +30,18 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
     y, margin, weight, group, kept = part_with_empty_cells()
     own = weight if weighted else np.ones(y.size)
     rules = [
-        recall() >= 0.5, fnr(on={"g": "a"}) <= 0.5, gap(recall(), by="g") <= 0.1,
-        gap(fpr(), by="g") <= 0.1, fpr() + recall() <= 1.2, log_loss(on=label(1)) <= 0.5,
-        log_loss(on=label(1)) - log_loss(on=label(0)) <= 0.1, log_loss(on={"g": "c"}) <= 0.5,
-        error_rate() + log_loss() <= 2, log_loss() - 0.5 * log_loss(on={"g": "b"}) <= 1,
-        log_loss(on={"g": "b"}) + log_loss(on={"g": "c"}) <= 2,
-    ]  # fmt: skip
+        gc.recall() >= 0.5,
+        gc.fnr(on={"g": "a"}) <= 0.5,
+        gc.gap(gc.recall(), by="g") <= 0.1,
+        gc.gap(gc.fpr(), by="g") <= 0.1,
+        gc.fpr() + gc.recall() <= 1.2,
+        gc.log_loss(on=gc.label(1)) <= 0.5,
+        gc.log_loss(on=gc.label(1)) - gc.log_loss(on=gc.label(0)) <= 0.1,
+        gc.log_loss(on={"g": "c"}) <= 0.5,
+        gc.error_rate() + gc.log_loss() <= 2,
+        gc.log_loss() - 0.5 * gc.log_loss(on={"g": "b"}) <= 1,
+        gc.log_loss(on={"g": "b"}) + gc.log_loss(on={"g": "c"}) <= 2,
+    ]
     rows = Rows(y, np.arange(2), weight if weighted else None, {"g": group})
     cells, compiled = compile_constraints(rules, rows)
     part = cells.take(kept)
@@ -89,7 +86,7 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
 
 def test_violations_are_rates_minus_bounds():
     y, margin, weight, _ = draw(3, seed=9)
-    constraints = [class_error(1) <= 0.25, log_loss() <= 1.5]
+    constraints = [gc.class_error(1) <= 0.25, gc.log_loss() <= 1.5]
     cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     assert len(compiled) == 2
     statistics = Lagrangian(y, cells, compiled, weight=weight).at(margin).statistics()
@@ -100,7 +97,7 @@ def test_violations_are_rates_minus_bounds():
 def test_compiled_tables_by_hand():
     """Weights 1, 1, 2 of class 0 and 4 of class 1: shares within and over cells."""
     y, weight = np.array([0, 0, 0, 1]), np.array([1.0, 1.0, 2.0, 4.0])
-    constraints = [class_error(0) <= 0.1, error_rate() <= 0.2, log_loss() <= 0.3]
+    constraints = [gc.class_error(0) <= 0.1, gc.error_rate() <= 0.2, gc.log_loss() <= 0.3]
     _, compiled = compile_constraints(constraints, Rows(y, np.arange(2), weight))
     A = compiled.A.toarray().reshape(3, 2, 2)
     assert A.tolist() == [[[0, 1], [0, 0]], [[0, 0.5], [0.5, 0]], [[0, 0], [0, 0]]]
@@ -120,7 +117,11 @@ def test_compiled_tables_by_hand():
 def test_sensitivities_by_hand():
     """|share| kappa / sqrt(fraction of the weight), zero for cells without weight."""
     y, weight = np.array([0, 0, 1, 2]), np.array([1.0, 2.0, 9.0, 0.0])
-    constraints = [class_error(0) <= 0.1, log_loss(on=label(1)) <= 0.1, error_rate() <= 0.1]
+    constraints = [
+        gc.class_error(0) <= 0.1,
+        gc.log_loss(on=gc.label(1)) <= 0.1,
+        gc.error_rate() <= 0.1,
+    ]
     cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     lagrangian = Lagrangian(y, cells, compiled, weight=weight)
     rates, losses = (part.toarray() for part in lagrangian.constants.reactions)
@@ -147,12 +148,12 @@ def test_opposite_rows():
     y = rng.integers(0, 2, 400)
     columns = {"two": rng.integers(0, 2, 400), "four": rng.integers(0, 4, 400)}
     cases = {
-        gap(error_rate(), by="two") <= 0.1: 1,
-        gap(recall(), by="four") <= 0.1: 6,
-        gap(fpr(), by="four", reference=2) <= 0.1: 3,
-        gap(log_loss(), by="two") <= 0.1: 1,
-        ratio(selection_rate(), by="two") >= 0.8: 0,
-        fnr() <= 0.1: 0,
+        gc.gap(gc.error_rate(), by="two") <= 0.1: 1,
+        gc.gap(gc.recall(), by="four") <= 0.1: 6,
+        gc.gap(gc.fpr(), by="four", reference=2) <= 0.1: 3,
+        gc.gap(gc.log_loss(), by="two") <= 0.1: 1,
+        gc.ratio(gc.selection_rate(), by="two") >= 0.8: 0,
+        gc.fnr() <= 0.1: 0,
     }
     for some in [*([rule] for rule in cases), [*cases], [*cases, *cases]]:
         _, compiled = compile_constraints(some, Rows(y, np.arange(2), None, columns))
@@ -163,3 +164,19 @@ def test_opposite_rows():
         assert first.size == sum(cases[rule] for rule in some)
         left = np.delete(table, np.concatenate([first, second]), axis=0)
         assert not any((left == -row).all(axis=1).any() for row in left)
+
+
+@pytest.mark.parametrize("shape", [(7, 9), (1, 4), (5, 1), (0, 3), (130, 140), (140, 130)])
+def test_products_of_constraints_are_those_of_scipy(shape):
+    """To the last bit, whether a matrix is small or large, and where scipy sorts it in place."""
+    rng = np.random.default_rng(0)
+    matrix = sparse.random_array(shape, density=0.6, format="csr", rng=rng)
+    assert (matrix.nnz > SMALL_MATRIX) == (shape[0] >= 130)
+    matrix.indices[:2] = matrix.indices[:2][::-1].copy()
+    across, down = rng.normal(size=shape[1]), rng.normal(size=shape[0])
+    expected = matrix @ across, matrix.T @ down
+    products = _product_with(matrix), _product_with(matrix, transposed=True)
+    if matrix.nnz <= SMALL_MATRIX:
+        matrix.sort_indices()
+    assert np.array_equal(products[0](across), expected[0])
+    assert np.array_equal(products[1](down), expected[1])

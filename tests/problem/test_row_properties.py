@@ -5,20 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbm_constrained.constraints.rates import (
-    accuracy,
-    churn,
-    class_error,
-    confusion,
-    error_rate,
-    fpr,
-    gap,
-    log_loss,
-    precision,
-    recall,
-    selection_rate,
-)
-from gbm_constrained.constraints.selectors import label
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -30,19 +17,19 @@ def test_rows_that_reward_errors_of_all_labels():
     y = rng.integers(0, 3, 300)
     columns = {"g": rng.integers(0, 2, 300), "deployed": rng.integers(0, 3, 300)}
     cases = {
-        gap(error_rate(), by="g") <= 0.1: True,
-        gap(accuracy(), by="g") <= 0.1: True,
-        error_rate(on={"g": 0}) >= 0.3: True,
-        error_rate(on=label(1)) >= 0.3: False,
-        gap(class_error(0), by="g") <= 0.1: False,
-        gap(class_error(0) + class_error(1), by="g") <= 0.1: False,
-        gap(class_error(0) + class_error(1) + class_error(2), by="g") <= 0.1: True,
-        gap(selection_rate(label=1), by="g") <= 0.1: False,
-        gap(recall(label=1), by="g") <= 0.1: False,
-        gap(log_loss(), by="g") <= 0.1: False,
-        error_rate() <= 0.1: False,
-        selection_rate(label=2) <= 0.1: False,
-        churn(to="deployed") <= 0.1: False,
+        gc.gap(gc.error_rate(), by="g") <= 0.1: True,
+        gc.gap(gc.accuracy(), by="g") <= 0.1: True,
+        gc.error_rate(on={"g": 0}) >= 0.3: True,
+        gc.error_rate(on=gc.label(1)) >= 0.3: False,
+        gc.gap(gc.class_error(0), by="g") <= 0.1: False,
+        gc.gap(gc.class_error(0) + gc.class_error(1), by="g") <= 0.1: False,
+        gc.gap(gc.class_error(0) + gc.class_error(1) + gc.class_error(2), by="g") <= 0.1: True,
+        gc.gap(gc.selection_rate(label=1), by="g") <= 0.1: False,
+        gc.gap(gc.recall(label=1), by="g") <= 0.1: False,
+        gc.gap(gc.log_loss(), by="g") <= 0.1: False,
+        gc.error_rate() <= 0.1: False,
+        gc.selection_rate(label=2) <= 0.1: False,
+        gc.churn(to="deployed") <= 0.1: False,
     }
     for rule, expected in cases.items():
         _, compiled = compile_constraints([rule], Rows(y, np.arange(3), None, columns))
@@ -51,23 +38,23 @@ def test_rows_that_reward_errors_of_all_labels():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_rules_that_forbid_one_class_of_several_split_targets(n_classes):
+def test_constraints_that_forbid_one_class_of_several_split_targets(n_classes):
     """Their rows may be decided as any other; and one class alone is the other of two."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, n_classes, 300)
     deployed = {"deployed": rng.integers(0, n_classes, 300)}
     cases = {
-        fpr(label=1) <= 0.1: True,
-        precision(label=1) >= 0.9: True,
-        confusion(0, 1) <= 0.1: True,
-        selection_rate(label=1) <= 0.1: True,
-        selection_rate(label=1) >= 0.1: False,
-        recall(label=1) >= 0.9: False,
-        class_error(1) <= 0.1: False,
-        error_rate() <= 0.1: False,
-        accuracy() >= 0.9: False,
-        churn(to="deployed") <= 0.1: False,
-        log_loss() <= 0.1: False,
+        gc.fpr(label=1) <= 0.1: True,
+        gc.precision(label=1) >= 0.9: True,
+        gc.confusion(0, 1) <= 0.1: True,
+        gc.selection_rate(label=1) <= 0.1: True,
+        gc.selection_rate(label=1) >= 0.1: False,
+        gc.recall(label=1) >= 0.9: False,
+        gc.class_error(1) <= 0.1: False,
+        gc.error_rate() <= 0.1: False,
+        gc.accuracy() >= 0.9: False,
+        gc.churn(to="deployed") <= 0.1: False,
+        gc.log_loss() <= 0.1: False,
     }
     for rule, splits in cases.items():
         cells, compiled = compile_constraints(

@@ -1,7 +1,5 @@
 """Views that share look-ups give each row what it has in all of them."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
@@ -9,33 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbm_constrained.constraints.rates import error_rate, fnr, fpr, gap, log_loss, selection_rate
-from gbm_constrained.constraints.selectors import dataset
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem import view_cache as working_views_module
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 
 N, UNLABELLED = 400, 60
 
 
-@pytest.fixture(autouse=True)
-def small_views(monkeypatch):
-    """Views of one mask or two, and partitions of up to six."""
-    monkeypatch.setattr("gbm_constrained.data.cells.VIEW_CELLS", 24)
-    monkeypatch.setattr(working_views_module, "VIEW_CELLS", 2**8)
-
-
-def compiled(n_masks, weighted=False, with_data_set=False, seed=0):
-    """Rules of masks, one of groups, one of a further data set: labels, cells, constraints."""
+def compiled(n_masks, *, weighted=False, with_data_set=False, seed=0):
+    """Constraints on masks, ten of which make a view, on groups and on a further data set."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, N)
-    rates = [fpr, selection_rate, error_rate, fnr, log_loss]
+    rates = [gc.fpr, gc.selection_rate, gc.error_rate, gc.fnr, gc.log_loss]
     rules = [rates[i % 5](on=rng.random(N) < 0.5) <= 0.1 for i in range(n_masks)]
-    rules.append(gap(fpr(), by="group", min_group_size=1) <= 0.1)
+    rules.append(gc.gap(gc.fpr(), by="group", min_group_size=1) <= 0.1)
     sizes, sources = [N], []
     if with_data_set:
-        rules.append(selection_rate(on=dataset("monitor")) <= 0.1)
+        rules.append(gc.selection_rate(on=gc.dataset("monitor")) <= 0.1)
         y = np.concatenate([y, np.full(UNLABELLED, -1)])
         sizes, sources = [N, UNLABELLED], ["monitor"]
     weight = None
@@ -64,26 +53,28 @@ def coefficients(lagrangian, multipliers):
 
 
 def looked_up(lagrangian, multipliers):
-    """The same by working views, and how many partitions they were."""
+    """The same by shared partitions, and the number of partitions."""
     parts = list(lagrangian.coefficients.views.look_up(multipliers[:, None]))
     total = np.zeros((lagrangian.n_samples, 2))
     for view, tables in parts:
-        for k, table in enumerate(tables):  # no loss where no rule is about one
+        for k, table in enumerate(tables):  # no loss where no constraint is about one
             total[:, k] += table[view.small_codes, 0]
     return total, len(parts)
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(
-    st.integers(2, 14),
+    st.integers(8, 33),
     st.booleans(),
     st.booleans(),
-    st.lists(st.lists(st.integers(0, 20), max_size=8), min_size=1, max_size=8),
+    st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=8),
     st.integers(0, 10**6),
 )
 def test_coefficients_are_those_of_all_views(n_masks, weighted, with_data_set, at_work, seed):
     """Whatever was at work before, and for rows that weigh something."""
-    y, cells, constraints = compiled(n_masks, weighted, with_data_set, seed)
+    y, cells, constraints = compiled(
+        n_masks, weighted=weighted, with_data_set=with_data_set, seed=seed
+    )
     factor = np.where(y == 1, 3.0, 1.0)  # as class_weight makes it
     weight = factor if cells.rows.weight is None else cells.rows.weight * factor
     lagrangian = Lagrangian(y, cells, constraints, weight=weight)
@@ -97,32 +88,38 @@ def test_coefficients_are_those_of_all_views(n_masks, weighted, with_data_set, a
         assert n_partitions <= len(cells.views)
 
 
-def test_views_share_what_constraints_at_work_look_at():
-    """Six masks to a partition; anew when most of them have gone to rest."""
-    y, cells, constraints = compiled(24)
+def test_views_share_the_attributes_of_active_constraints():
+    """Ten masks make a partition, which is made anew when most of them are idle."""
+    y, cells, constraints = compiled(40)
     lagrangian = Lagrangian(y, cells, constraints)
     views = lagrangian.coefficients.views
-    assert len(cells.views) > 8
+    assert len(cells.views) == 5
     multipliers = np.zeros(len(constraints))
-    multipliers[:24] = 1.0
+    multipliers[:40:2] = 1.0  # five in each of four views
+    assert looked_up(lagrangian, multipliers)[1] == 2
+    assert len(views.packed) == 20
+    multipliers[:40] = 1.0
     assert looked_up(lagrangian, multipliers)[1] == 4
-    assert len(views.packed) == 24
-    multipliers[6:24] = 0.0
+    assert len(views.packed) == 40
+    chosen = [1, 12, 13, 25, 38, 39]
+    multipliers[:40] = 0.0
+    multipliers[chosen] = 1.0
     assert looked_up(lagrangian, multipliers)[1] == 1
-    assert views.packed == list(range(6))
-    multipliers[3] = 0.0  # a few more at rest leave it as it is
+    assert views.packed == chosen
+    multipliers[chosen[3]] = 0.0  # one more idle constraint leaves the partition as it is
     assert looked_up(lagrangian, multipliers)[1] == 1
-    assert views.packed == list(range(6))
+    assert views.packed == chosen
     multipliers[:] = 0.0
     assert looked_up(lagrangian, multipliers)[1] == 0
 
 
 def test_weights_in_single_precision_are_in_proportion():
     """Those of the objective are rounded, those that constraints are compiled against are not."""
-    y, cells, constraints = compiled(6, weighted=True)
+    y, cells, constraints = compiled(24, weighted=True)
     weight = cells.rows.weight * np.where(y == 1, 0.7, 1.3)
     lagrangian = Lagrangian(y, cells, constraints, weight=weight, dtype=np.float32)
     multipliers = np.linspace(0.5, 1.0, len(constraints))
+    multipliers[np.arange(multipliers.size) % 4 > 0] = 0.0
     found, n_partitions = looked_up(lagrangian, multipliers)
     assert n_partitions < len(cells.views)
     expected = coefficients(lagrangian, multipliers)
@@ -130,7 +127,7 @@ def test_weights_in_single_precision_are_in_proportion():
 
 
 def test_cells_of_a_part_in_other_proportions_stay_as_they_are():
-    """Rates of a fold weigh its cells by their shares of all rows: each view tells for itself."""
+    """A fold's cells have the weights of all rows: each view is looked up by itself."""
     y, cells, constraints = compiled(12)
     rng = np.random.default_rng(3)
     index = np.flatnonzero(rng.random(N) < 0.5)
@@ -144,7 +141,7 @@ def test_cells_of_a_part_in_other_proportions_stay_as_they_are():
 @pytest.mark.parametrize("seed", range(5))
 def test_partitions_are_made_again_as_they_were(seed):
     """From the constraints they are by, in their order."""
-    y, cells, constraints = compiled(16, seed=seed)
+    y, cells, constraints = compiled(24, seed=seed)
     rng = np.random.default_rng(seed)
     one, other = Lagrangian(y, cells, constraints), Lagrangian(y, cells, constraints)
     for _ in range(12):
@@ -160,7 +157,7 @@ def test_partitions_are_made_again_as_they_were(seed):
 
 def test_a_restored_lagrangian_counts_decisions_on_to_the_last_bit():
     """Sums of weights from one iteration to the next end in other digits than sums of all rows."""
-    y, cells, constraints = compiled(16, weighted=True)
+    y, cells, constraints = compiled(24, weighted=True)
     rng = np.random.default_rng(0)
     weight, margins = rng.gamma(1.0, size=N), rng.normal(size=(2, N))
     one, other, fresh = (Lagrangian(y, cells, constraints, weight=weight) for _ in range(3))
@@ -171,30 +168,31 @@ def test_a_restored_lagrangian_counts_decisions_on_to_the_last_bit():
     assert (counted[2] != counted[0]).any()
 
 
-@pytest.mark.parametrize("by_rule", [True, False])
-def test_the_largest_entry_after_what_was_at_work(by_rule):
-    """Of tables about constraints at work, by shared partitions; of any other, by each view."""
-    y, cells, constraints = compiled(12)
+@pytest.mark.parametrize("by_constraint", [True, False])
+def test_the_largest_entry_after_other_constraints_were_active(by_constraint):
+    """Tables by active constraints take shared partitions, and other tables each view."""
+    y, cells, constraints = compiled(64)
     lagrangian = Lagrangian(y, cells, constraints)
     rng = np.random.default_rng(4)
     for _ in range(6):
-        at_work = rng.random(len(constraints)) < 0.3
-        looked_up(lagrangian, at_work.astype(float))
-        table = np.where(at_work @ lagrangian.constants.sensitivities > 0, 2.0, 1.0)
-        if not by_rule:
+        active = rng.random(len(constraints)) < 0.12
+        looked_up(lagrangian, active.astype(float))
+        table = np.where(active @ lagrangian.constants.sensitivities > 0, 2.0, 1.0)
+        if not by_constraint:
             table = rng.integers(0, 3, len(cells)) / 4.0
         by_view = [table[view.codes] for view in cells.views]
         found = np.broadcast_to(lagrangian.coefficients.per_row(table), y.size)
         np.testing.assert_array_equal(found, np.max(by_view, axis=0))
         partitions = list(lagrangian.coefficients.views.largest(table))
-        assert (len(partitions) < len(cells.views)) or not by_rule or not at_work.any()
+        assert (len(partitions) < len(cells.views)) or not by_constraint or not active.any()
 
 
 def test_a_row_has_in_a_partition_what_its_cells_have_in_the_members():
-    """Row by row and rule by rule, not by the cells that stand for others."""
-    y, cells, constraints = compiled(10)
+    """Row by row and constraint by constraint, not by representatives of cells."""
+    y, cells, constraints = compiled(24)
     lagrangian = Lagrangian(y, cells, constraints)
-    looked_up(lagrangian, np.ones(len(constraints)))
+    active = np.arange(len(constraints)) % 3 == 0
+    looked_up(lagrangian, active.astype(float))
     views = lagrangian.coefficients.views
     assert sorted(v for place in views._shared for v in place.members) == [
         *range(len(cells.views))
@@ -202,4 +200,6 @@ def test_a_row_has_in_a_partition_what_its_cells_have_in_the_members():
     for place in views._shared:
         for matrix, of_cells in zip(place.matrices, views._matrices, strict=True):
             expected = sum(of_cells[cells.views[v].codes] for v in place.members)
-            assert abs(matrix[place.view.small_codes] - expected).max() < 1e-12
+            difference = abs(matrix[place.view.small_codes] - expected)
+            assert difference[:, active].max() < 1e-12
+            assert difference.shape == (y.size, active.size)

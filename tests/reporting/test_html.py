@@ -144,10 +144,10 @@ def test_an_audit_without_constraints_is_a_page(held_out, constrained):
 def test_notebooks_get_a_part_of_the_page(full):
     part = full._repr_html_()
     assert part.startswith('<div class="gbm-audit"')
-    rules = re.sub(
+    constraints = re.sub(
         r"<style>(.*?)</style>.*", r"\1", part[part.index("<style>") :], flags=re.DOTALL
     )
-    selectors = re.findall(r"(?:^|[}{])([^{}@]+)(?={)", rules.replace("\n", ""))
+    selectors = re.findall(r"(?:^|[}{])([^{}@]+)(?={)", constraints.replace("\n", ""))
     assert selectors
     assert all(s.strip().startswith(".gbm-audit") for each in selectors for s in each.split(","))
 
@@ -155,9 +155,9 @@ def test_notebooks_get_a_part_of_the_page(full):
 def test_long_names_and_long_histories_stay_in_the_picture(constrained, held_out):
     X, y, _ = held_out
     names = np.array([f"{'very ' * 40}long {i}" for i in range(2)])[np.arange(y.size) % 2]
-    rules = [gc.fpr(on={"group": names[0]}) <= 0.1, gc.gap(gc.fpr(), by="group") <= 0.1]
+    constraints = [gc.fpr(on={"group": names[0]}) <= 0.1, gc.gap(gc.fpr(), by="group") <= 0.1]
     of = gc.audit(
-        constrained, X, y, rules, sensitive_features={"group": names},
+        constrained, X, y, constraints, sensitive_features={"group": names},
         others={"m" * 200: constrained},
     )  # fmt: skip
     history = pd.concat([of.history] * 300, ignore_index=True)

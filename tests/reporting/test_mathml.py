@@ -96,11 +96,11 @@ def test_mathematics_names_the_classes_that_are_known():
 def test_texts_of_users_stay_texts(name, value):
     # XML has no control characters; HTML parsers read them, so that they do no harm.
     name, value = (re.sub(r"[\x00-\x1f\ud800-\udfff\ufffe\uffff]", "", t) for t in (name, value))
-    for rule in (
+    for constraint in (
         gc.fpr(on={name: value}) <= 0.1,
         gc.gap(gc.fpr(), by=name, reference=value) <= 0.1,
     ):
-        tree = ET.fromstring(formula_of(rule))
+        tree = ET.fromstring(formula_of(constraint))
         texts = [element.text or "" for element in tree.iter("mtext")]
         assert name in texts
         assert value in texts

@@ -92,7 +92,7 @@ def test_after_fit_the_report_is_shown(library, binary):
     for row in report.itertuples():
         at = [i for i, cell in enumerate(cells) if cell.strip() == row.constraint][1]
         verdict, *shown = [cell.strip() for cell in cells[at + 1 : at + 8]]
-        assert verdict[2:] == row.verdict  # next to the rule, so that it is seen first
+        assert verdict[2:] == row.verdict  # next to the constraint, so that it is seen first
         assert verdict[0] == SYMBOLS[row.verdict]
         assert shown[0] == f"{row.bound:g}"
         assert shown[1] == f"{row.train:.4f}"
@@ -106,7 +106,7 @@ def test_after_fit_the_report_is_shown(library, binary):
     assert escape(str(model.feasibility_).splitlines()[0]) in part
 
 
-def test_a_rule_that_is_missed_says_so(binary):
+def test_a_constraint_that_is_missed_says_so(binary):
     X, y = binary
     model = make("xgboost", [gc.fnr() <= 0.2]).fit(X, y)
     report = model.constraint_report_.copy()
@@ -155,8 +155,8 @@ def test_nothing_of_the_users_is_run(library, binary):
         frame = frame.rename(columns={"c0": NASTY[:27]})
     group = np.where(X[:, 3] > 0.2, NASTY, "b")
     labels = y if library == "xgboost" else np.where(y == 1, "z" + NASTY, "a")
-    rules = [gc.gap(gc.fpr(), by=NASTY) <= 0.02, gc.fpr(on={NASTY: NASTY}) <= 0.5]
-    model = make(library, rules)
+    constraints = [gc.gap(gc.fpr(), by=NASTY) <= 0.02, gc.fpr(on={NASTY: NASTY}) <= 0.5]
+    model = make(library, constraints)
     plain = Reader(estimator_html_repr(model))
     model.fit(frame, labels, sensitive_features={NASTY: group})
     shown = model._repr_html_()

@@ -20,7 +20,7 @@ everywhere = pytest.mark.parametrize(("method", "n_classes"), KINDS)
 PROGRESS = 1.0 - 0.7**2
 
 
-def problem(n_classes, weighted=True, **options):
+def problem(n_classes, *, weighted=True, **options):
     """Lagrangian of rows in two groups, and the scores that a booster could begin at."""
     rng = np.random.default_rng(n_classes)
     y = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=118)])
@@ -147,7 +147,7 @@ def test_rounds_that_need_no_answer_are_counted(method, n_classes):
     solver, other = (begin(method, problem(n_classes)[0]) for _ in range(2))
     for _ in range(5):
         solver(margin)
-        other.look(lambda: margin)
+        other.count_round(lambda: margin)
     assert other.rounds == solver.rounds
     for one, two in zip(solver.history, other.history, strict=True):
         np.testing.assert_array_equal(one.multipliers, two.multipliers)

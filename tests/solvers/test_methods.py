@@ -7,6 +7,8 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.solvers import ABPP, CBPR, AutoSolver
 
 QUIET = {
@@ -128,6 +130,55 @@ def test_a_search_over_options(rows):
     assert search.best_params_["solver__rounds_per_iteration"] in (1, 4)
     rounds = search.best_estimator_.history_["rounds"]
     assert rounds[1] == search.best_params_["solver__rounds_per_iteration"]
+
+
+def compiled(rule):
+    rows = Rows(np.arange(8) % 2, np.arange(2), None, {"g": np.arange(8) // 4})
+    return compile_constraints([rule], rows)[1]
+
+
+CONVEX = gc.fpr() <= 0.1
+NOT_CONVEX = gc.gap(gc.log_loss(), by="g", min_group_size=1) <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("method", "rule", "iterate", "reason"),
+    [
+        (ABPP(), CONVEX, "ergodic", None),
+        (ABPP(), NOT_CONVEX, "last", "ABPP is for convex constraints"),
+        (CBPR(), NOT_CONVEX, "last", None),
+        (CBPR(), NOT_CONVEX, "ergodic", "iterate='ergodic' is an average that means nothing"),
+        (AutoSolver(), CONVEX, "ergodic", None),
+        (AutoSolver(), NOT_CONVEX, "last", None),
+        (AutoSolver(), NOT_CONVEX, "ergodic", "iterate='ergodic' is an average that means"),
+    ],
+)
+def test_methods_explain_what_they_do_not_support(method, rule, iterate, reason):
+    found = method.supports(compiled(rule), iterate)
+    assert found is None if reason is None else found.startswith(reason)
+    if reason is None or isinstance(method, ABPP):  # ABPP also runs as a heuristic.
+        method.check_problem(compiled(rule), iterate)
+    else:
+        with pytest.raises(ValueError, match=reason):
+            method.check_problem(compiled(rule), iterate)
+
+
+@pytest.mark.parametrize("solver", ["auto", "cbpr", CBPR()])
+def test_averages_of_cbpr_are_refused_before_training(solver, rows):
+    X, y = rows
+    model = make(
+        gc.ConstrainedLogisticRegression, solver, constraints=[NOT_CONVEX], iterate="ergodic"
+    )
+    with pytest.raises(ValueError, match=r"constraints that are not convex, which CBPR is for"):
+        model.fit(X, y, sensitive_features={"g": np.arange(len(y)) % 2})
+
+
+def test_a_solver_that_needs_an_unknown_statistic_is_refused_before_training(rows):
+    class Ramp(ABPP):
+        needs = frozenset({"predicted", "ramp"})
+
+    with pytest.raises(ValueError, match=r"Ramp needs the cell statistics \['ramp'\]"):
+        make(gc.ConstrainedLGBMClassifier, Ramp()).fit(*rows)
 
 
 def test_auto_takes_the_method_that_fits_the_constraints(rows):

@@ -5,22 +5,7 @@ import pytest
 from references import N_DRAWN, draw_decisions_of_folds
 from scipy import stats
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
-    FragileConstraintsWarning,
-    class_error,
-    f1,
-    fnr,
-    fpr,
-    gap,
-    log_loss,
-    overall,
-    precision,
-    ratio,
-    recall,
-    selection_rate,
-)
+import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.between_folds import (
@@ -32,7 +17,7 @@ from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
 
 FOLDS = 5
-CLASSES = {ConstrainedLGBMClassifier: {"verbose": -1}, ConstrainedXGBClassifier: {}}
+CLASSES = {gc.ConstrainedLGBMClassifier: {"verbose": -1}, gc.ConstrainedXGBClassifier: {}}
 
 
 def moderation(n_folds):
@@ -41,7 +26,9 @@ def moderation(n_folds):
 
 
 def spread(rng, rates, **options):
-    return estimate_between_fold_deviation(*draw_decisions_of_folds(rng, rates, **options)).rules
+    return estimate_between_fold_deviation(
+        *draw_decisions_of_folds(rng, rates, **options)
+    ).constraints
 
 
 def test_moments_of_one_rate():
@@ -59,19 +46,19 @@ def test_moments_of_one_rate():
     for moments in (rates, rows):
         np.testing.assert_allclose(moments.p_value, [p], rtol=1e-6)
     found = estimate_between_fold_deviation(compiled, cells, folds, decided)
-    assert found.beyond_chance.tolist() == [p < 1e-3] == [True]
+    assert found.is_beyond_chance.tolist() == [p < 1e-3] == [True]
     by_chance = variance.mean()
     moderated = (3 * 1.5 * by_chance + 4 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
-    np.testing.assert_allclose([*found.rules, *found.rates], expected, rtol=1e-12)
+    np.testing.assert_allclose([*found.constraints, *found.rates], expected, rtol=1e-12)
     # By shifts of the others: what differs is four fifths as far from the mean of all.
     again = estimate_between_fold_deviation(
         compiled, cells, folds, np.ones(N_DRAWN, dtype=int), decided
     )
     moderated = (3 * 1.5 * by_chance + 4 * 0.8**2 * value.var(ddof=1)) / 7
     expected = np.sqrt(moderated - by_chance)
-    np.testing.assert_allclose([*again.rules, *again.rates], expected, rtol=1e-12)
-    assert not again.beyond_chance.any()
+    np.testing.assert_allclose([*again.constraints, *again.rates], expected, rtol=1e-12)
+    assert not again.is_beyond_chance.any()
     both = estimate_between_fold_deviation(
         compiled, cells, folds, decided, np.ones(N_DRAWN, dtype=int)
     )
@@ -83,14 +70,14 @@ def test_sampling_variances(weighted):
     """Of rates, differences, overlapping rows, several terms and quotients: by simulation."""
     rng = np.random.default_rng(8)
     rules = [
-        fpr() <= 0.5,
-        gap(selection_rate(), by="g") <= 0.1,
-        gap(selection_rate(), by="g", reference=overall) <= 0.1,
-        selection_rate() - 0.5 * class_error(1) <= 0.5,
-        fpr(on={"g": 0}) + 2.0 * recall() <= 2.9,
-        precision() >= 0.1,
-        f1() >= 0.1,
-        log_loss() <= 0.5,
+        gc.fpr() <= 0.5,
+        gc.gap(gc.selection_rate(), by="g") <= 0.1,
+        gc.gap(gc.selection_rate(), by="g", reference=gc.overall) <= 0.1,
+        gc.selection_rate() - 0.5 * gc.class_error(1) <= 0.5,
+        gc.fpr(on={"g": 0}) + 2.0 * gc.recall() <= 2.9,
+        gc.precision() >= 0.1,
+        gc.f1() >= 0.1,
+        gc.log_loss() <= 0.5,
     ]
     rates = [(0.3, 0.5)] * 2
     weight = (lambda rng, n: rng.integers(1, 6, n).astype(float)) if weighted else None
@@ -111,10 +98,10 @@ def test_sampling_variances(weighted):
 @pytest.mark.parametrize(
     ("weight", "rules"),
     [
-        (None, [fpr() <= 0.5]),
-        (lambda rng, n: rng.exponential(size=n), [fpr() <= 0.5]),
-        (None, [gap(fpr(), by="g") <= 0.1, recall() >= 0.1, selection_rate() <= 0.9]),
-        (None, [gap(fpr(), by="g", reference=overall) <= 0.1, precision() >= 0.1]),
+        (None, [gc.fpr() <= 0.5]),
+        (lambda rng, n: rng.exponential(size=n), [gc.fpr() <= 0.5]),
+        (None, [gc.gap(gc.fpr(), by="g") <= 0.1, gc.recall() >= 0.1, gc.selection_rate() <= 0.9]),
+        (None, [gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.1, gc.precision() >= 0.1]),
     ],
 )  # fmt: skip
 def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
@@ -122,7 +109,7 @@ def test_boosters_that_agree_are_not_said_to_differ(weight, rules):
     found = [
         estimate_between_fold_deviation(
             *draw_decisions_of_folds(rng, [0.3] * FOLDS, weight, rules, n=1000)
-        ).beyond_chance
+        ).is_beyond_chance
         for _ in range(400)
     ]
     # One in a thousand is allowed; of 400, three or more with probability 0.008.
@@ -147,7 +134,7 @@ def test_a_gap_that_tips_over():
     rng = np.random.default_rng(3)
     rates = [(0.3, 0.5), (0.5, 0.3)] * 2
     compiled, cells, folds, decided = draw_decisions_of_folds(
-        rng, rates, rules=[gap(fpr(), by="g") <= 0.05]
+        rng, rates, rules=[gc.gap(gc.fpr(), by="g") <= 0.05]
     )
     (found,), rates, _ = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found == pytest.approx(0.2 * np.sqrt(4 / 3) * moderation(4), rel=0.15)
@@ -163,7 +150,7 @@ def test_a_ratio_moves_more_than_its_row():
     rng = np.random.default_rng(7)
     rates = [(0.08, 0.2), (0.16, 0.2)] * 3
     compiled, cells, folds, decided = draw_decisions_of_folds(
-        rng, rates, rules=[ratio(fpr(), by="g") >= 0.5], n=40_000
+        rng, rates, rules=[gc.ratio(gc.fpr(), by="g") >= 0.5], n=40_000
     )
     ((found,), *_) = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found == pytest.approx(0.2 * np.sqrt(6 / 5) * moderation(6), rel=0.1)
@@ -173,8 +160,8 @@ def test_a_quotient_of_two_groups_moves_as_their_ratio():
     """The row of ``p / q <= k`` is in units of q as well."""
     rng = np.random.default_rng(7)
     rates = [(0.08, 0.2), (0.16, 0.2)] * 3
-    quotient = fpr(on={"g": 0}) / fpr(on={"g": 1}) >= 0.5
-    rules = [quotient, ratio(fpr(), by="g", reference=1) >= 0.5]
+    quotient = gc.fpr(on={"g": 0}) / gc.fpr(on={"g": 1}) >= 0.5
+    rules = [quotient, gc.ratio(gc.fpr(), by="g", reference=1) >= 0.5]
     found = spread(rng, rates, rules=rules, n=40_000)
     assert found[0] == pytest.approx(0.2 * np.sqrt(6 / 5) * moderation(6), rel=0.1)
     assert found[0] <= found[1]
@@ -184,7 +171,7 @@ def test_precision_moves_in_its_own_unit():
     """The row of ``tp / selected >= k`` is in units of the share selected."""
     rng = np.random.default_rng(7)
     compiled, cells, folds, decided = draw_decisions_of_folds(
-        rng, [0.2, 0.6] * 3, rules=[precision() >= 0.5]
+        rng, [0.2, 0.6] * 3, rules=[gc.precision() >= 0.5]
     )
     positive = cells.rows.y == 1
     for i, fold in enumerate(folds):  # precision 0.3 and 0.7
@@ -197,7 +184,7 @@ def test_precision_moves_in_its_own_unit():
 
 def test_nothing_is_said_of_mean_losses():
     data = draw_decisions_of_folds(
-        np.random.default_rng(4), np.linspace(0.1, 0.9, FOLDS), rules=[log_loss() <= 0.5]
+        np.random.default_rng(4), np.linspace(0.1, 0.9, FOLDS), rules=[gc.log_loss() <= 0.5]
     )
     assert not np.concatenate(estimate_between_fold_deviation(*data)).any()
 
@@ -216,7 +203,7 @@ def test_the_worst_of_many_pairs_is_the_one_whose_deviation_counts():
     rate = np.array([0.2, 0.6, 0.4, 0.4])[group] + np.where(group > 1, 0.1, 0.0) * (-1) ** fold
     decided = (rng.random(n) < rate).astype(int)
     rows = Rows(y, np.array([0, 1]), None, {"g": group})
-    cells, compiled = compile_constraints([gap(fpr(), by="g") <= 0.1], rows)
+    cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
     (found,), rates, _ = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found < 0.03
     np.testing.assert_allclose(rates[2:], 0.1 * np.sqrt(4 / 3) * moderation(4), rtol=0.2)
@@ -233,7 +220,7 @@ def test_one_more_booster_is_inside(deviation):
         counts = CellCounts.of(cells, decided)
         together = constraint_intervals(compiled, counts)
         value = compiled.values(functionals_of(compiled, counts))
-        found = estimate_between_fold_deviation(compiled, cells, folds, decided).rules
+        found = estimate_between_fold_deviation(compiled, cells, folds, decided).constraints
         ((low, high),) = prediction_intervals(together, value, found, 4, unit)
         inside.append(low <= new <= high)
     # Of four boosters a deviation is known badly, and a large one taken for too small.
@@ -264,8 +251,8 @@ def test_folds_that_differ_are_told_of(library):
     X = rng.normal(size=(n, 3))
     X[:, 0] += 3.0 * y * (office > 0)
     options = dict(n_estimators=20, n_jobs=1, measure_on="crossfit", **CLASSES[library])
-    clf = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options)
-    with pytest.warns(FragileConstraintsWarning, match="differs by more than chance"):
+    clf = library(constraints=[gc.fnr() <= 0.3, gc.fpr() <= 0.3], **options)
+    with pytest.warns(gc.FragileConstraintsWarning, match="differs by more than chance"):
         clf.fit(X, y, groups=office)
     found = clf.feasibility_
     assert found.status == "cannot be told"
@@ -273,6 +260,6 @@ def test_folds_that_differ_are_told_of(library):
     report = clf.constraint_report_.loc[0]
     assert report["held_out"] <= 0.3 < 0.7 < report["high"]
     assert "More boosting rounds" in found.message
-    even = library(constraints=[fnr() <= 0.3, fpr() <= 0.3], **options).fit(X, y)
+    even = library(constraints=[gc.fnr() <= 0.3, gc.fpr() <= 0.3], **options).fit(X, y)
     assert not even.feasibility_.unsteady
     assert even.constraint_report_.loc[0, "high"] < 0.4

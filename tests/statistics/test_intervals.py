@@ -190,17 +190,17 @@ def test_what_hardly_ever_happens_is_covered_about(weighted):
     compiled, counts = data.measured(*rules)
     truth = compiled.values(functionals_of(compiled, counts))
     labels, sexes, data.region = data.y, data.sex, data.region[:100]
-    covered, told = np.zeros(len(rules)), np.zeros(len(rules))
+    covered, known = np.zeros(len(rules)), np.zeros(len(rules))
     for _ in range(60):
         at = rng.integers(0, labels.size, 100)
         data.y, data.sex = labels[at], sexes[at]
         data.weight = rng.gamma(4.0, size=100) if weighted else None
         decide()
         low, high = constraint_intervals(*data.measured(*rules)).T
-        told += ~np.isnan(low)
+        known += ~np.isnan(low)
         covered += (low <= truth) & (truth <= high)
         assert (np.isnan(low) | (low < high)).all(), "a sample is not certain"
-    assert (covered / told >= 0.9).all()
+    assert (covered / known >= 0.9).all()
 
 
 def test_what_never_happened_is_not_taken_for_impossible():

@@ -12,7 +12,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
-from gbm_constrained.statistics.p_values import rule_p_value
+from gbm_constrained.statistics.p_values import constraint_p_values
 
 
 def test_sequences_stop_at_the_first_failure():
@@ -49,7 +49,8 @@ def test_a_gap_over_thresholds_is_certified_rightly():
     violated = certified = 0
     for _ in range(200):
         scores = rng.normal(size=400) + 0.5 * (sex == "M")
-        p = rule_p_value(compiled, CellCounts.at_thresholds(cells, scores, grid))
+        counts = CellCounts.at_thresholds(cells, scores, grid)
+        p = constraint_p_values(compiled, counts).max(axis=-1)
         found = np.flatnonzero(learn_then_test(p[None], 0.1)[0])
         certified += found.size > 0
         violated += found.size > 0 and truth[found[-1]] > 0.1

@@ -10,11 +10,10 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics import p_values, violations
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.p_values import row_p_values
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows, row_p_values
+from gbm_constrained.statistics.two_proportions import sum_p_value
 
 
 def unseen(rules, y, sensitive=None, classes=None, weight=None):
@@ -22,6 +21,12 @@ def unseen(rules, y, sensitive=None, classes=None, weight=None):
     classes = np.unique(y) if classes is None else classes
     rows = Rows(y, classes, weight, columns)
     return EvaluationSet(*compile_constraints(rules, rows), "test")
+
+
+def count_calls(function):
+    """Calls of a function that remembers its results, since it last forgot them."""
+    found = function.cache_info()
+    return found.hits + found.misses
 
 
 def test_rows_beyond_doubt_are_the_opposite_of_certificates():
@@ -52,7 +57,7 @@ def test_rows_beyond_doubt_are_the_opposite_of_certificates():
         ends = [clopper_pearson(skewed[g == k].sum(), (g == k).sum(), 0.975) for k in "01"]
         open_to_limits += found.any() and ends[1][0] - ends[0][1] <= bound
     assert undecided, "no p-value is near the level, so that nothing is proved"
-    assert open_to_limits, "limits of each group tell as much, so that nothing is proved"
+    assert open_to_limits, "limits of each group refute as much, so that nothing is proved"
 
 
 def test_two_rates_are_beyond_doubt_as_their_exact_test_says():
@@ -74,34 +79,36 @@ def test_two_rates_are_beyond_doubt_as_their_exact_test_says():
             )
 
 
-def test_of_the_pairs_of_groups_the_furthest_is_tested(monkeypatch):
-    """No more than one of each decision, and none where limits refute the gap."""
+def test_of_the_pairs_of_groups_the_furthest_is_tested():
+    """One exact test for each decision at most, and none where limits refute the gap."""
     rng = np.random.default_rng(4)
     y, g = rng.integers(0, 2, 1200), rng.integers(0, 4, 1200).astype(str)
     rows = unseen([gc.gap(gc.selection_rate(), by="g") <= 0.02, gc.fnr() <= 0.4], y, {"g": g})
     margin = rng.normal(size=1200) + 0.35 * (g == "0") + 0.3 * (g == "1")
     counts = CellCounts.at_thresholds(rows.cells, margin, np.linspace(-2.0, 2.0, 81))
     of_gap = rows.compiled.owner == 0
-    asked = []
-    exact = p_values.sum_p_value
-    monkeypatch.setattr(p_values, "sum_p_value", lambda *of: asked.append(of) or exact(*of))
+    sum_p_value.cache_clear()
     every = find_violated_rows(rows.compiled, counts, 0.002)
-    n_every = len(asked)
-    asked.clear()
+    n_every = count_calls(sum_p_value)
+    sum_p_value.cache_clear()
     levels = np.full(len(rows.compiled), 0.002)
     one = find_violated_rows(rows.compiled, counts, levels, one_test_each=True)
+    n_one = count_calls(sum_p_value)
     np.testing.assert_array_equal(one[:, of_gap].any(axis=1), every[:, of_gap].any(axis=1))
     np.testing.assert_array_equal(one[:, ~of_gap], every[:, ~of_gap])
-    monkeypatch.setattr(violations, "are_two_binomials", lambda *of: False)
-    by_limits = find_violated_rows(rows.compiled, counts, 0.002)[:, of_gap].any(axis=1)
-    assert 0 < len(asked) <= (~by_limits).sum()
-    assert len(asked) < n_every
+    selected = margin > np.linspace(-2.0, 2.0, 81)[:, None]
+    ends = np.array(
+        [clopper_pearson(selected[:, g == k].sum(axis=1), (g == k).sum(), 0.998) for k in "0123"]
+    )  # by group, end and decision
+    by_limits = ends[:, 0].max(axis=0) - ends[:, 1].min(axis=0) > 0.02
+    assert 0 < n_one <= (~by_limits).sum()
+    assert n_one < n_every
     assert by_limits.any()
     assert (one[:, of_gap].any(axis=1) & ~by_limits).any()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rules_that_hold_are_seldom_doubted(weighted):
+def test_constraints_that_hold_are_seldom_doubted(weighted):
     """At their bound in the population, rows are beyond doubt at the level at most."""
     rng = np.random.default_rng(8)
     n, repeats, doubted = 400, 200, np.zeros(4)
@@ -130,7 +137,7 @@ def test_cells_without_rows_are_not_beyond_doubt():
 @pytest.mark.parametrize(
     "rule", [gc.fnr() <= 0.0, gc.tpr() >= 1.0, gc.accuracy() >= 1.0, gc.tpr() + gc.tnr() >= 2.0]
 )
-def test_rules_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(rule):
+def test_constraints_at_the_end_of_their_range_are_broken_by_an_error_and_not_without(rule):
     y = np.repeat([0, 1], 200)
     rows = unseen([rule], y)
     for wrong in (0, 1, 150):  # of 200 rows of class 1

@@ -8,8 +8,7 @@ from counted_data import Data, by
 
 import gbm_constrained as gc
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.p_values import row_p_values
-from gbm_constrained.statistics.violations import find_violated_rows
+from gbm_constrained.statistics.p_values import find_violated_rows, row_p_values
 
 
 def test_means_of_two_groups_are_certified_when_hoeffdings_limits_meet_the_bound():

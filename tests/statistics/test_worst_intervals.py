@@ -66,7 +66,7 @@ def test_intervals_of_the_worst_group_by_hand():
     found = constraint_intervals(*data.measured(*expected))
     for rule, ends, wanted in zip(expected, found, expected.values(), strict=True):
         np.testing.assert_allclose(ends, wanted, rtol=0, atol=1e-9, err_msg=str(rule))
-        assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are told"
+        assert 0.0 < ends[0] < ends[1] < 1.0, "both ends are known"
 
 
 def test_the_level_at_which_all_groups_hold():

@@ -183,11 +183,8 @@ def test_only_true_ends_training(library, answer, binary):
 
 
 @BOTH
-@pytest.mark.parametrize("options", [{"iterate": "best"}, {"dart": True}])
-def test_stopping_with_other_iterates_and_dart(library, options, binary):
-    options = dict(options)
-    if options.pop("dart", False):
-        options["booster" if library == "xgboost" else "boosting_type"] = "dart"
+def test_stopping_with_another_iterate(library, binary):
+    options = {"iterate": "best"}
     stopped, short = (
         fit_at(library, binary, [fnr() <= 0.1], "train", options={**options, **extra}, **given)
         for extra, given in (

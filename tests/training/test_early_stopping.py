@@ -339,12 +339,6 @@ def test_what_it_needs(library, on):
         fit(library, make(library, [fnr() <= 0.3], early_stopping_on="rules"))
 
 
-def test_dart_of_lightgbm_cannot_go_back():
-    options = {"early_stopping_round": 5, "early_stopping_on": "both", "boosting_type": "dart"}
-    with pytest.raises(ValueError, match="dart, whose old trees change"):
-        fit("lightgbm", make("lightgbm", [error_rate() <= 0.3], **options))
-
-
 def test_watch():
     watch = RulesWatch()
     seen = [watch.look(t, v) for t, v in enumerate([0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.05])]

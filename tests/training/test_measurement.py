@@ -685,10 +685,6 @@ def test_plenty_of_rows_grow_one_booster_more(library, table, conclusions, monke
     assert abs(y[held].sum() - 0.4 * y.sum()) <= 1
 
 
-def dart(library):
-    return {"booster": "dart"} if library == "xgboost" else {"boosting_type": "dart"}
-
-
 def earlier(library, X, y):
     model = make(library, [], n_estimators=3).fit(X, y)
     if library == "xgboost":
@@ -697,28 +693,23 @@ def earlier(library, X, y):
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["dart", "continued"])
-def test_what_cannot_be_grown_on_parts_is_measured_on_training_rows(
-    library, case, table, conclusions
-):
+def test_continued_training_is_measured_on_training_rows(library, table, conclusions):
     """By default; asked for explicitly it is refused, unless there is an evaluation set."""
     X, y = table[0], table[1]["binary"]
-    options = dart(library) if case == "dart" else {}
-    begin = earlier(library, X, y) if case == "continued" else {}
-    model = make(library, [fnr() <= 0.1], **options).fit(X, y, **begin)
+    begin = earlier(library, X, y)
+    model = make(library, [fnr() <= 0.1]).fit(X, y, **begin)
     assert conclusions[-1].fit.measured.boosters is None
     report = model.constraint_report_
     assert report[["held_out", "low", "high"]].isna().all(axis=None)
     assert (report["rows"] == "training rows").all()
     assert not model.shift_.any()
     for measure_on in ("holdout", "crossfit"):
-        with pytest.raises(ValueError, match=rf"measure_on='{measure_on}'.*dart.*'train'"):
-            make(library, [fnr() <= 0.1], measure_on=measure_on, **options).fit(X, y, **begin)
+        with pytest.raises(ValueError, match=rf"measure_on='{measure_on}'.*continue.*'train'"):
+            make(library, [fnr() <= 0.1], measure_on=measure_on).fit(X, y, **begin)
     given = {"eval_set": [(X[:200], y[:200])], **begin}
     if library == "xgboost":
         given["verbose"] = False
-    model = make(library, [fnr() <= 0.1], measure_on="holdout", **options)
-    model.fit(X[200:], y[200:], **given)
+    model = make(library, [fnr() <= 0.1], measure_on="holdout").fit(X[200:], y[200:], **given)
     missed = np.mean(model.predict(X[:200])[y[:200] == 1] == 0)
     assert model.constraint_report_.held_out[0] == pytest.approx(missed)
 

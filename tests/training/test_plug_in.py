@@ -482,14 +482,15 @@ def test_what_the_threshold_alone_refuses(library, options, message, table):
 
 
 @BOTH
-def test_dart_moves_a_threshold_on_watched_rows_only(library, table):
+def test_continued_training_moves_a_threshold_on_held_out_rows_only(library, table):
     X, y = table[0], table[1]["binary"]
-    dart = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}[library]
-    model = make(library, [fnr() <= 0.1], solver="threshold", measure_on="auto", **dart)
+    name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
+    begin = {name: make(library, [], n_estimators=3).fit(X[:600], y[:600])}
+    model = make(library, [fnr() <= 0.1], solver="threshold", measure_on="auto")
     with pytest.raises(ValueError, match="solver='threshold' is moved on rows"):
-        model.fit(X, y)
+        model.fit(X, y, **begin)
     model.set_params(measure_on="holdout")
-    model.fit(X[:600], y[:600], eval_set=[(X[600:], y[600:])], **quiet(library))
+    model.fit(X[:600], y[:600], eval_set=[(X[600:], y[600:])], **begin, **quiet(library))
     assert model.shift_.any()
     assert (model.predict(X[600:])[y[600:] == 1] == 0).mean() <= 0.1
 

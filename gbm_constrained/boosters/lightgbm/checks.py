@@ -1,4 +1,4 @@
-"""What LightGBM's parameters and arguments must be under constraints."""
+"""Checks of LightGBM's parameters and arguments under constraints."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     read_as,
 )
 from gbm_constrained.training.callbacks import check_booster_callbacks
-from gbm_constrained.training.options import SolverOptions
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 
 
-def stops_early(model: Any, callbacks: Any) -> bool:
+def has_early_stopping(model: Any, callbacks: Any) -> bool:
     """Whether a parameter or a callback stops early."""
     return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
 
 
 def check_classes(model: Any, n_classes: int) -> None:
-    """Refuse parameters of the objective that the number of classes leaves no sense to."""
+    """Refuse parameters of the objective that contradict the number of classes."""
     asked = find_objective(model)
     objective = read_as("objective", asked, "")
     if n_classes > 2 and objective == "binary":
@@ -55,7 +54,7 @@ def check_classes(model: Any, n_classes: int) -> None:
         )
 
 
-def check_supported(model: Any, options: SolverOptions, callbacks: Any) -> None:
+def check_supported(model: Any, callbacks: Any) -> None:
     """Refuse parameters that have no meaning under constraints."""
     check_booster_callbacks(
         callbacks,
@@ -68,27 +67,12 @@ def check_supported(model: Any, options: SolverOptions, callbacks: Any) -> None:
             f"objective={objective!r} cannot be trained under constraints: leave it at None, "
             f"which is 'binary' or 'multiclass' as y says."
         )
-    boosting = find_parameter(model, "boosting", "gbdt")
-    if boosting in ("rf", "random_forest"):
-        raise ValueError(
-            f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
-            f"random forest takes no custom gradients. Use 'gbdt', 'dart' or 'goss'."
-        )
-    if options.iterate in ("best", "randomized") and boosting == "dart":
-        raise ValueError(
-            f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
-            f"boosting_type='dart' rescales as it grows: use iterate='last'."
-        )
-    for name, only in (
-        ("sigmoid", 1.0),
-        ("pos_bagging_fraction", 1.0),
-        ("neg_bagging_fraction", 1.0),
-    ):
-        value = find_parameter(model, name, only)
-        if value != only:
+    for name in ("sigmoid", "pos_bagging_fraction", "neg_bagging_fraction"):
+        value = find_parameter(model, name, 1.0)
+        if value != 1.0:
             raise ValueError(
                 f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
-                f"under constraints: leave it at {only:g}."
+                f"under constraints: leave it at 1."
             )
     machines = find_parameter(model, "num_machines", 1)
     if machines != 1 or find_parameter(model, "machines", None):
@@ -97,11 +81,22 @@ def check_supported(model: Any, options: SolverOptions, callbacks: Any) -> None:
             f"each machine would measure the constraints on its own rows, and the multipliers "
             f"would go apart. Train on one machine."
         )
-    if options.iterate == "ergodic":
-        raise ValueError(
-            "iterate='ergodic' averages the iterates of an exact learner, and boosters have none: "
-            "use iterate='last' or 'best', or ConstrainedLogisticRegression."
-        )
+
+
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter by which a booster takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over.
+    """
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
+        return None
+    boosting = find_parameter(model, "boosting", "gbdt")
+    is_own = boosting in ("rf", "random_forest", "dart")
+    return f"boosting_type={boosting!r}" if is_own else None
 
 
 def check_categories(X: Any, name: str) -> None:
@@ -116,7 +111,7 @@ def check_categories(X: Any, name: str) -> None:
 
 
 def list_evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> Any:
-    """Bring the evaluation sets into one form, from either form of LightGBM's arguments."""
+    """List the evaluation sets as pairs, from either form of LightGBM's arguments."""
     if eval_X is None and eval_y is None:
         alone = isinstance(eval_set, tuple) and not all(isinstance(e, tuple) for e in eval_set)
         return [eval_set] if alone else eval_set
@@ -135,7 +130,7 @@ def list_evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> Any:
 def check_evaluation_sets(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> None:
     """Refuse tables that LightGBM does not take as an evaluation set."""
     for i, (X_i, y_i) in enumerate(pairs):
-        is_training = X_i is X and y_i is y  # which LightGBM does not read again
+        is_training = X_i is X and y_i is y  # LightGBM does not read these again.
         if isinstance(X_i, list) and not is_training:
             raise TypeError(
                 f"X of eval_set[{i}] is a list, which LightGBM takes of training rows only: give "
@@ -147,7 +142,7 @@ def check_evaluation_sets(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> N
 
 
 def list_for_each(values: Any, n_sets: int, name: str) -> list[Any]:
-    """List what is given for each evaluation set; None where a list or dict has no entry."""
+    """List the entry of each evaluation set in a list or dict; None where there is none."""
     if values is None:
         return [None] * n_sets
     if isinstance(values, dict):
@@ -161,7 +156,7 @@ def list_for_each(values: Any, n_sets: int, name: str) -> list[Any]:
 
 
 def check_class_weights(given: Any, n_sets: int, classes: Array) -> None:
-    """Refuse weights of classes in evaluation sets that LightGBM fails on."""
+    """Refuse class weights of evaluation sets that LightGBM cannot read."""
     for i, weights in enumerate(list_for_each(given, n_sets, "eval_class_weight")):
         if isinstance(weights, dict):
             unknown = [label for label in weights if label not in classes.tolist()]

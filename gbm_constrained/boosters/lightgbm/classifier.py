@@ -1,11 +1,11 @@
-"""LightGBM: the drop-in classifier, and how its own fit is driven by a solver.
+"""The drop-in classifier of LightGBM.
 
-LightGBM refuses custom gradients while it has an objective, and without one it forgets the
-intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. So the
-intercept is given as a constant ``init_score``, metrics of probabilities are given as callables,
-and after training both intercept and objective are put into the model's text, which is then equal
-to what LightGBM itself would have written (:mod:`gbm_constrained.boosters.lightgbm.model_text`),
-but for the names of those metrics.
+LightGBM takes custom gradients only without an objective of its own. LightGBM then drops the
+intercept, evaluates its metrics on raw scores and writes a model that predicts raw scores. Hence
+the intercept is given as a constant ``init_score``, and metrics of probabilities as callables.
+After training, intercept and objective are put into the model's text
+(:mod:`gbm_constrained.boosters.lightgbm.model_text`). The text is then equal to what LightGBM
+itself would have written, but for the names of those metrics.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
-from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.base import ConstrainedBoosterMixin, ConstraintArguments
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
+from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_categories
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_note,
-    check_complete,
     classifier_of,
     count_trees,
-    take_note,
+    read_file,
 )
+from gbm_constrained.boosters.lightgbm.native_fits import average_scores
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES
+from gbm_constrained.boosters.lightgbm.trained_model import adopt_file
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
-from gbm_constrained.decision.rule import MarginShift, Mixture, refuse_random_state
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
@@ -60,7 +60,7 @@ from gbm_constrained.training.parameter_docs import (
     UNSEEN_PARAMETERS_DOC,
 )
 
-# Of a fit, and not in the library's own file.
+# Attributes of a fit that the library's own file leaves out.
 LIBRARY_ATTRIBUTES = {
     "_objective": str,
     "_fitted_with_feature_names": bool,
@@ -68,7 +68,8 @@ LIBRARY_ATTRIBUTES = {
     "_best_iteration": int,
     "_best_score": dict,
 }
-OF_ANY_PART = ("_objective", "_fitted_with_feature_names")  # hold of any part of a model, too
+# Attributes that hold for any part of a model as well.
+OF_ANY_PART = ("_objective", "_fitted_with_feature_names")
 
 
 class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
@@ -89,8 +90,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error
-    >>> rules = [class_error(0) <= 0.01, class_error(3) <= 0.03]
-    >>> clf = ConstrainedLGBMClassifier(constraints=rules)
+    >>> constraints = [class_error(0) <= 0.01, class_error(3) <= 0.03]
+    >>> clf = ConstrainedLGBMClassifier(constraints=constraints)
     """
 
     objective: Any
@@ -98,7 +99,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     _Booster: Any
     _other_params: dict[str, Any]
 
-    # scikit-learn's splitters of groups ask for them by the same name, and mean the same rows.
+    # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
 
     def __init__(
@@ -183,8 +184,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.ensemble = ensemble
         self.solver = solver
 
-    # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and
-    # evaluates some metrics on raw scores; the tests would notice.
+    # Private in LightGBM. Should LightGBM stop calling this method, LightGBM would warn of unknown
+    # parameters and evaluate some metrics on raw scores, which tests notice.
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
         drop_solver_parameters(params)
@@ -194,6 +195,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             params.update(self.__dict__.get("_fit_params", {}))
         return params
 
+    @document_fit
     def fit(
         self,
         X: Any,
@@ -224,47 +226,17 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.fit`. Constraints are
-        measured as `measure_on` says; their values on each evaluation set are recorded, the last
-        one being the held-out set of the report. Constraints are measured on what ``predict``
-        decides, which adds no `init_score`. A fit of more than a few seconds shows its progress
-        unless ``verbose`` (``verbosity``) is below 1; beside ``log_evaluation``, in
-        lines.
+        measured as `measure_on` says. Their values on each evaluation set are recorded, and the
+        last one is the held-out set of the report. Constraints are measured on the decisions of
+        ``predict``, which adds no `init_score`. A fit of more than a few seconds shows its
+        progress, as lines of text beside ``log_evaluation``, unless ``verbose``
+        (``verbosity``) is below 1.
 
         Parameters
         ----------
         eval_X, eval_y : array-like or tuple of array-like, default=None
             Evaluation sets as LightGBM 4.7 takes them, in the place of `eval_set`.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that constraints may group by. Columns of X are
-            found there when X is a DataFrame. Prediction never needs them.
-        datasets : dict from name to X or (X, y), default=None
-            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
-            not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
-            their groups are columns of X.
-        sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set. Groups that no training row is of take part
-            in the values of an evaluation set, and a warning names them;
-            ``measure_on="holdout"`` refuses an evaluation set with such groups.
-        groups : array-like of shape (n_samples,), default=None
-            Rows of one group are kept together where rows are split to measure constraints.
-        constraint_callbacks : sequence of callable, default=None
-            Called in each outer iteration with a
-            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True,
-            training ends with that iteration.
-        checkpoint : str or path-like, default=None
-            File that the boosters of the folds are saved to after each pass. An interrupted fit
-            that is called again with the same arguments resumes from there and gives the model of
-            an uninterrupted fit. The file is removed when the fit is done.
-        time_limit : float, default=None
-            Seconds after which measuring and training end, at the next outer iteration. Part of
-            them is kept for training the model for as many rounds as were measured, and for the
-            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
-            fit has the whole limit again.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If constraints, labels or weights do not fit together; before training starts.
+        {fit_arguments}
         """
         given = {
             "init_score": init_score,
@@ -287,14 +259,14 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         sample_weight = weight_of_rows(sample_weight, y)
         is_observed = bool(constraint_callbacks) or time_limit is not None
         self._fit_constrained(
-            LightGBMAdapter(self, super().fit, (X, y, sample_weight), given, is_observed),
-            ConstraintArguments(
-                FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
-                sensitive_features_eval_set,
-                constraint_callbacks,
-                checkpoint,
-                time_limit,
+            LightGBMAdapter(
+                self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
             ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
         )
         return self
 
@@ -311,12 +283,12 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         Parameters
         ----------
         fname : str or path
-            Where to.
+            File to write.
         num_iteration : int, default=None
             Boosting rounds to save; all up to the best one by default. A part of the model is
             saved without reports and threshold, which are those of the whole.
         start_iteration : int, default=0
-            The first of them.
+            First boosting round to save.
         importance_type : {"split", "gain"}, default="split"
             Importance of the features that LightGBM writes into its file.
 
@@ -335,8 +307,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             )
         text = booster.model_to_string(num_iteration, start_iteration, importance_type)
         end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
-        upto = num_iteration if num_iteration is not None and num_iteration > 0 else end
-        whole = start_iteration <= 0 and upto >= end
+        stop = num_iteration if num_iteration is not None and num_iteration > 0 else end
+        whole = start_iteration <= 0 and stop >= end
         kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
         rounds = count_trees(text) // booster.num_model_per_iteration()
@@ -347,9 +319,9 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     def load_model(self, fname: Any) -> ConstrainedLGBMClassifier:
         """Load a model, with its parameters, constraints and reports where the file has them.
 
-        The file of another program holds none: parameters stay as they are, classes are numbered
-        from 0, and what is known of an earlier model is forgotten, with the rules of an earlier
-        file.
+        The file of another program holds none of these. Then parameters stay as they are, classes
+        are numbered from 0, and all knowledge of an earlier model is removed, with the constraints
+        of an earlier file.
 
         Parameters
         ----------
@@ -364,14 +336,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         """
         source = f"The file {fname}"
         try:
-            with Path(fname).open("rb") as file:
-                if file.read(1) == b"{":
-                    raise ValueError(
-                        "it is a model of XGBoost, which ConstrainedXGBClassifier().load_model "
-                        "reads"
-                    )
-            text, written = take_note(Path(fname).read_text(encoding="utf-8"), saving.NAME)
-            check_complete(text)
+            text, written = read_file(fname, saving.NAME)
             saving.check_unchanged(written, text)
             objective, n_classes = classifier_of(text)
             booster = lgb.Booster(model_str=text)
@@ -388,36 +353,15 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         with saving.unchanged_on_error(self):
             remove_report(self)
             saving.forget_constraints(self)
-            own = {
-                "_objective": objective,
-                "_fitted_with_feature_names": booster.feature_name()
-                != [f"Column_{j}" for j in range(booster.num_feature())],
-                "_evals_result": {},
-                "_best_iteration": booster.best_iteration,
-                "_best_score": booster.best_score,
-            }
-            encoder = LabelEncoder()
-            encoder.classes_ = np.arange(n_classes)
-            if note is not None:
-                note.restore(self)
-                encoder.classes_ = note.classes
-                own.update({name: note.library[name] for name in own if name in note.library})
-            # LightGBM 4.6 does not know all of them.
-            self.__dict__.update({name: own[name] for name in own if name in vars(self)})
-            booster.best_iteration, booster.best_score = self._best_iteration, self._best_score
-            self._Booster, self.fitted_ = booster, True
-            self._n_features = self._n_features_in = booster.num_feature()
-            self._le, self._class_weight = encoder, None
-            self._classes, self._n_classes = encoder.classes_, n_classes
-            codes = encoder.transform(encoder.classes_)
-            self._class_map = dict(zip(encoder.classes_, codes, strict=True))
+            adopt_file(self, booster, objective, note, n_classes)
         return self
 
     def _raw_margin(self, X: Any) -> Any:
-        return super().predict(X, raw_score=True)
+        return average_scores(self, self.booster_, super().predict(X, raw_score=True))
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:
-        return lgb.Booster(model_str=model.decode()).predict(X, raw_score=True)
+        booster = lgb.Booster(model_str=model.decode())
+        return average_scores(self, booster, booster.predict(X, raw_score=True))
 
     def predict(
         self,
@@ -439,36 +383,31 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         Parameters
         ----------
         random_state : int, RandomState or None, default=None
-            With ``iterate="randomized"``, the source of each row's prefix.
+            Source of each row's prefix with ``iterate="randomized"``.
         """
         given = {
-            "raw_score": raw_score,
             "start_iteration": start_iteration,
             "pred_leaf": pred_leaf,
             "pred_contrib": pred_contrib,
             "validate_features": validate_features,
             **kwargs,
         }
-        plain = not (raw_score or pred_leaf or pred_contrib)
-        whole = plain and num_iteration is None and not start_iteration
-        if whole and hasattr(self, "_rules"):
-            return self.classes_[self._decide_by_rules(X, random_state)]
-        if whole and hasattr(self, "prefixes_"):
-            of_prefix = functools.partial(super().predict, X, **{**given, "raw_score": True})
-            answered = itertools.count()
+        of_parent = functools.partial(super().predict, X, **given)
+        answered = itertools.count()
 
-            def margins(rounds: int) -> Array:
-                with warnings.catch_warnings():
-                    if next(answered):  # the first prefix has said it
-                        warnings.filterwarnings("ignore", "X does not have valid feature names")
-                    return np.asarray(of_prefix(num_iteration=rounds))
+        def margins(rounds: int) -> Array:
+            with warnings.catch_warnings():
+                if next(answered):  # The first prefix has given the warning.
+                    warnings.filterwarnings("ignore", "X does not have valid feature names")
+                scores = of_parent(raw_score=True, num_iteration=rounds or num_iteration)
+            return average_scores(self, self.booster_, np.asarray(scores), rounds or num_iteration)
 
-            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
-            return self.classes_[mixture.decide(margins)]
-        refuse_random_state(random_state)
-        if plain and hasattr(self, "_threshold"):
-            margin = super().predict(
-                X, num_iteration=num_iteration, **{**given, "raw_score": True}
-            )
-            return self.classes_[MarginShift(self._threshold).decide(lambda _: margin)]
-        return super().predict(X, num_iteration=num_iteration, **given)
+        decided = self._decide(
+            X,
+            None if raw_score or pred_leaf or pred_contrib else margins,
+            random_state,
+            is_whole=num_iteration is None and not start_iteration,
+        )
+        if decided is not None:
+            return self.classes_[decided]
+        return of_parent(raw_score=raw_score, num_iteration=num_iteration)

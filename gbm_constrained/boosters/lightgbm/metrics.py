@@ -1,7 +1,7 @@
-"""LightGBM's metrics as functions of labels and margins.
+"""LightGBM's metrics as functions of labels and scores.
 
-Without an objective LightGBM gives its metrics raw scores. Ranking metrics do not mind; all others
-are computed here as LightGBM computes them, on probabilities.
+Without an objective LightGBM hands its metrics raw scores. Ranking metrics give the same values as
+by probabilities. All others are computed here on probabilities, as LightGBM computes them.
 """
 
 from __future__ import annotations
@@ -13,75 +13,60 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    mean_absolute_error,
+    mean_squared_error,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES, find_parameter
+from gbm_constrained.boosters.metrics import compute_probabilities, map_scores
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
 
 
-def _link(margin: Array) -> Array:
-    return np.asarray(expit(margin) if margin.ndim == 1 else softmax(margin, axis=1))
-
-
-def on_probabilities(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a metric of probabilities of one that is given margins."""
-
-    @functools.wraps(metric)
-    def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:
-        return metric(y_true, _link(margin), *args, **kwargs)
-
-    return on_margins
-
-
 def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
-    """Refuse metrics of a number of arguments that LightGBM does not call one with.
-
-    Raises
-    ------
-    TypeError
-        If one takes fewer than two or more than four.
-    """
+    """Refuse functions that take fewer arguments than two, or more than four."""
     for metric in metrics:
         n = len(inspect.signature(metric).parameters)
         if not 2 <= n <= 4:
             raise TypeError(
-                f"eval_metric {getattr(metric, '__name__', metric)!r} has {n} arguments, and "
-                f"LightGBM gives a function 2, 3 or 4: y_true, y_pred, weight and group."
+                f"Self-defined eval function should have 2, 3 or 4 arguments, got {n}: "
+                f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
+                f"y_pred, weight and group."
             )
 
 
-def _logloss(y: Array, p: Array, weight: Any) -> float:
+def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
     right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
-    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=weight))
+    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=sample_weight))
 
 
-def _error(y: Array, p: Array, weight: Any, top_k: int = 1) -> float:
+def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
     if p.ndim == 1:
-        return float(np.average((p > 0.5) != (y > 0), weights=weight))
-    # LightGBM counts a row as right only if fewer than k other classes score as high.
+        return float(np.average((p > 0.5) != (y > 0), weights=sample_weight))
+    # In LightGBM a row is right only if fewer than k other classes score as high.
     right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=weight))
+    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
 
 
-def _squared(y: Array, p: Array, weight: Any) -> float:
-    return float(np.average((y - p) ** 2, weights=weight))
+def _auc(y: Array, score: Array, sample_weight: Any) -> float:
+    if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
+        return 1.0
+    return float(roc_auc_score(y, score, sample_weight=sample_weight))
 
 
-def _auc(y: Array, score: Array, weight: Any) -> float:
-    one_class = np.ptp(y) == 0  # of which LightGBM says so
-    return 1.0 if one_class else float(roc_auc_score(y, score, sample_weight=weight))
+def _average_precision(y: Array, score: Array, sample_weight: Any) -> float:
+    if not y.any():  # LightGBM gives 1 without positive rows.
+        return 1.0
+    return float(average_precision_score(y, score, sample_weight=sample_weight))
 
 
-def _average_precision(y: Array, score: Array, weight: Any) -> float:
-    none = not y.any()  # of which LightGBM says so
-    return 1.0 if none else float(average_precision_score(y, score, sample_weight=weight))
-
-
-def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
-    """Mean over pairs of classes of how well their scores part the two; Kleiman and Page, 2019."""
+def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
+    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019."""
     k = score.shape[1]
     cost = 1.0 - np.eye(k)
     if costs is not None:
@@ -94,26 +79,27 @@ def _auc_mu(y: Array, score: Array, weight: Any, costs: Any = None) -> float:
         if np.unique(y[both]).size == 2:
             side = cost[i] - cost[j]
             along = (side[i] - side[j]) * (score[both] @ side)
-            part = None if weight is None else weight[both]
+            part = None if sample_weight is None else sample_weight[both]
             total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
     return float(total / (k * (k - 1) / 2))
 
 
-METRICS: dict[str, tuple[Callable[[Array, Array, Any], float], bool]] = {
+METRICS: dict[str, tuple[Callable[..., float], bool]] = {
     "binary_logloss": (_logloss, False),
     "multi_logloss": (_logloss, False),
     "cross_entropy": (_logloss, False),
     "binary_error": (_error, False),
     "multi_error": (_error, False),
-    "l1": (lambda y, p, w: float(np.average(np.abs(y - p), weights=w)), False),
-    "l2": (_squared, False),
-    "rmse": (lambda y, p, w: float(np.sqrt(_squared(y, p, w))), False),
+    "l1": (mean_absolute_error, False),
+    "l2": (mean_squared_error, False),
+    "rmse": (root_mean_squared_error, False),
     "auc": (_auc, True),
     "average_precision": (_average_precision, True),
     "auc_mu": (_auc_mu, True),
 }
 RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
-OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")  # LightGBM takes no others
+# LightGBM takes no other metrics of several classes.
+OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
 NO_METRIC = ("none", "null", "custom", "na")
 METRIC_ALIASES = {
     "binary": "binary_logloss",
@@ -132,19 +118,18 @@ METRIC_ALIASES = {
 }
 
 
-def canonical(name: str, n_classes: int) -> str:
-    """Name under which LightGBM reports a metric."""
+def find_reported_name(name: str, n_classes: int) -> str:
+    """Find the name by which LightGBM reports a metric."""
     name = METRIC_ALIASES.get(name.lower(), name.lower())
-    binary = {"logloss", "multi_logloss"}, {"error", "multi_error"}
-    several = {"logloss", "binary_logloss"}, {"error", "binary_error"}
-    prefix, (losses, errors) = ("binary", binary) if n_classes == 2 else ("multi", several)
-    if name in losses:
-        return f"{prefix}_logloss"
-    return f"{prefix}_error" if name in errors else name
+    prefix = "binary" if n_classes == 2 else "multi"
+    for kind in ("logloss", "error"):
+        if name in (kind, f"binary_{kind}", f"multi_{kind}"):
+            return f"{prefix}_{kind}"
+    return name
 
 
-def builtin_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, margins and weights."""
+def make_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
+    """Make one of LightGBM's metrics as a function of labels, scores and weights."""
     function, higher_is_better = METRICS[name]
     reported = name
     if name == "multi_error" and top_k > 1:
@@ -154,32 +139,33 @@ def builtin_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        # Probabilities may tie where margins do not, which ranking metrics would notice.
-        score = margin if name in RANK_METRICS else _link(margin)
-        return reported, function(y_true, score, weight), higher_is_better
+        # Ranking metrics would differ where probabilities tie and scores do not.
+        score = margin if name in RANK_METRICS else compute_probabilities(margin)
+        return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
 
     return metric
 
 
 def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
-    """Split metrics into those LightGBM gets right without an objective, and callables.
+    """Split metrics into names that need no objective, and functions of labels and scores.
 
-    Ranking metrics do not mind raw scores. All others are given as functions that see
-    probabilities. LightGBM evaluates functions last: a ranking metric asked for after one of
-    the others joins them, so that the order, which early stopping may depend on, stays.
+    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
+    evaluates functions last. A ranking metric that was asked for after another metric becomes a
+    function as well, and the order stays, which early stopping may depend on.
     """
+    _check_types(model, eval_metric)
     asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
     own = [m for m in asked if callable(m)]
     default = "binary_logloss" if n_classes == 2 else "multi_logloss"
     is_given = not model.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
     fixed = find_parameter(model, "metric", []) if is_given else default
-    fixed = [fixed] if isinstance(fixed, str) else [m for m in fixed if m is not None]
-    # As in the parent, a name that `metric` has as well stands where it stands there.
+    fixed = [fixed] if isinstance(fixed, str) else [str(m) for m in fixed if m is not None]
+    # As in the parent, the position of a name in `metric` has precedence.
     first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
     names = [*first, *fixed]
     names = [m.strip() for name in names for m in name.split(",") if m.strip()]
-    names = names or [default]  # as LightGBM takes a metric without a name
-    names = list(dict.fromkeys(canonical(m, n_classes) for m in names))
+    names = names or [default]  # LightGBM reads an empty name so.
+    names = list(dict.fromkeys(find_reported_name(m, n_classes) for m in names))
     names = [m for m in names if m not in NO_METRIC]
     known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))
     unknown = [m for m in names if m not in known]
@@ -192,5 +178,25 @@ def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[st
     n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
     top_k = find_parameter(model, "multi_error_top_k", 1)
     costs = find_parameter(model, "auc_mu_weights", None)
-    builtin = [builtin_metric(m, top_k, costs) for m in names[n_own:]]
-    return names[:n_own], [*builtin, *map(on_probabilities, own)]
+    builtin = [make_metric(m, top_k, costs) for m in names[n_own:]]
+    return names[:n_own], [
+        *builtin,
+        *(map_scores(metric, compute_probabilities) for metric in own),
+    ]
+
+
+def _check_types(model: Any, eval_metric: Any) -> None:
+    """Refuse metrics of a wrong type in the parent's words, and name the right types."""
+    fixed = find_parameter(model, "metric", [])
+    if not isinstance(fixed, (str, list)):
+        raise TypeError(
+            f'can only concatenate list (not "{type(fixed).__name__}") to list: metric must be a '
+            f"name or a list of names, got {fixed!r}."
+        )
+    for metric in eval_metric if isinstance(eval_metric, list) else ():
+        try:
+            hash(metric)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}: eval_metric must hold names and functions, got {metric!r}."
+            ) from None

@@ -1,20 +1,22 @@
-"""LightGBM's own text form of a model: turn one trained without objective into a native one.
+"""Edit the text form of LightGBM's models.
 
 A booster trained on custom gradients says ``objective: custom`` and starts from scores that its
-file does not hold. Both are mended in the text that LightGBM itself writes and reads:
+file does not hold. Two edits make the text that LightGBM writes under its own objective:
 
-- the intercept is added to the leaves of the first tree of each class, as LightGBM does under its
-  own objective (leaf and internal values, constants of linear leaves, shrinkage one);
+- the intercept is added to the leaves of the first tree of each class (leaf and internal values,
+  constants of linear leaves, shrinkage one);
 - the objective line is put where LightGBM writes it.
 
-A line of its own, the note, is kept in a file next to what the Python package of LightGBM adds. No
-reader looks at lines there that it does not know.
+The note of this package is one more line, beside the line that LightGBM's Python package adds.
+Readers ignore lines there that they do not know.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import lightgbm as lgb
 
@@ -28,15 +30,7 @@ CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
 def restore_objective(text: str, objective: str) -> str:
-    """Put the objective back into the text of a model that was trained without.
-
-    Parameters
-    ----------
-    text : str
-        Model text.
-    objective : str
-        The objective with its parameters, such as ``"binary sigmoid:1"``.
-    """
+    """Put an objective such as ``"binary sigmoid:1"`` into a text that was trained without one."""
     name = objective.partition(" ")[0]
     text = re.sub(r"^objective=.*\n", "", text, count=1, flags=re.M)
     text = text.replace("\nfeature_names=", f"\nobjective={objective}\nfeature_names=", 1)
@@ -57,17 +51,7 @@ def add_intercept(text: str, intercept: Sequence[float]) -> str:
 
 
 def add_note(text: str, name: str, note: str) -> str:
-    """Add a line to the text of a model, before the last one.
-
-    Parameters
-    ----------
-    text : str
-        Model text, as ``Booster.model_to_string`` writes it.
-    name : str
-        How the line begins.
-    note : str
-        JSON, ASCII, without line breaks.
-    """
+    """Add a line before the last one: a name, and a note in JSON, ASCII, without line breaks."""
     # Some readers refuse lines with two equality signs; in JSON these stand in strings only.
     note = note.replace("=", "\\u003d")
     head, mark, last = text.rpartition(PANDAS)
@@ -75,7 +59,7 @@ def add_note(text: str, name: str, note: str) -> str:
 
 
 def take_note(text: str, name: str) -> tuple[str, str | None]:
-    """Split the text of a model into what LightGBM wrote and the note; None without one."""
+    """Split a text into the part that LightGBM wrote and the note; None without one."""
     head, mark, last = text.rpartition(PANDAS)
     before, found, note = head.rpartition(f"\n{name}:")
     if not found or "\n" in note.removesuffix("\n"):
@@ -83,14 +67,19 @@ def take_note(text: str, name: str) -> tuple[str, str | None]:
     return f"{before}{mark}{last}", note
 
 
-def check_complete(text: str) -> None:
-    """Check that the text of a model is whole: LightGBM may abort the process on one that is not.
+def read_file(fname: Any, name: str) -> tuple[str, str | None]:
+    """Read a file and split it into the part that LightGBM wrote and the note."""
+    if Path(fname).read_bytes()[:1] == b"{":
+        raise ValueError(
+            "it is a model of XGBoost, which ConstrainedXGBClassifier().load_model reads"
+        )
+    text, note = take_note(Path(fname).read_text(encoding="utf-8"), name)
+    _check_complete(text)
+    return text, note
 
-    Raises
-    ------
-    ValueError
-        If something is missing; the message says what.
-    """
+
+def _check_complete(text: str) -> None:
+    """Refuse a text that was cut or damaged, on which LightGBM may abort the process."""
     if not text.startswith("tree\n"):
         raise ValueError("it does not begin with 'tree', as models of LightGBM do")
     head, trees, rest = split_trees(text)
@@ -109,13 +98,7 @@ def check_complete(text: str) -> None:
 
 
 def classifier_of(text: str) -> tuple[str, int]:
-    """Objective and number of classes of a model.
-
-    Raises
-    ------
-    ValueError
-        If it is no classifier.
-    """
+    """Find the objective and the number of classes, and refuse what is no classifier."""
     objective = re.search(r"^objective=(\w+)", text, flags=re.M)
     n_classes = re.search(r"^num_class=(\d+)$", text, flags=re.M)
     if objective is None or n_classes is None or objective[1] not in CLASSIFIERS:
@@ -137,19 +120,9 @@ def split_trees(text: str) -> tuple[str, list[str], str]:
 
 
 def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
-    """Add to all raw scores that a booster predicts, those of its prefixes included.
+    """Make a booster that adds ``shift[k]`` to each raw score of class k, also in prefixes.
 
-    Parameters
-    ----------
-    booster : Booster
-        One with its objective, that has been trained or loaded.
-    shift : ndarray of shape (1,) or (n_classes,)
-        What to add to each class's score.
-
-    Returns
-    -------
-    Booster
-        A new one, for LightGBM cannot read a model into an existing one.
+    A booster has one shift for two classes, and must have its objective.
     """
     text = add_intercept(booster.model_to_string(num_iteration=-1), shift.tolist())
     shifted = lgb.Booster(model_str=text)

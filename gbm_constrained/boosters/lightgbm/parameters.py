@@ -8,7 +8,7 @@ import lightgbm as lgb
 
 from gbm_constrained.training.options import check_number
 
-# Other names of the parameters that are looked at here, as LightGBM takes them one before another.
+# Other names of the parameters that this package reads, in LightGBM's order of precedence.
 ALIASES = {
     "objective": ("application", "app", "loss", "objective_type"),
     "boosting": ("boost", "boosting_type"),
@@ -26,16 +26,12 @@ ALIASES = {
     "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
     "num_machines": ("num_machine",),
     "machines": ("workers", "nodes"),
-    "linear_tree": ("linear_trees",),
 }  # fmt: skip
 
 
 def find_parameter(model: Any, name: str, default: Any) -> Any:
-    """Find the value of a parameter, which may have been given under another name.
-
-    A text is read as a value of the kind that `default` is of.
-    """
-    given = {**vars(model), **model._other_params}  # which get_params takes long to collect
+    """Find a parameter by any of its names; a text is read by the type of `default`."""
+    given = {**vars(model), **model._other_params}  # get_params takes much longer.
     names = (name, *ALIASES.get(name, ()))
     found = [given[name] for name in names if given.get(name) is not None]
     return read_as(name, found[0], default) if found else default
@@ -49,7 +45,7 @@ def find_objective(model: Any) -> Any:
 
 
 def read_as(name: str, value: Any, default: Any) -> Any:
-    """Value of a parameter as LightGBM reads it, of a text as well: ``"false"`` is not true."""
+    """Read the value of a parameter as LightGBM does, also from a text such as ``"false"``."""
     if not isinstance(value, str):
         return value
     if isinstance(default, bool):
@@ -60,11 +56,11 @@ def read_as(name: str, value: Any, default: Any) -> Any:
 
 
 def make_early_stopping(model: Any) -> list[Any]:
-    """Early stopping that a constructor parameter asks for, as LightGBM makes it of it."""
+    """List the early stopping that a constructor parameter asks for, as LightGBM makes it."""
     patience = find_parameter(model, "early_stopping_round", None)
     if patience is None or (isinstance(patience, int) and patience <= 0):
         return []
-    stopping = lgb.early_stopping(  # which refuses what is no int
+    stopping = lgb.early_stopping(  # LightGBM refuses numbers that are no int.
         patience,
         first_metric_only=find_parameter(model, "first_metric_only", False),
         verbose=find_parameter(model, "verbosity", 1) > 0,

@@ -1,8 +1,7 @@
-"""How XGBoost's own fit is driven by a solver."""
+"""Adapter that drives XGBoost's own fit by a solver."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -11,52 +10,59 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import clone_plain, take_fit
-from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
+from gbm_constrained.boosters.metric import PartRows, take_fit
+from gbm_constrained.boosters.metrics import compute_probabilities
+from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
     check_metric,
     check_stoppers,
     check_supported,
+    find_without_gradients,
+    has_early_stopping,
     list_for_each,
+    list_stoppers,
     native_objective,
-    stoppers_of,
-    stops_early,
+    refuse_dart_model,
     warn_of_base_margin,
     warn_of_cut_names,
 )
-from gbm_constrained.boosters.xgboost.folds import held_matrix, make_fold_booster_factory
-from gbm_constrained.boosters.xgboost.merging import merge_boosters
-from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
-from gbm_constrained.boosters.xgboost.native import find_intercept, on_probabilities, read_note_of
+from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
+from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.native import (
+    find_classes,
+    find_intercept,
+    map_metrics,
+    open_booster,
+)
+from gbm_constrained.boosters.xgboost.native_fits import NativeXGBModel, can_fold, fit_part, merge
+from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
     check_labels,
     check_scores,
     check_weight,
-    untouched_random_state,
+    preserve_random_state,
 )
-from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.options import SolverOptions, check_number
+from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 
-DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own, which it does not hand out.
+DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own default, which no call of XGBoost returns
 
 
 @dataclass(eq=False)
 class DrivenFit:
-    """What the classifier's hooks look at while the parent's fit is driven by a solver.
+    """State of a fit that the classifier's overridden methods read while a solver drives it.
 
-    Parameters
+    Attributes
     ----------
     params : dict
         Parameters of the native learner beside the user's.
@@ -64,7 +70,7 @@ class DrivenFit:
         Evaluation sets, and whether each is held out.
     is_continued : bool
         Whether training goes on from another model.
-    matrices : list, default=empty
+    matrices : list
         Matrices that the parent's fit has made: training rows, and held-out evaluation sets.
     """
 
@@ -75,7 +81,7 @@ class DrivenFit:
 
 
 class XGBoostAdapter:
-    """Arguments of one ``fit`` of XGBoost, and how it is driven by a solver.
+    """``BoosterAdapter`` of one ``fit`` of XGBoost.
 
     Parameters
     ----------
@@ -94,7 +100,7 @@ class XGBoostAdapter:
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, X, y
         self.arguments = dict(arguments)
-        self.is_divisible = model.booster != "dart" and arguments["xgb_model"] is None
+        self.is_divisible = arguments["xgb_model"] is None
         self.has_offset = False
         self.fit: ConstrainedFit
         self.params: dict[str, Any] = {}
@@ -104,67 +110,44 @@ class XGBoostAdapter:
         self.sets: list[tuple[Any, Any, bool]] = []
 
     def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
         self.native(self.X, self.y, **self.arguments)
         self._forget_note()
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> _NativeModel:
-        """Train XGBoost's own model on some of the rows."""
-        if self.arguments["xgb_model"] is not None:
-            raise ValueError(
-                "xgb_model continues a model that has seen all rows, and a metric is optimised "
-                "on rows that boosters have not seen: leave xgb_model out."
-            )
-        model = clone_plain(self.model)
-        given = {**self.arguments, "verbose": False}
-        if is_joint:
-            model.set_params(
-                objective="multi:softprob", scale_pos_weight=None, eval_metric=None,
-                early_stopping_rounds=None, callbacks=None,
-            )  # fmt: skip
-            names = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set", "base_margin")
-            given.update(dict.fromkeys(names))
-        for name in ("sample_weight", "base_margin"):
-            given[name] = None if given[name] is None else take_rows(given[name], rows)
-        y = take_rows(self.y, rows) if target is None else target[rows]
-        model.fit(take_rows(self.X, rows), y, **given)
-        return _NativeModel(model, None if is_joint else self.arguments["base_margin"])
+    def without_gradients(self) -> str | None:
+        return find_without_gradients(self.model)
 
-    def merge(self, models: Sequence[Any]) -> _NativeModel:
-        """Merge models into one whose raw score is the mean of theirs."""
-        model = copy.copy(models[0].model)
-        model._Booster = merge_boosters([one.model.get_booster() for one in models])
-        model.__dict__.pop("evals_result_", None)  # of one of them alone
-        return _NativeModel(model, models[0].base_margin)
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:
+        return fit_part(
+            self.model, self.X, self.y, self.arguments, PartRows(rows, target, is_joint)
+        )
+
+    def merge(self, models: Sequence[Any]) -> NativeXGBModel:
+        return merge(models)
 
     def take(self, model: Any) -> None:
-        """Make a model the classifier's own."""
         take_fit(self.model, model.model)
         if not callable(self.model.objective):
             self.model.objective = model.model.objective  # which fit sets by the number of classes
 
     def can_fold(self) -> bool:
-        """Whether a shift of scores can be added to the trained model."""
-        model = self.model
-        return model.booster in (None, "gbtree", "dart") and not callable(model.objective)
+        return can_fold(self.model)
 
     def add_to_margin(self, shift: Array) -> None:
-        """Add to all scores that the trained model predicts."""
         shift_intercept(self.model.get_booster(), shift)
 
-    def check_parameters(self, options: SolverOptions) -> None:
-        """Refuse parameters that have no meaning under constraints."""
-        check_supported(self.model, options)
+    def check_parameters(self) -> None:
+        check_supported(self.model)
         check_features(self.X)
         warn_of_cut_names(self.X)
         check_integer("n_estimators", self.model.get_num_boosting_rounds(), 1)
         continued = self.arguments["xgb_model"]
-        model_note.refuse_threshold(continued, read_note_of(continued), "xgb_model")
+        if (booster := open_booster(continued)) is not None:
+            refuse_dart_model(booster)
+            model_note.refuse_threshold(continued, booster.attr(model_note.NAME), "xgb_model")
 
     def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
         model = self.model
-        with untouched_random_state(model):
+        with preserve_random_state(model):
             rate = model.get_xgb_params().get("eta", model.learning_rate)
         rate = DEFAULT_LEARNING_RATE if rate is None else rate
         return LibrarySettings(
@@ -177,7 +160,6 @@ class XGBoostAdapter:
         )
 
     def progress(self) -> Progress | None:
-        """Make what shows the progress, as ``verbose`` asks."""
         if not self.arguments["verbose"] or self.model.verbosity == 0:
             return None
         monitors = xgb.callback.EvaluationMonitor
@@ -185,7 +167,6 @@ class XGBoostAdapter:
         return Progress("round", lines=bool(self.arguments["eval_set"]) or is_printing)
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check what depends on the rows, and list the evaluation sets."""
         self.fit, given, data = fit, self.arguments, fit.data
         n_classes = data.classes.size
         # The classes of the data may be the labels that these positions stand for.
@@ -203,7 +184,7 @@ class XGBoostAdapter:
             given["sample_weight_eval_set"], eval_set, "sample_weight_eval_set"
         )
         has_weights = any(weight is not None for weight in weights)
-        check_metric(self.model, n_classes, bool(self.pairs), weighted=has_weights)
+        check_metric(self.model, n_classes, is_evaluated=bool(self.pairs), is_weighted=has_weights)
         starts = list_for_each(given["base_margin_eval_set"], eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(self.pairs):
             check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
@@ -213,25 +194,21 @@ class XGBoostAdapter:
             self.pairs,
             weights,
             starts,
-            has_patience=stops_early(self.model),
+            has_patience=has_early_stopping(self.model),
             parameter="early_stopping_rounds",
             is_evaluated=bool(self.pairs),
-            is_dart=self.model.booster == "dart",
         )
 
     def given(self) -> Mapping[str, Any]:
-        """List the arguments of ``fit`` that another fit may differ in."""
         names = ("verbose", "xgb_model")
         return {name: value for name, value in self.arguments.items() if name not in names}
 
     def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
-        """Take over the evaluation sets that are not the training rows."""
         if self.pairs:
             check_stoppers(self.model, fit.data.classes.size, len(self.pairs))
         self.sets = [(*pair, i in held_out) for i, pair in enumerate(self.pairs)]
 
     def make_factory(self) -> FoldBoosterFactory:
-        """Make what makes the boosters of the folds."""
         feature_weights = self.arguments["feature_weights"]
         if feature_weights is None:
             feature_weights = self.model.feature_weights
@@ -245,12 +222,11 @@ class XGBoostAdapter:
         )
 
     def measuring(self) -> AbstractContextManager[Any]:
-        """Keep the verbosity, which boosters set for the whole process."""
+        # Boosters set their verbosity for the whole process.
         context: AbstractContextManager[Any] = xgb.config_context(verbosity=0)
         return context
 
     def train(self) -> Trained:
-        """Run the parent's ``fit`` with the solver as its objective."""
         combined = self.fit.data.combined
         given = {
             **self.arguments,
@@ -263,14 +239,13 @@ class XGBoostAdapter:
             return self._trained(observer)
 
     def finish(self) -> None:
-        """Say in the report that predictions need the ``base_margin`` that was given."""
         if self.has_margins:
             report = self.model.constraint_report_
             report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
             warn_of_base_margin()
 
     def _forget_note(self) -> None:
-        """Forget what the file of a model that was continued knows of it."""
+        """Remove the note that a continued model has brought from its file."""
         self.model.get_booster().set_attr(**{model_note.NAME: None})
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
@@ -293,7 +268,7 @@ class XGBoostAdapter:
     def _driven(self) -> Iterator[Observer]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards.
 
-        Without multipliers it looks on, and the objective is the parent's own.
+        Without multipliers the objective is the parent's own, and the solver keeps its history.
         """
         model, fit = self.model, self.fit
 
@@ -305,20 +280,25 @@ class XGBoostAdapter:
         driven = DrivenFit(self.params, iter(self.sets), self.arguments["xgb_model"] is not None)
         model._driven = driven
         native = native_objective(fit.data.classes.size)["objective"]
+        wants_classes = model.objective == "multi:softmax" and fit.data.classes.size > 2
         model.objective = native
         if fit.measured.has_multipliers:
             model.objective = objective
-            model.eval_metric = on_probabilities(model.eval_metric)
+            model.eval_metric = map_metrics(
+                model.eval_metric, find_classes if wants_classes else compute_probabilities
+            )
+        elif wants_classes:
+            model.eval_metric = map_metrics(model.eval_metric, find_classes)
         observer = Observer(fit, driven.matrices)
         callbacks, stopping = model.callbacks or [], []
         if (on := fit.options.early_stopping_on) != "metric":
-            stopping = stoppers_of(model)
+            stopping = list_stoppers(model)
             callbacks = [c for c in callbacks if c not in stopping]
             if model.early_stopping_rounds is not None:
                 stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
             model.early_stopping_rounds = None
-        rules = [RulesStopping(fit, c, on) for c in stopping]
-        model.callbacks = [*callbacks, observer, *rules]
+        by_constraints = [ConstraintStopping(fit, c, on) for c in stopping]
+        model.callbacks = [*callbacks, observer, *by_constraints]
         try:
             yield observer
         finally:
@@ -326,11 +306,11 @@ class XGBoostAdapter:
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
-        if model.objective != native:  # the parent's fit names softmax, too
+        if model.objective != native:  # The parent's fit sets softmax for several classes.
             model.objective = native
 
     def _trained(self, observer: Observer) -> Trained:
-        """Look at the booster that was trained, without rounds that early stopping leaves out."""
+        """Describe the trained booster, without the rounds that early stopping leaves out."""
         matrices, model = observer.matrices, self.model
         if not matrices:
             raise RuntimeError(
@@ -339,30 +319,30 @@ class XGBoostAdapter:
             )
         booster = model.get_booster()
         before, end = observer.grown_before, booster.num_boosted_rounds()
-        best = booster.attr("best_iteration")  # which predict goes by
+        best = booster.attr("best_iteration")  # ``predict`` uses the rounds up to this one.
         if best is not None and int(best) < before:
-            # Of the model that was continued, which would predict without the new trees.
+            # The attribute is of the continued model, and would leave the new trees out.
             booster.set_attr(best_iteration=None, best_score=None)
             best = None
         if best is not None and int(best) + 1 < end:
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
-            booster = model._Booster = first_rounds(booster, end)
+            booster = model._Booster = keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
         score_after = _score_after(model, self.fit)
-        trained = _TrainedModel(model, self.fit, matrices, before, self.base_margin, score_after)
+        trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
         return Trained(trained, end - before, margin, lambda rounds: rounds + before)
 
 
 def _score_after(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
-    """Make what early stopping judged the model by after some rounds, while it is driven."""
-    rules = [c for c in model.callbacks if isinstance(c, RulesStopping)]
-    if rules and rules[-1].decides:
+    """Make the function of rounds that early stopping compared, while the fit is driven."""
+    by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
+    if by_constraints and by_constraints[-1].has_decided_alone:
         return fit.violation
     data = metric = None
-    if model.early_stopping_rounds is None:  # which XGBoost lets look last
-        stopping = [c.by_metric for c in rules] or stoppers_of(model)
-        if not stopping:  # a callback of the user's own
+    if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
+        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
+        if not stopping:  # A callback of the user has stopped.
             return lambda rounds: None
         data, metric = stopping[-1].data, stopping[-1].metric_name
 
@@ -371,79 +351,3 @@ def _score_after(model: Any, fit: ConstrainedFit) -> Callable[[int], float | Non
         return float(results[metric or list(results)[-1]][rounds - 1])
 
     return score
-
-
-@dataclass(frozen=True, eq=False)
-class _NativeModel:
-    """A classifier of XGBoost that was trained by its own means."""
-
-    model: Any
-    base_margin: Any
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        start = None if self.base_margin is None else take_rows(self.base_margin, rows)
-        return np.asarray(self.model.predict(X, output_margin=True, base_margin=start))
-
-    def to_bytes(self) -> bytes:
-        return bytes(self.model.get_booster().save_raw("ubj"))
-
-
-class _TrainedModel:
-    """The booster of a finished fit.
-
-    Parameters
-    ----------
-    parent : ConstrainedXGBClassifier
-        Whose booster it is.
-    fit : ConstrainedFit
-        The fit.
-    matrices : list
-        Training rows, and each of the fit's evaluation sets.
-    grown_before : int
-        Rounds of the model that was continued.
-    base_margin : array-like or None
-        Where the scores of all rows given to ``fit`` begin.
-    score_after : callable
-        What early stopping judged the model by after some rounds.
-    """
-
-    def __init__(
-        self,
-        parent: xgb.XGBClassifier,
-        fit: ConstrainedFit,
-        matrices: list[Any],
-        grown_before: int,
-        base_margin: Any,
-        score_after: Callable[[int], float | None],
-    ) -> None:
-        self.parent, self.fit, self.grown_before = parent, fit, grown_before
-        self.base_margin, self.score_after = base_margin, score_after
-        self.booster = parent.get_booster()
-        self.training = matrices[0]
-        self.matrices = dict(zip(fit.evaluation_sets, matrices[1:], strict=True))
-
-    def margin(self, rounds: int) -> Array:
-        return self._predict(self.training, rounds)
-
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        if rows not in self.matrices:  # those of certificates
-            self.matrices[rows] = held_matrix(
-                self.parent, self.fit.data.whole.X, self.fit.data.certification, self.base_margin
-            )
-        return self._predict(self.matrices[rows], rounds)
-
-    def _predict(self, matrix: Any, rounds: int) -> Array:
-        span = (0, self.grown_before + rounds)
-        return np.asarray(self.booster.predict(matrix, output_margin=True, iteration_range=span))
-
-    def truncate(self, rounds: int) -> None:
-        end = self.grown_before + rounds
-        stopped = self.booster.attr("best_iteration") is not None
-        self.booster = self.parent._Booster = first_rounds(self.booster, end)
-        if stopped:  # predict goes by it
-            score = self.score_after(rounds)
-            best_score = None if score is None else str(score)
-            self.booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
-
-    def add_to_margin(self, shift: Array) -> None:
-        shift_intercept(self.booster, shift)

@@ -1,4 +1,4 @@
-"""What looks on while XGBoost trains: measurements after each round, and early stopping."""
+"""Callbacks of XGBoost that measure evaluation sets, and early stopping on the constraints."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from gbm_constrained.training.fit import ConstrainedFit
 
 
 class Observer(xgb.callback.TrainingCallback):
-    """Measures the evaluation sets after every outer iteration.
+    """Callback that measures the evaluation sets after every outer iteration.
 
-    XGBoost keeps the margins of matrices it has seen and adds the new trees only. The booster that
-    its ``fit`` returns is a copy that has forgotten them, so the last margins of the training rows
-    are taken before.
+    XGBoost keeps the margins of matrices and adds the new trees only. The booster that its ``fit``
+    returns is a copy without these margins, hence the last ones of the training rows are kept.
     """
 
     def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
@@ -27,23 +26,23 @@ class Observer(xgb.callback.TrainingCallback):
         self.fit = fit
         self.matrices = matrices
         self.grown_before = 0  # rounds of the model that is continued
-        self.grown_after = 0  # rounds of the model that the last margins are of
+        self.grown_after = 0  # rounds of the model that gave the last margins
         self.train_margin: Array | None = None
 
     def before_training(self, model: Any) -> Any:
-        """Begin with the model that is continued."""
+        """Count the rounds of a continued model, and observe its scores."""
         self.grown_before = model.num_boosted_rounds()
         if self._is_moved_by(self.fit.evaluation_sets[-1:]):
             self.fit.measured.observe(model.predict(self.matrices[-1], output_margin=True))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Whether training is over, as a callback of the user or the time limit says."""
-        # Not after the last one, where the callbacks that follow would not see it.
+        """Return whether a callback of the user or the time limit ends training."""
+        # After an iteration, the callbacks that follow would not see its round.
         if self.fit.notifier.is_training_over(epoch):
             return True
         if not self.fit.measured.has_multipliers:
-            self.fit.solver.look(lambda: self._training_margin(model))
+            self.fit.solver.count_round(lambda: self._training_margin(model))
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -73,17 +72,17 @@ class Observer(xgb.callback.TrainingCallback):
         return measured.boosters is None and any(rows is measured.rows for rows in held)
 
 
-class RulesStopping(xgb.callback.TrainingCallback):
-    """Early stopping that looks at the rules; see :mod:`gbm_constrained.training.early_stopping`.
+class ConstraintStopping(xgb.callback.TrainingCallback):
+    """Early stopping on the constraints; see :mod:`gbm_constrained.training.early_stopping`.
 
     Parameters
     ----------
     fit : ConstrainedFit
-        Its last evaluation set has been measured when this is called.
+        The fit, whose last evaluation set has been measured before each call.
     by_metric : EarlyStopping
-        XGBoost's own, which has the patience and judges by the metric.
+        XGBoost's own early stopping, which has the patience and compares the metric.
     on : {"constraints", "both"}
-        What is judged.
+        Whether constraints alone, or the metric as well, decide which round is best.
     """
 
     def __init__(
@@ -94,20 +93,20 @@ class RulesStopping(xgb.callback.TrainingCallback):
         self.watch = RulesWatch()
 
     @property
-    def decides(self) -> bool:
-        """Whether the rules alone decided which round is best."""
+    def has_decided_alone(self) -> bool:
+        """Whether the constraints alone decided which round is best."""
         return self.on == "constraints" or not self.watch.met
 
     def before_training(self, model: Any) -> Any:
-        """Let XGBoost's own begin."""
+        """Begin XGBoost's own early stopping."""
         return self.by_metric.before_training(model)
 
     def after_training(self, model: Any) -> Any:
-        """Let XGBoost's own end."""
+        """End XGBoost's own early stopping."""
         return self.by_metric.after_training(model)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Judge the round; true ends training."""
+        """Compare the round with the best one; true ends training."""
         round_ = self.by_metric.starting_round + epoch
         holds = self.watch.look(round_, self.fit.violation(epoch + 1))
         if self.on == "both" and holds:

@@ -1,4 +1,4 @@
-"""What XGBoost's parameters and arguments must be under constraints."""
+"""Checks of XGBoost's parameters and arguments under constraints."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gbm_constrained._dataframes import categories_beyond_ascii
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees
 from gbm_constrained.training.callbacks import check_booster_callbacks
-from gbm_constrained.training.options import SolverOptions
 
-KEEPS_NAMES = (3, 4)  # The first version that does not cut names of categories.
+KEEPS_NAMES = (3, 4)  # first version of XGBoost that does not cut names of categories
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 
 
-def check_supported(model: Any, options: SolverOptions) -> None:
+def check_supported(model: Any) -> None:
     """Refuse parameters that have no meaning under constraints."""
     if model.objective not in NATIVE_OBJECTIVES:
         raise ValueError(
@@ -37,31 +37,40 @@ def check_supported(model: Any, options: SolverOptions) -> None:
     )
     for name, rounds in [
         ("early_stopping_rounds", model.early_stopping_rounds),
-        *(("rounds of EarlyStopping", callback.rounds) for callback in stoppers_of(model)),
+        *(("rounds of EarlyStopping", callback.rounds) for callback in list_stoppers(model)),
     ]:
         if rounds is not None and not isinstance(rounds, Real):
             raise TypeError(f"{name} must be a number, got {rounds!r}: give an integer.")
-    if (
-        sum(map(callable, metrics_of(model))) > 1
-    ):  # which the parent, too, says only while it trains
+    if sum(map(callable, list_metrics(model))) > 1:  # The parent fails while it trains.
         raise NotImplementedError(
             "eval_metric holds several functions. Using multiple custom metrics is not yet "
             "supported by XGBoost: leave one, beside names of its own metrics."
         )
-    if model.booster == "gblinear":
+
+
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter by which a booster takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over; XGBoost 3.4 also makes DART of ``gbtree`` with `rate_drop`.
+    """
+    if callable(model.objective):
+        return f"objective={model.objective!r}"
+    if model.objective not in NATIVE_OBJECTIVES:
+        return None
+    if model.booster in ("gblinear", "dart"):
+        return f"booster={model.booster!r}"
+    more = getattr(model, "kwargs", None) or {}
+    asked = [f"{name}={more[name]!r}" for name in ("rate_drop", "one_drop") if more.get(name)]
+    return asked[0] if asked else None
+
+
+def refuse_dart_model(booster: xgb.Booster) -> None:
+    """Refuse to continue a model of DART, whose booster XGBoost would take over."""
+    if has_dropped_trees(booster):
         raise ValueError(
-            "booster='gblinear' cannot be trained under constraints: use 'gbtree' or 'dart', "
-            "or ConstrainedLogisticRegression for a linear model."
-        )
-    if options.iterate in ("best", "randomized") and model.booster == "dart":
-        raise ValueError(
-            f"iterate={options.iterate!r} needs prefixes of the ensemble, which "
-            f"booster='dart' rescales as it grows: use iterate='last'."
-        )
-    if options.iterate == "ergodic":
-        raise ValueError(
-            "iterate='ergodic' averages the iterates of an exact learner, and boosters have none: "
-            "use iterate='last' or 'best', or ConstrainedLogisticRegression."
+            "xgb_model is a model of DART, which cannot be continued under constraints: training "
+            "would rescale its trees. Continue a model of booster='gbtree'."
         )
 
 
@@ -73,7 +82,7 @@ def check_classes(model: Any, classes: Array) -> None:
             f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
             f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
         )
-    # Not from get_params, which draws from a random_state that can be drawn from.
+    # get_params would draw from a random_state that is a generator.
     num_class = (getattr(model, "kwargs", None) or {}).get("num_class")
     if classes.size == 2 and num_class not in (None, 0, 1):
         raise ValueError(
@@ -82,13 +91,13 @@ def check_classes(model: Any, classes: Array) -> None:
         )
 
 
-def check_metric(model: Any, n_classes: int, evaluates: bool, weighted: bool) -> None:
-    """Refuse metrics that XGBoost does not know, or does not take of so many classes.
+def check_metric(model: Any, n_classes: int, *, is_evaluated: bool, is_weighted: bool) -> None:
+    """Refuse metrics that XGBoost does not know, or does not evaluate for so many classes.
 
-    XGBoost itself is asked, with one row of each class. Where evaluation sets are `weighted`
-    it gives functions the weights.
+    XGBoost evaluates one row of each class. Functions are called with weights where evaluation
+    sets have weights.
     """
-    given, metrics = model.eval_metric, metrics_of(model)
+    given, metrics = model.eval_metric, list_metrics(model)
     if isinstance(given, (list, tuple)) and given and all(map(callable, given)):
         raise ValueError(
             f"eval_metric={given!r} holds a function and no name of a metric, which XGBoost "
@@ -96,51 +105,53 @@ def check_metric(model: Any, n_classes: int, evaluates: bool, weighted: bool) ->
         )
     for metric in metrics:
         if callable(metric):
-            if evaluates and not hasattr(metric, "__name__"):
+            if is_evaluated and not hasattr(metric, "__name__"):
                 raise TypeError(
                     f"eval_metric holds {metric!r}, which has no __name__ that XGBoost could "
                     f"record its values under: give a function."
                 )
-            if evaluates:
-                _check_arguments(metric, weighted)
+            if is_evaluated:
+                _check_arguments(metric, is_weighted=is_weighted)
             continue
         if not isinstance(metric, str):
             raise TypeError(
-                f"eval_metric must be a name, a function, or a list of them, got {given!r}."
+                f"Invalid type for the `eval_metric`: {type(metric)}. eval_metric must be a name, "
+                f"a function, or a list of them, got {given!r}."
             )
         try:
-            _evaluated(model, n_classes, [metric], evaluates)
+            _find_recorded_names(model, n_classes, [metric], is_evaluated=is_evaluated)
         except xgb.core.XGBoostError as error:
-            told = str(error).partition("\nStack trace:")[0]
-            told = re.sub(r"^\[[\d:]+\] \S+: ", "", told).rstrip(": ")  # a line of its source
-            raise ValueError(
+            message = str(error).partition("\nStack trace:")[0]
+            # XGBoost begins with the time and the place in its source.
+            message = re.sub(r"^\[[\d:]+\] \S+: ", "", message).rstrip(": ")
+            raise xgb.core.XGBoostError(
                 f"eval_metric {metric!r} cannot be evaluated with {n_classes} classes: "
-                f"XGBoost says {told!r}. Give another of its metrics, or a function."
+                f"XGBoost says {message!r}. Give another of its metrics, or a function."
             ) from None
 
 
-def _evaluated(
-    model: Any, n_classes: int, metrics: list[str], evaluates: bool = True
+def _find_recorded_names(
+    model: Any, n_classes: int, metrics: list[str], *, is_evaluated: bool = True
 ) -> list[str]:
-    """Names that XGBoost records its own metrics by: those asked for, or its default."""
+    """Find the names by which XGBoost records its metrics: those asked for, or its default."""
     rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
     params = {**(getattr(model, "kwargs", None) or {}), **native_objective(n_classes)}
     if metrics:
         params["eval_metric"] = metrics
     with xgb.config_context(verbosity=0):
         booster = xgb.Booster({**params, "nthread": 1}, [rows])
-        if not evaluates:
-            booster.save_config()  # which reads the metrics
+        if not is_evaluated:
+            booster.save_config()  # This call reads the metrics.
             return []
-        told = booster.eval(rows, name="").split()[1:]
-    return [one.removeprefix("-").rpartition(":")[0] for one in told]
+        results = booster.eval(rows, name="").split()[1:]
+    return [result.removeprefix("-").rpartition(":")[0] for result in results]
 
 
 def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
     """Refuse to stop early by an evaluation set or a metric that is not there."""
-    given = metrics_of(model)
+    given = list_metrics(model)
     sets = [f"validation_{i}" for i in range(n_sets)]
-    for callback in stoppers_of(model):
+    for callback in list_stoppers(model):
         if callback.data and callback.data not in sets:
             raise ValueError(
                 f"EarlyStopping has data_name={callback.data!r}, and the evaluation sets are "
@@ -148,7 +159,7 @@ def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
             )
         if not callback.metric_name:
             continue
-        known = _evaluated(model, n_classes, [m for m in given if isinstance(m, str)])
+        known = _find_recorded_names(model, n_classes, [m for m in given if isinstance(m, str)])
         known += [m.__name__ for m in given if callable(m)]
         if callback.metric_name not in known:
             raise ValueError(
@@ -158,23 +169,23 @@ def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
             )
 
 
-def metrics_of(model: Any) -> list[Any]:
-    """List the metrics that were asked for."""
+def list_metrics(model: Any) -> list[Any]:
+    """List the metrics that were asked for; the parent takes any sequence but a text."""
     given = model.eval_metric
-    if isinstance(given, (list, tuple)):
+    if isinstance(given, Sequence) and not isinstance(given, str):
         return list(given)
     return [] if given is None else [given]
 
 
-def stoppers_of(model: Any) -> list[Any]:
+def list_stoppers(model: Any) -> list[Any]:
     """List the callbacks that stop early."""
     stopping = xgb.callback.EarlyStopping
     return [callback for callback in model.callbacks or () if isinstance(callback, stopping)]
 
 
-def stops_early(model: Any) -> bool:
+def has_early_stopping(model: Any) -> bool:
     """Whether a parameter or a callback stops early."""
-    return model.early_stopping_rounds is not None or bool(stoppers_of(model))
+    return model.early_stopping_rounds is not None or bool(list_stoppers(model))
 
 
 def native_objective(n_classes: int) -> dict[str, Any]:
@@ -185,7 +196,7 @@ def native_objective(n_classes: int) -> dict[str, Any]:
 
 
 def list_for_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence[Any]:
-    """List what is given for each evaluation set, which must be one entry each."""
+    """List the entry of each evaluation set, and refuse another number of entries."""
     n_sets = 0 if eval_set is None else len(eval_set)
     if values is None:
         return [None] * n_sets
@@ -197,17 +208,17 @@ def list_for_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Seq
     return values
 
 
-def _check_arguments(metric: Callable[..., Any], weighted: bool) -> None:
-    """Refuse a metric that does not take what XGBoost calls it with."""
-    weights = {"sample_weight": None} if weighted else {}
+def _check_arguments(metric: Callable[..., Any], *, is_weighted: bool) -> None:
+    """Refuse a function that XGBoost cannot call with its arguments."""
+    weights = {"sample_weight": None} if is_weighted else {}
     try:
         takes = inspect.signature(metric, follow_wrapped=False)
-    except ValueError:  # of functions that are not written in Python it is not known
+    except ValueError:  # Functions that are not written in Python may have no signature.
         return
     try:
         takes.bind(None, None, **weights)
     except TypeError as error:
-        called = f"(y_true, y_score{', sample_weight=...' * weighted})"
+        called = f"(y_true, y_score{', sample_weight=...' * is_weighted})"
         raise TypeError(
             f"eval_metric {metric.__name__!r} cannot be called with {called}, as XGBoost does: "
             f"{error}. Give a function of these."
@@ -220,7 +231,7 @@ def check_complete(fname: Any) -> None:
         data = bytes(fname)
     else:
         path = Path(fname).expanduser()
-        data = path.read_bytes() if path.is_file() else b""  # XGBoost tells of a missing one
+        data = path.read_bytes() if path.is_file() else b""  # XGBoost reports a missing file.
     if data.startswith(b"tree\n"):
         raise ValueError(
             "it is a model of LightGBM, which ConstrainedLGBMClassifier().load_model reads"
@@ -230,11 +241,11 @@ def check_complete(fname: Any) -> None:
 
 
 def warn_of_base_margin() -> None:
-    """Say which decisions a report is about: XGBoost's ``predict`` knows no margins of its own."""
+    """Warn that a report holds for predictions with the ``base_margin`` of the fit."""
     issue_warning(
-        "The report holds for predict(X, base_margin=...): the rules were measured with the "
-        "base_margin that was given to fit. Decisions of predict(X) without it, which audit() and "
-        "the tools of scikit-learn ask for, are others.",
+        "The report holds for predict(X, base_margin=...): the constraints were measured with "
+        "the base_margin that was given to fit. Decisions of predict(X) without it, which audit() "
+        "and the tools of scikit-learn ask for, are others.",
         "GC207",
     )
 
@@ -246,7 +257,7 @@ def warn_of_cut_names(X: Any) -> None:
         issue_warning(
             f"xgboost {xgb.__version__} cuts the names of categories that are not in ASCII, as "
             f"columns {names} have: its models may take one for another, in a table with other "
-            f"lists of categories and even in this one, so that rules are not what is reported. "
-            f"Use XGBoost 3.4 or newer, or rename the categories.",
+            f"lists of categories and even in this one, so that constraints have other values "
+            f"than the report. Use XGBoost 3.4 or newer, or rename the categories.",
             "GC206",
         )

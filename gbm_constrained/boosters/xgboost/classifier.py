@@ -1,10 +1,10 @@
-"""XGBoost: the drop-in classifier.
+"""The drop-in classifier of XGBoost.
 
 With a callable objective ``XGBClassifier.fit`` still puts ``binary:logistic`` or
-``multi:softprob`` into the booster, so that the trained model is a native one. What it leaves out
-is the intercept: XGBoost fits ``base_score`` only under its own objective, hence it is set here
-as XGBoost would have set it. Callable metrics are given margins instead of probabilities under a
-callable objective; they are wrapped to get probabilities, as they would from the parent.
+``multi:softprob`` into the booster, so that the trained model is a native one. XGBoost fits the
+intercept ``base_score`` only under its own objective, hence the intercept is set here as XGBoost
+would have set it. Under a callable objective XGBoost hands margins to callable metrics. They are
+wrapped to see the probabilities, or the classes of ``multi:softmax``, that the parent hands them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar, TypeVar
 import xgboost as xgb
 from xgboost.core import require_keyword_args
 
-from gbm_constrained.boosters.base import ConstrainedBoosterMixin, ConstraintArguments
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
+from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
 from gbm_constrained.boosters.xgboost.checks import check_complete
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
-from gbm_constrained.decision.rule import MarginShift, Mixture, refuse_random_state
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
@@ -45,14 +45,15 @@ from gbm_constrained.training.parameter_docs import (
     UNSEEN_PARAMETERS_DOC,
 )
 
-LIBRARY_ATTRIBUTES = {"evals_result_": dict}  # of a fit, and not in the library's own file
+# Attributes of a fit that the library's own file leaves out.
+LIBRARY_ATTRIBUTES = {"evals_result_": dict}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _by_keyword(method: Method) -> Method:
-    """Take keyword arguments by position as the parent does: with a warning."""
-    taken: Method = require_keyword_args(error=False)(method)
-    return taken
+    """Make a method take keyword arguments by position as the parent does: with a warning."""
+    wrapped: Method = require_keyword_args(error=False)(method)
+    return wrapped
 
 
 class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
@@ -85,7 +86,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     _driven: DrivenFit
     _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
-    # scikit-learn's splitters of groups ask for them by the same name, and mean the same rows.
+    # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
 
     def __init__(
@@ -132,7 +133,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
-        """Parameters of the native learner, without those of the solver."""
+        """Get the parameters of the native learner, without those of the solver."""
         params = super().get_xgb_params()
         drop_solver_parameters(params)
         if (driven := self.__dict__.get("_driven")) is not None:
@@ -140,6 +141,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         return dict(params)
 
     @_by_keyword
+    @document_fit
     def fit(
         self,
         X: Any,
@@ -164,45 +166,15 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         """Fit the classifier under its constraints.
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
-        measured as `measure_on` says; their values on each `eval_set` are recorded, the last one
-        being the held-out set of the report. Where `base_margin` or `base_margin_eval_set` is
+        measured as `measure_on` says. Their values on each `eval_set` are recorded, and the last
+        one is the held-out set of the report. Where `base_margin` or `base_margin_eval_set` is
         given, constraints are measured on the decisions of ``predict(X, base_margin=...)``. A fit
-        of more than a few seconds shows its progress unless `verbose` is false; beside the lines
-        that `verbose` has XGBoost print, in lines.
+        of more than a few seconds shows its progress unless `verbose` is false, as lines of text
+        beside the lines that XGBoost prints.
 
         Parameters
         ----------
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that constraints may group by. Columns of X are
-            found there when X is a DataFrame. Prediction never needs them.
-        datasets : dict from name to X or (X, y), default=None
-            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
-            not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
-            their groups are columns of X.
-        sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set. Groups that no training row is of take part
-            in the values of an evaluation set, and a warning names them;
-            ``measure_on="holdout"`` refuses an evaluation set with such groups.
-        groups : array-like of shape (n_samples,), default=None
-            Rows of one group are kept together where rows are split to measure constraints.
-        constraint_callbacks : sequence of callable, default=None
-            Called in each outer iteration with a
-            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True,
-            training ends with that iteration.
-        checkpoint : str or path-like, default=None
-            File that the boosters of the folds are saved to after each pass. An interrupted fit
-            that is called again with the same arguments resumes from there and gives the model of
-            an uninterrupted fit. The file is removed when the fit is done.
-        time_limit : float, default=None
-            Seconds after which measuring and training end, at the next outer iteration. Part of
-            them is kept for training the model for as many rounds as were measured, and for the
-            reports; what was given up is in ``stopping_message_`` and in a warning. A resumed
-            fit has the whole limit again.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If constraints, labels or weights do not fit together; before training starts.
+        {fit_arguments}
 
         Warns
         -----
@@ -223,13 +195,11 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         }
         self._fit_constrained(
             XGBoostAdapter(self, super().fit, X, y, arguments),
-            ConstraintArguments(
-                FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
-                sensitive_features_eval_set,
-                constraint_callbacks,
-                checkpoint,
-                time_limit,
-            ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
         )
         return self
 
@@ -239,7 +209,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         Parameters
         ----------
         fname : str or path
-            Where to; the extension, ``json`` or ``ubj``, says in which form.
+            File to write, in the form of its extension, ``json`` or ``ubj``.
 
         Raises
         ------
@@ -258,9 +228,9 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     def load_model(self, fname: Any) -> ConstrainedXGBClassifier:
         """Load a model, with its parameters, constraints and reports where the file has them.
 
-        The file of another program holds none: parameters stay as they are, apart from those that
-        the parent reads from it, and what is known of an earlier model is forgotten, with the
-        rules of an earlier file.
+        The file of another program holds none of these. Then parameters stay as they are, apart
+        from those that the parent reads from the file. All knowledge of an earlier model is
+        removed, with the constraints of an earlier file.
 
         Parameters
         ----------
@@ -274,16 +244,16 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         """
         source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
         with saving.unchanged_on_error(self):
-            self.__dict__.pop("_Booster", None)  # the parent would load into it
+            self.__dict__.pop("_Booster", None)  # The parent would load into this booster.
             try:
                 check_complete(fname)
                 super().load_model(fname)
                 booster = self.get_booster()
                 text = booster.attr(saving.NAME)
-            # XGBoost's own errors are of the first kind; of an empty attribute, of the second.
+            # XGBoost raises ValueErrors, and an AssertionError for an empty attribute.
             except (ValueError, AssertionError) as error:
-                told = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
-                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {told}") from error
+                reason = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
+                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {reason}") from error
             note = saving.read_note(
                 text,
                 self,
@@ -303,37 +273,32 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
                 booster.set_param({"nthread": self.n_jobs or 0})
         return self
 
-    # Not public in XGBoost, and the only way to its cached margins of the training and evaluation
-    # rows. If it stops being called, no matrix is seen and _conclude says so.
+    # Private in XGBoost, and the only way to its cached margins of training and evaluation rows.
+    # Should XGBoost stop calling this method, the adapter finds no matrix and raises an error.
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
         matrix = super()._create_dmatrix(ref, **kwargs)
         driven = self.__dict__.get("_driven")
         if driven is not None:
             if ref is None:
                 driven.matrices.append(self._scored(matrix, kwargs))
-                # XGBoost reads both in every round for an objective that looks at neither; its
-                # own way through JSON takes several times as long as a copy.
+                # XGBoost reads both in every round, by JSON, for an objective that uses neither.
+                # A copy takes a fraction of that time.
                 matrix.get_label = matrix.get_label().copy
                 matrix.get_weight = matrix.get_weight().copy
             else:
                 X, y = kwargs["data"], kwargs["label"]
-                # There may be none for sets that are the training rows.
+                # XGBoost may make no matrix for sets that are the training rows.
                 if next(held for X_i, y_i, held in driven.sets if X_i is X and y_i is y):
                     driven.matrices.append(self._scored(matrix, kwargs))
         return matrix
 
     def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
-        """Matrix of the same rows by which the model's scores are those that it predicts."""
+        """Give a matrix of the same rows on which scores are those of ``predict``."""
         if not self._driven.is_continued:
             return matrix
-        # Its old trees split elsewhere than the bins of these rows.
+        # Trees of the continued model split elsewhere than at the bins of these rows.
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
-
-    # Not public in XGBoost, which adds `base_margin` once for each tree of DART on its way past
-    # matrices. If it stops being called, scores of DART that start from some are wrong again.
-    def _can_use_inplace_predict(self) -> bool:
-        return self.booster != "dart" and bool(super()._can_use_inplace_predict())
 
     def _raw_margin(self, X: Any) -> Any:
         return super().predict(X, output_margin=True)
@@ -361,24 +326,19 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         Parameters
         ----------
         random_state : int, RandomState or None, default=None
-            With ``iterate="randomized"``, the source of each row's prefix.
+            Source of each row's prefix with ``iterate="randomized"``.
         """
-        given = {
-            "output_margin": output_margin,
-            "validate_features": validate_features,
-            "base_margin": base_margin,
-        }
-        whole = iteration_range is None and not output_margin
-        if whole and hasattr(self, "_rules"):
-            return self._decide_by_rules(X, random_state)
-        if whole and hasattr(self, "prefixes_"):
-            of_prefix = functools.partial(super().predict, X, **{**given, "output_margin": True})
-            mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
-            return mixture.decide(lambda rounds: of_prefix(iteration_range=(0, rounds)))
-        refuse_random_state(random_state)
-        if hasattr(self, "_threshold") and not output_margin:
-            margin = super().predict(
-                X, iteration_range=iteration_range, **{**given, "output_margin": True}
-            )
-            return MarginShift(self._threshold).decide(lambda _: margin)
-        return super().predict(X, iteration_range=iteration_range, **given)
+        of_parent = functools.partial(
+            super().predict, X, validate_features=validate_features, base_margin=base_margin
+        )
+
+        def margins(rounds: int) -> Any:
+            some = (0, rounds) if rounds else iteration_range
+            return of_parent(output_margin=True, iteration_range=some)
+
+        decided = self._decide(
+            X, None if output_margin else margins, random_state, is_whole=iteration_range is None
+        )
+        if decided is not None:
+            return decided
+        return of_parent(output_margin=output_margin, iteration_range=iteration_range)

@@ -1,4 +1,4 @@
-"""XGBoost boosters of the folds, grown in step."""
+"""Fold boosters of XGBoost, grown in step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xgboost as xgb
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
@@ -18,18 +18,9 @@ from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 
 
 class _Features:
-    """Features of all rows of a fit, of which matrices of some rows are made.
+    """Features of all rows of a fit, read once, from which matrices of some rows are made.
 
-    XGBoost reads them once: to take a table of pandas apart takes longer than to bin its numbers.
-
-    Parameters
-    ----------
-    parent : XGBClassifier
-        Whose parameters say how features are read.
-    X : array-like of shape (n_samples, n_features)
-        The features.
-    base_margin : array-like or None
-        Where the scores of the rows begin.
+    XGBoost takes longer to read a table of pandas than to bin its numbers.
     """
 
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
@@ -49,7 +40,7 @@ class _Features:
         }
 
     def _of_rows(self, rows: Codes) -> dict[str, Any]:
-        """Arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
+        """List the arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
         margin = self.base_margin
         return {
             "data": self.values[rows],
@@ -58,26 +49,14 @@ class _Features:
         }
 
     def training(self, rows: Codes, bins: Any, **others: Any) -> Any:
-        """Matrix of some rows that trees are grown on, with the `bins` of another if given."""
+        """Make the matrix that trees are grown on, with the `bins` of another if given."""
         return xgb.XGBClassifier._create_dmatrix(
             self.parent, bins, **self._of_rows(rows), **others
         )
 
     def held(self, rows: Codes) -> Any:
-        """Matrix of some rows that no tree is grown on: values are scored faster than bins."""
+        """Make the matrix of held-out rows, of values, which are scored faster than bins."""
         return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
-
-
-def held_matrix(parent: xgb.XGBClassifier, X: Any, rows: Any, base_margin: Any) -> Any:
-    """Matrix of some rows that the booster of the parent's own fit scores."""
-    return xgb.DMatrix(
-        take_rows(X, rows),
-        base_margin=None if base_margin is None else take_rows(base_margin, rows),
-        missing=parent.missing,
-        enable_categorical=parent.enable_categorical,
-        feature_types=parent.feature_types,
-        nthread=parent.n_jobs,
-    )
 
 
 def make_fold_booster_factory(
@@ -87,17 +66,17 @@ def make_fold_booster_factory(
     base_margin: Any,
     feature_weights: Any,
 ) -> FoldBoosterFactory:
-    """Make the factory of a fit; all boosters have the bins of the first, which need no labels."""
-    stack = fit.data.combined
-    label, weight = stack.codes.clip(0), stack.sample_weight
+    """Make the factory of a fit, all of whose boosters share the bins of the first."""
+    combined = fit.data.combined
+    label, weight = combined.codes.clip(0), combined.sample_weight
     if weight is not None:
         weight = np.asarray(weight)
-    with untouched_random_state(parent):
+    with preserve_random_state(parent):
         native = {**parent.get_xgb_params(), **params}
     native.pop("n_estimators", None)
-    native.pop("eval_metric", None)  # which may be a function, and is about the returned model
-    native["verbosity"] = 0  # the returned model warns of all that these would
-    features, bins = _Features(parent, stack.X, base_margin), None
+    native.pop("eval_metric", None)  # Metrics are about the returned model.
+    native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
+    features, bins = _Features(parent, combined.X, base_margin), None
 
     def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
         nonlocal bins
@@ -137,8 +116,8 @@ class _FoldBooster:
     def _make_booster(self, forest: xgb.Booster | None = None) -> xgb.Booster:
         """Make the booster, or one that goes on from saved trees.
 
-        Parameters may name features. After that all forget the names, which XGBoost would read
-        and compare in every round.
+        Parameters may refer to names of features. The names are removed afterwards, for XGBoost
+        would compare them in every round.
         """
         matrices = [self.matrix, self.held]
         for nameless in matrices if forest is None else (*matrices, forest):
@@ -152,12 +131,9 @@ class _FoldBooster:
         if self.solver is None:
             self.booster.update(self.matrix, rounds)
         else:
-            # As ``update`` with an objective, which looks at features and labels besides.
+            # ``update`` with an objective does the same, and checks features and labels besides.
             grad, hess = self.solver(self._predict(self.matrix, training=True))
             self.booster.boost(self.matrix, rounds, grad=grad, hess=hess)
-        self._schedule(rounds)
-
-    def _schedule(self, rounds: int) -> None:
         for scheduler in self.schedulers:
             scheduler.after_iteration(self.booster, rounds, {})
 

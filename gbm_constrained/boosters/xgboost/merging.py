@@ -18,7 +18,11 @@ from scipy.special import expit
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
-from gbm_constrained.boosters.xgboost.model import first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.model import (
+    has_dropped_trees,
+    keep_first_rounds,
+    shift_intercept,
+)
 
 OF_PROBABILITIES = ("binary:logistic", "binary:logitraw", "reg:logistic")
 """Objectives whose ``base_score`` is a probability."""
@@ -41,10 +45,11 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
         a column differently.
     """
     boosters = [_best_rounds(booster) for booster in boosters]
+    for booster in boosters:
+        _check_trees(booster)
     models = [ubjson.read(booster.save_raw("ubj")) for booster in boosters]
     first = models[0]
-    for model in models:
-        _check_trees(model, first)
+    _check_categories([model["learner"]["gradient_booster"]["model"] for model in models])
     _concatenate([model["learner"]["gradient_booster"]["model"] for model in models])
     intercept = np.mean([_intercept_of(model) for model in models], axis=0)
     rounding = _set_intercept(first, intercept)
@@ -59,24 +64,23 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
 def _best_rounds(booster: xgb.Booster) -> xgb.Booster:
     """Cut a booster to the rounds that ``predict`` takes."""
     best = booster.attr("best_iteration")
-    return booster if best is None else first_rounds(booster, int(best) + 1)
+    return booster if best is None else keep_first_rounds(booster, int(best) + 1)
 
 
-def _check_trees(model: dict[str, Any], first: dict[str, Any]) -> None:
-    """Refuse a model that is not a sum of trees, or that has other categories than the first."""
-    kind = model["learner"]["gradient_booster"]["name"]
-    if kind != "gbtree":
+def _check_trees(booster: xgb.Booster) -> None:
+    """Refuse a booster that is not a plain sum of trees."""
+    name = json.loads(booster.save_config())["learner"]["gradient_booster"]["name"]
+    name = "dart" if has_dropped_trees(booster) else name
+    if name != "gbtree":
         raise ValueError(
-            f"ensemble='folds' divides the leaves of trees, and booster={kind!r} has its own "
+            f"ensemble='folds' divides the leaves of trees, and booster={name!r} has its own "
             f"weights beside them: use booster='gbtree', or ensemble=None."
         )
-    forests = [one["learner"]["gradient_booster"]["model"] for one in (model, first)]
-    if forests[0].get("weight_drop") is not None and len(forests[0]["weight_drop"]):
-        raise ValueError(
-            "ensemble='folds' divides the leaves of trees, and booster='dart' has its own weights "
-            "beside them: use booster='gbtree', or ensemble=None."
-        )
-    if ubjson.write(forests[0].get("cats")) != ubjson.write(forests[1].get("cats")):
+
+
+def _check_categories(forests: list[dict[str, Any]]) -> None:
+    """Refuse models that number the categories of a column differently."""
+    if len({bytes(ubjson.write(forest.get("cats"))) for forest in forests}) > 1:
         raise ValueError(
             "ensemble='folds' merges boosters that number categories alike, and the rows of the "
             "folds have other lists of categories: give each column one fixed list of categories "
@@ -97,6 +101,8 @@ def _concatenate(forests: list[dict[str, Any]]) -> None:
     for i, tree in enumerate(trees):
         tree["id"] = i
     first = forests[0]
+    if "weight_drop" in first:  # There from XGBoost 3.4 on, and ones for all but DART.
+        first["weight_drop"] = np.concatenate([forest["weight_drop"] for forest in forests])
     first.update(trees=trees, tree_info=info, iteration_indptr=np.cumsum(sizes).tolist())
     first["gbtree_model_param"]["num_trees"] = str(len(trees))
 

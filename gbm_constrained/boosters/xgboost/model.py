@@ -1,4 +1,4 @@
-"""XGBoost's models in their binary form: cut them, add to scores."""
+"""Edits of XGBoost's models in their binary form: a cut, and a shift of all scores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gbm_constrained._typing import Array
 from gbm_constrained.boosters import ubjson
 
 
-def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
+def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     """Cut a booster to its first rounds, with its categories and attributes.
 
-    A slice of XGBoost's has no categories, and takes the codes of any table for those of the
-    training rows. The slice also loses the best iteration of early stopping.
+    XGBoost's own slice loses the best iteration of early stopping, and the categories: it would
+    read the codes of any table as those of the training rows.
     """
     kept = booster[:end]
     kept.set_attr(**booster.attributes())
@@ -25,7 +25,7 @@ def first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
         return kept
     config = kept.save_config()
     model = _read(kept)
-    _trees_of(model)[0]["cats"] = _trees_of(_read(booster))[0]["cats"]
+    _trees_of(model)["cats"] = _trees_of(_read(booster))["cats"]
     kept.load_model(ubjson.write(model))
     kept.load_config(config)
     return kept
@@ -37,54 +37,49 @@ def _read(booster: xgb.Booster) -> dict[str, Any]:
     return model
 
 
-def _trees_of(model: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Trees of a model, and what DART multiplies each of them by, if it does."""
-    gradient_booster = model["learner"]["gradient_booster"]
-    if gradient_booster["name"] == "dart":
-        return gradient_booster["gbtree"]["model"], gradient_booster["weight_drop"]
-    forest = gradient_booster["model"]
-    return forest, forest.get("weight_drop")  # there from XGBoost 3.4 on
+def _trees_of(model: dict[str, Any]) -> dict[str, Any]:
+    """Give the forest of a model of ``gbtree`` that has been read."""
+    forest: dict[str, Any] = model["learner"]["gradient_booster"]["model"]
+    return forest
+
+
+def has_dropped_trees(booster: xgb.Booster) -> bool:
+    """Whether DART has trained a booster, whose trees then have weights of their own."""
+    gradient_booster = _read(booster)["learner"]["gradient_booster"]
+    if gradient_booster["name"] != "gbtree":
+        return bool(gradient_booster["name"] == "dart")
+    weights = gradient_booster["model"].get("weight_drop", ())  # XGBoost 3.4 writes these.
+    return bool(np.any(np.asarray(weights) != 1.0))
 
 
 def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
-    """Add to all margins that a booster predicts, in place; those of its prefixes too.
+    """Add ``shift[k]`` to all margins of class k that a booster of trees predicts, in place.
 
-    The shift goes into the leaves of one tree of each class in the first round: ``base_score`` of
-    two classes is a probability in float32, which has no room for large margins. It is used only
-    where there is no tree.
-
-    Parameters
-    ----------
-    booster : Booster
-        Of ``gbtree`` or ``dart``.
-    shift : ndarray of shape (1,) or (n_classes,)
-        What to add to each class's margin.
+    The shift goes into the leaves of one tree of each class in the first round, and so into all
+    prefixes. ``base_score`` takes the shift only where there is no tree: for two classes it is a
+    probability in float32, which has no room for large margins.
     """
     config, data = booster.save_config(), booster.save_raw("ubj")
     model = ubjson.read(data)
-    forest, drop_weights = _trees_of(model)
+    forest = _trees_of(model)
     if forest["trees"]:
-        for i, add in _carriers(forest, drop_weights, shift):
-            _add_to_leaves(forest["trees"][i], add)  # whose arrays are views of the data
+        for i, add in _carriers(forest, shift):
+            _add_to_leaves(forest["trees"][i], add)  # The arrays are views of the data.
     else:
-        told = json.loads(config)
-        for holder in (model, told):
+        configuration = json.loads(config)
+        for holder in (model, configuration):
             _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-        config, data = json.dumps(told), ubjson.write(model)
+        config, data = json.dumps(configuration), ubjson.write(model)
     booster.load_model(data)
-    booster.load_config(config)  # the model alone forgets how it was trained
+    booster.load_config(config)  # The model has no parameters of training.
 
 
-def _carriers(forest: dict[str, Any], drop_weights: Any, shift: Array) -> list[tuple[int, Array]]:
-    """Trees of the first round that take the shift, and what is added to the leaves of each."""
-    first = range(forest["iteration_indptr"][1])
-    weight = np.ones(len(first)) if drop_weights is None else np.abs(drop_weights[: len(first)])
+def _carriers(forest: dict[str, Any], shift: Array) -> list[tuple[int, Array]]:
+    """List the trees of the first round that take the shift, and what their leaves add."""
     if int(forest["trees"][0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
-        i = int(weight.argmax())
-        return [(i, shift / weight[i])]
-    of_class = np.array(forest["tree_info"][: len(first)])
-    heaviest = [int(np.where(of_class == k, weight, -1.0).argmax()) for k in range(shift.size)]
-    return [(i, shift[k : k + 1] / weight[i]) for k, i in enumerate(heaviest)]
+        return [(0, shift)]
+    classes = list(forest["tree_info"])
+    return [(classes.index(k), shift[k : k + 1]) for k in range(shift.size)]
 
 
 def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
@@ -96,14 +91,14 @@ def _add_to_leaves(tree: dict[str, Any], add: Array) -> None:
 
 
 def _of_classes(values: Array, add: Array) -> Array:
-    """View of nodes' values, a column of each class."""
+    """View the values of nodes with one column for each class."""
     return values.reshape(-1, add.size)
 
 
 def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
     base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
     if shift.size == 1:
-        # float32 ends the probabilities below one at 1 - 2^-24.
+        # The largest probability below one in float32 is 1 - 2^-24.
         base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
     else:
         base_score = base_score + shift

@@ -1,26 +1,25 @@
-"""What XGBoost does under its own objective: intercept, probabilities for metrics, notes."""
+"""Parts of XGBoost's own objective: the intercept, and the scores that metrics see."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import xgboost as xgb
-from scipy.special import expit, softmax
 
 from gbm_constrained._typing import Array
-from gbm_constrained.training.model_note import NAME
+from gbm_constrained.boosters.metrics import map_scores
 
-EXACT_COUNTS = 2**24  # Rows of which sums in single precision are exact.
+EXACT_COUNTS = 2**24  # rows; up to so many, counts in single precision are exact
 
 
 def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
-    """``base_score`` as XGBoost fits it under its own objective, to its last digit.
+    """Find ``base_score`` as XGBoost fits it under its own objective, to the last digit.
 
-    It depends on labels and weights only: XGBoost is asked, with one stump on a constant feature.
+    ``base_score`` depends on labels and weights only, so one stump on a constant feature has it.
     """
     if weight is None and y.size < EXACT_COUNTS:
         count = np.bincount(y)
@@ -34,25 +33,24 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def read_note_of(model: Any) -> str | None:
-    """Read the note of a booster or a file that training continues from."""
+def open_booster(model: Any) -> xgb.Booster | None:
+    """Give the booster that training continues from: itself, in a file or in a classifier."""
     if model is None:
         return None
     if isinstance(model, (str, os.PathLike)):
-        model = xgb.Booster(model_file=model)
-    return model.attr(NAME) if isinstance(model, xgb.Booster) else None
+        return xgb.Booster(model_file=model)
+    if isinstance(model, xgb.XGBModel):
+        return model.get_booster()
+    return model if isinstance(model, xgb.Booster) else None
 
 
-def on_probabilities(metric: Any) -> Any:
-    """Let metrics of probabilities, one or a list, work on margins; leave names as they are."""
-    if isinstance(metric, (list, tuple)):
-        return [on_probabilities(m) for m in metric]
-    if not callable(metric):
-        return metric
+def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:
+    """Hand functions of scores to metrics, one or several; leave names as they are."""
+    if isinstance(metrics, (list, tuple)):
+        return [map_metrics(metric, function) for metric in metrics]
+    return map_scores(metrics, function) if callable(metrics) else metrics
 
-    @functools.wraps(metric)
-    def on_margins(y_true: Array, margin: Array, *args: Any, **kwargs: Any) -> Any:
-        p = expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
-        return metric(y_true, p, *args, **kwargs)
 
-    return on_margins
+def find_classes(scores: Array) -> Array:
+    """Find the class of the largest score, as ``multi:softmax`` hands it to metrics."""
+    return np.asarray(scores.argmax(axis=1), dtype=np.float32)

@@ -32,11 +32,11 @@ exp(z))`` in a margin z and is nowhere below it,
 .. math:: c(z) = \frac{\tanh(z / 2)}{2 z} = \frac{p - 1/2}{z}
 
 (Jaakkola and Jordan, "Bayesian parameter estimation via variational methods", 2000, eq. 7), bounds
-the full step; a step shrunk by a learning rate eta is as safe with eta times that. So where a
-constraint is at work on a binary margin, and the kernel is convex (no expected cost, nothing
-clipped), ``S p (1 - p)`` becomes ``S max(p (1 - p), eta c(z))``: at slow rates the library's own
-Hessian for all rows but the surest. For softmax scores a bound for all of them at once is several
-times too steep, and that of each alone costs accuracy (evidence, Proxies).
+the full step; a step shrunk by a learning rate eta is as safe with eta times that. Where a
+multiplier is above zero on a binary margin, and the kernel is convex (no expected cost, nothing
+clipped), ``S p (1 - p)`` therefore becomes ``S max(p (1 - p), eta c(z))``. At slow rates this is
+the library's own Hessian for all rows but the surest. For softmax scores a joint bound is several
+times too steep, and a bound for each score alone costs accuracy (evidence, Proxies).
 
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
@@ -55,20 +55,14 @@ LOG2 = float(np.log(2.0))
 
 
 class Block(NamedTuple):
-    """A block of rows, as kernels take it.
+    """Arguments of the kernels for a block of rows.
 
     Parameters
     ----------
-    probability, margin : ndarray
-        Probabilities as ``link`` writes them, and scores.
-    labels : ndarray of shape (n,)
-        Labels as ``encode`` gives them.
-    codes : ndarray of shape (n,) or slice
-        What the tables look the rows up by.
-    tables : KernelTables or BinaryRowTables
-        Coefficients.
-    cap : float
-        Cross-entropy at which the clipped loss ends.
+    probability : Probabilities as ``link`` writes them.
+    labels : (n,). Labels as ``encode`` returns them.
+    codes : (n,) or slice. Keys by which the tables look up rows.
+    cap : Cross-entropy at which the clipped loss ends.
     """
 
     probability: Array
@@ -80,25 +74,25 @@ class Block(NamedTuple):
 
 
 def over_classes(function: np.ufunc, table: Array) -> Array:
-    """Reduce a table of few columns along its rows, which numpy is slow at for long tables."""
+    """Reduce the few columns of a long table to one, which numpy's own reduction is slow at."""
     return np.asarray(reduce(function, table.T))
 
 
 def loss_lipschitz(n_classes: int) -> float:
-    """Lipschitz constant of the cross-entropy in the score: 1 for a binary margin, else sqrt 2."""
+    """Bound the slope of the cross-entropy in the scores: 1 for a binary margin, else sqrt 2."""
     return 1.0 if n_classes == 2 else float(np.sqrt(2.0))
 
 
 def rate_lipschitz(n_classes: int) -> float:
-    """Lipschitz constant that step sizes assume of a unit-cost 0-1 rate.
+    """Bound the slope of a unit-cost 0-1 rate, as step sizes assume it.
 
-    The rate itself is a step function. Replaced by the probability p_k it has gradient
-    p_k (e_k - p), of norm at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The
-    sigmoid proxy is three quarters as steep.
+    With the probability p_k in place of the step function the gradient is p_k (e_k - p), of norm
+    at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The sigmoid proxy is three
+    quarters as steep.
     """
     return loss_lipschitz(n_classes) / 4.0
 
 
 def clip_cap(outlier_clip: float | None) -> float:
-    """Cross-entropy of a binary row whose margin is `outlier_clip` on the wrong side."""
+    """Compute the cross-entropy of a margin of `outlier_clip` on the wrong side."""
     return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))

@@ -12,8 +12,8 @@ from gbm_constrained._typing import Array
 from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.kernels.tables import BinaryTables
 
-FLAT = 1e-3  # Margins below which the curvature of a parabola above is 1/4, to seven digits.
-TINY = 1e-30  # Keeps quotients of zeros away, and changes no number that is not as small.
+FLAT = 1e-3  # Margin below which the curvature of the parabola above is 1/4, to seven digits.
+TINY = 1e-30  # Added to distances, so that no quotient is 0 / 0; it changes no larger number.
 
 
 class BinaryKernel:
@@ -25,31 +25,31 @@ class BinaryKernel:
 
     @staticmethod
     def encode(y: Array, dtype: np.dtype[Any]) -> Array:
-        """Labels as all other methods take them, from class indices."""
+        """Encode class indices as signs, -1 and 1."""
         return (2 * y - 1).astype(dtype)
 
     @staticmethod
     def link(margin: Array, labels: Array, out: Array) -> None:
         """Write the probability of the wrong class of each row."""
         np.multiply(margin, labels, out=out)
-        with np.errstate(over="ignore"):  # one over infinity is right
+        with np.errstate(over="ignore"):  # The quotient 1 / infinity is the right limit.
             np.exp(out, out=out)
         out += 1.0
         np.divide(1.0, out, out=out)
 
     @staticmethod
-    def predicted(margin: Array) -> Array:
-        """Class index predicted for each row: 1 where the margin is positive."""
+    def predict(margin: Array) -> Array:
+        """Predict class 1 where the margin is positive."""
         return np.asarray(margin > 0)
 
     @staticmethod
     def loss(a: Array, margin: Array, labels: Array) -> Array:
-        """Cross-entropy of each row: ``-log(1 - a)``, or ``-s m - log a`` where that is exact."""
+        """Compute the cross-entropy: ``-log(1 - a)``, or ``-s m - log a`` where a is above 1/2."""
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
         np.log(log_larger, out=log_larger)
         signed = labels * margin
-        # |x| - x = -2 min(x, 0), which numpy takes several times as long for.
+        # |x| - x = -2 min(x, 0), and numpy's minimum takes several times as long.
         loss = np.abs(signed)
         loss -= signed
         loss *= 0.5
@@ -58,7 +58,7 @@ class BinaryKernel:
 
     @classmethod
     def value(cls, block: Block) -> Array:
-        """Kernel value of each row."""
+        """Compute the kernel value of each row."""
         a, margin, labels, codes, t, cap = block
         loss = cls.loss(a, margin, labels)
         chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
@@ -72,12 +72,12 @@ class BinaryKernel:
 
     @staticmethod
     def look_up(block: Block, table: Array) -> Array:
-        """Entry of a one-dimensional table for each row; not to be written to."""
+        """Look up a one-dimensional table for each row; the result is read-only."""
         t: BinaryTables = block.tables
         parts = t.by_sign(table)
         if parts is None:
             return t.kept_rows(table, block.codes)
-        centre, half = parts  # in cache, a product and a sum beat a look-up
+        centre, half = parts  # In cache, a product and a sum are faster than a look-up.
         if half == 0:
             return np.asarray(centre, dtype=t.dtype)
         entries = block.labels * half
@@ -89,8 +89,7 @@ class BinaryKernel:
     def gradient(cls, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
         """Write the gradient and the Hessian majoriser of each row.
 
-        Of a convex kernel that is large enough for a step shrunk by `learning_rate` not to
-        overshoot.
+        The majoriser of a convex kernel keeps a step shrunk by `learning_rate` from overshooting.
         """
         a, margin, labels, _, t, cap = block
         look_up = partial(cls.look_up, block)
@@ -123,20 +122,20 @@ class BinaryKernel:
 
     @staticmethod
     def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
-        """Curvature of the parabola above the cross-entropy, times the learning rate."""
+        """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
         distance += TINY
         curvature = np.subtract(0.5, a)
         np.abs(curvature, out=curvature)
         curvature /= distance
-        if learning_rate > 0.5:  # else the Hessian itself is larger there
+        if learning_rate > 0.5:  # At lower rates the Hessian itself is larger there.
             curvature[distance < FLAT] = 0.25
         curvature *= learning_rate
         return np.asarray(curvature)
 
     @staticmethod
     def _slope(variance: Array) -> Array:
-        """Slope ``q (1 - q) / 2`` of q in the margin, from ``p (1 - p)``."""
+        """Compute the slope ``q (1 - q) / 2`` of q in the margin from ``p (1 - p)``."""
         root = np.sqrt(variance)
         slope = root * 4.0
         slope += 2.0
@@ -144,7 +143,7 @@ class BinaryKernel:
 
     @classmethod
     def hessian_product(cls, block: Block, u: Array) -> Array:
-        """Exact Hessian of each row's kernel times `u`."""
+        """Compute the exact Hessian of each row's kernel times `u`."""
         a, margin, labels, codes, t, cap = block
         curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
             cls.loss(a, margin, labels) < cap

@@ -1,4 +1,4 @@
-r"""Smooth stand-ins for 0-1 rates in gradients.
+r"""Smooth proxies of 0-1 rates in gradients.
 
 A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q of the row
 kernel (see :mod:`gbm_constrained.problem.kernels.base`). Multipliers always move on exact rates.
@@ -6,13 +6,13 @@ kernel (see :mod:`gbm_constrained.problem.kernels.base`). Multipliers always mov
 ``"logistic"``
     :math:`T_k = (\max_l a_l - a_k) / \log 2`. With :math:`1[\text{prediction} \ne k] \le
     -\log(p_k) / \log 2` the proxy is a convex upper bound of the cost, up to a constant. Of three
-    or more classes, a cost of predicting one of them makes equal targets of all others, and pulls
-    their probabilities to each other. Such constraints have the sigmoid proxy by default
+    or more classes, a cost of predicting one of them makes all others equal targets, and pulls
+    their probabilities together. Such constraints have the sigmoid proxy by default
     (evidence, Proxies).
 ``"sigmoid"``
     :math:`Q = a`. "k is predicted" becomes a probability, the mean of p_k and of q_k at half the
     scores. The proxy is bounded, so that a row far on the wrong side pulls little. With p alone
-    constraints are met by flipping the few nearest rows, for which multipliers wind up; q alone
+    constraints are met by flipping the few nearest rows, for which multipliers grow large; q alone
     reaches far and costs accuracy (evidence, Proxies).
 """
 
@@ -29,7 +29,7 @@ ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid"]
 
 
 class Proxy(Protocol):
-    """A smooth stand-in for the cost of predictions, as coefficients of the row kernel."""
+    """Smooth proxy of the cost of predictions, as coefficients of the row kernel."""
 
     def coefficients(self, cost: Array) -> tuple[Array, Array]:
         """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
@@ -42,11 +42,11 @@ class LogisticProxy:
     """Cross-entropy with soft targets: a convex upper bound of the cost."""
 
     def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
+        """Compute soft targets from costs; there are no expected costs."""
         return (over_classes(np.maximum, cost)[:, None] - cost) / LOG2, np.zeros_like(cost)
 
     def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the proxy of a unit cost in the scores: none."""
+        """Return zero: the proxy is convex."""
         return 0.0
 
 
@@ -54,14 +54,14 @@ class SigmoidProxy:
     """Expected cost under softened probabilities: bounded, and not convex."""
 
     def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
+        """Return the costs as expected costs; there are no soft targets."""
         return np.zeros_like(cost), cost
 
     def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the proxy of a unit cost in the scores.
+        """Bound the negative curvature by the mean of the bounds of p and q.
 
-        In a binary margin of p: 1 / (6 sqrt 3). In softmax scores: the range 1 times the largest
-        variance 1/2. Of q it is a quarter of that.
+        The bound of p is 1 / (6 sqrt 3) in a binary margin, and in softmax scores the range 1
+        times the largest variance 1/2. The bound of q is a quarter of the bound of p.
         """
         return 0.625 / (6.0 * 3.0**0.5) if n_classes == 2 else 0.3125
 

@@ -11,7 +11,7 @@ from gbm_constrained.problem.kernels.base import Block
 
 
 def _as_column(x: Array) -> Array:
-    """Per-row factors as a column against (n, n_classes) blocks."""
+    """Reshape factors of rows to multiply (n, n_classes) blocks."""
     return x[:, None] if x.ndim else x
 
 
@@ -22,9 +22,8 @@ class SoftmaxKernel:
 
     Parameters
     ----------
-    majoriser_factor : float
-        Multiplies the Hessian: 2 in XGBoost, which makes the diagonal an upper bound of the full
-        Hessian; K / (K - 1) in LightGBM, enough for that where p is uniform.
+    majoriser_factor : Multiplies the Hessian: 2 in XGBoost, which makes the diagonal an upper
+        bound of the full Hessian; K / (K - 1) in LightGBM, enough for that where p is uniform.
     """
 
     def __init__(self, majoriser_factor: float = 1.0) -> None:
@@ -32,7 +31,7 @@ class SoftmaxKernel:
 
     @staticmethod
     def encode(y: Array, dtype: np.dtype[Any]) -> Array:
-        """Labels as all other methods take them, from class indices."""
+        """Keep class indices, which the other methods take as labels."""
         return y
 
     @staticmethod
@@ -45,13 +44,13 @@ class SoftmaxKernel:
         out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
     @staticmethod
-    def predicted(margin: Array) -> Array:
-        """Class index predicted for each row: the first largest score."""
+    def predict(margin: Array) -> Array:
+        """Predict the class of the first largest score."""
         return np.asarray(margin.argmax(axis=1))
 
     @staticmethod
     def look_up(block: Block, table: Array) -> Array:
-        """Entry of a one-dimensional table for each row; not to be written to."""
+        """Look up a one-dimensional table for each row; the result is read-only."""
         return np.asarray(block.tables.kept_rows(table, block.codes))
 
     @staticmethod
@@ -61,23 +60,23 @@ class SoftmaxKernel:
 
     @staticmethod
     def loss(p: Array, margin: Array, labels: Array) -> Array:
-        """Cross-entropy of each row; through the scores where the probability underflows."""
+        """Compute the cross-entropy, which the scores give where a probability underflows."""
         rows = np.arange(labels.size)
         top = margin.argmax(axis=1)
         return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
 
     def value(self, block: Block) -> Array:
-        """Kernel value of each row."""
+        """Compute the kernel value of each row."""
         p, margin, labels, codes, t, cap = block
         return np.asarray(
             (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
-            + (t.rows(t.cost, codes) * (p + self._softened(p)) / 2.0).sum(axis=1)
+            + (t.rows(t.cost, codes) * (p + self._soften(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )
 
     @staticmethod
-    def _softened(p: Array) -> Array:
-        """Softmax of half the scores."""
+    def _soften(p: Array) -> Array:
+        """Compute the softmax of half the scores."""
         q = np.sqrt(p)
         q /= q.sum(axis=1, keepdims=True)
         return q
@@ -101,14 +100,14 @@ class SoftmaxKernel:
             grad -= t.rows(t.other_target, codes)
         hess *= _as_column(curvature * self.majoriser_factor)
         if has_cost:
-            cost, spread = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
-            for q, scale in ((p, 0.5), (self._softened(p), 0.25)):
+            cost, width = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
+            for q, scale in ((p, 0.5), (self._soften(p), 0.25)):
                 grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
-                bound = spread * (self.majoriser_factor * 2.0 * scale**2)
+                bound = width * (self.majoriser_factor * 2.0 * scale**2)
                 hess += _as_column(bound) * q * (1.0 - q)
 
     def hessian_product(self, block: Block, u: Array) -> Array:
-        """Exact Hessian of each row's kernel times `u` of shape (n, K)."""
+        """Compute the exact Hessian of each row's kernel times `u` of shape (n, K)."""
         p, margin, labels, codes, t, cap = block
         pu = p * u
         dp = pu - p * pu.sum(axis=1, keepdims=True)
@@ -116,7 +115,7 @@ class SoftmaxKernel:
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
         product = _as_column(total) * dp
         cost = t.rows(t.cost, codes)
-        for q, scale in ((p, 0.5), (self._softened(p), 0.125)):
+        for q, scale in ((p, 0.5), (self._soften(p), 0.125)):
             qu = q * u
             dq = qu - q * qu.sum(axis=1, keepdims=True)
             product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))

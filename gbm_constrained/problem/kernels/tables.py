@@ -14,21 +14,16 @@ from gbm_constrained.problem.kernels.base import LOG2, over_classes
 
 @dataclass(frozen=True)
 class KernelTables:
-    """Coefficients of the row kernel of every cell, ready to be looked up.
+    """Coefficients of the row kernel of every cell, with what kernels derive from them.
 
     Parameters
     ----------
-    target : ndarray of shape (n_cells, n_classes)
-        Soft targets T, non-negative.
-    cost : ndarray of shape (n_cells, n_classes)
-        Expected-cost coefficients Q.
-    clipped : ndarray of shape (n_cells,)
-        Coefficients of the clipped cross-entropy min(-log p_label, cap), whose gradient is zero
-        beyond the cap.
-    cell_labels : ndarray of shape (n_cells,), intp
-        The class index of each cell.
-    dtype : dtype
-        Precision of what :meth:`rows` returns.
+    target : (n_cells, n_classes). Soft targets T, non-negative.
+    cost : (n_cells, n_classes). Expected-cost coefficients Q.
+    clipped : (n_cells,). Coefficients of the clipped cross-entropy min(-log p_label, cap), whose
+        gradient is zero beyond the cap.
+    cell_labels : (n_cells,). The class index of each cell.
+    dtype : Precision of what :meth:`rows` returns.
     """
 
     target: Array
@@ -96,11 +91,7 @@ class KernelTables:
         return np.asarray(np.ptp(self.cost, axis=1))
 
     def rows(self, table: Array, codes: Any) -> Array:
-        """Look up a table of cells for each row; one entry stands for all when cells agree.
-
-        The result broadcasts against (n,) or (n, n_classes) blocks, as the table is one- or
-        two-dimensional; a one-dimensional table becomes shape (n,) or ().
-        """
+        """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)
         return np.asarray(np.take(table.astype(self.dtype), codes, axis=0))
@@ -108,7 +99,7 @@ class KernelTables:
     def kept_rows(self, table: Array, codes: Any) -> Array:
         """Look up a one-dimensional table once for all rounds with the same multipliers.
 
-        `codes` must be a view of the same memory each time; the result must not be written to.
+        The codes of a block must be in the same memory each time, and the result is read-only.
         """
         key = (table.tobytes(), codes.__array_interface__["data"][0], codes.size)
         if key not in self._looked_up:
@@ -116,7 +107,7 @@ class KernelTables:
         return self._looked_up[key]
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Find (u, v) with ``table = u + v s``, s the labels' signs; None where it needs more."""
+        """Find (u, v) with ``table = u + v s``, s the signs of labels; None if there are none."""
         key = table.tobytes()
         if key not in self._by_sign:
             of_label = [table[self.cell_labels == k] for k in (0, 1)]
@@ -127,11 +118,7 @@ class KernelTables:
 
 
 class RowTables(KernelTables):
-    """The same with every row its own cell; blocks are found by a slice of rows.
-
-    For constraints of several classes in several views, whose coefficients are added up for each
-    row.
-    """
+    """Tables in which every row is its own cell, for several classes in several views."""
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Take the block of rows."""
@@ -140,34 +127,24 @@ class RowTables(KernelTables):
     kept_rows = rows
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Entries differ from row to row."""
+        """Find nothing: entries differ from row to row."""
         return None
 
 
 class BinaryRowTables:
-    """What a binary kernel reads of such tables, every row its own cell, in n entries each.
+    """Tables that a binary kernel reads, in which every row is its own cell.
 
-    Filled block by block, so that all that leads there stays in cache; with a hundred constraints
-    it is most of what a dual step costs.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n_samples,)
-        As :meth:`BinaryKernel.encode` gives them; their dtype is that of the entries.
-
-    Attributes
-    ----------
-    signed_target, signed_other, curvature, margin_cost, clipped : ndarray of shape (n_samples,)
-        As in :class:`KernelTables`; the curvature only where there is a target of another label.
-    parts : tuple of bool
-        Whether there is a target of another label, an expected cost, a clipped loss.
+    Entries are written block by block, so that they stay in cache: with a hundred constraints they
+    are most of the cost of a dual step. Labels are signs, in the dtype of the entries, and the
+    other attributes are those of :class:`KernelTables`. The curvature is written only where there
+    is a target of another label.
     """
 
     def __init__(self, labels: Array) -> None:
         self.labels = labels
         self.signed_target = np.empty_like(labels)
         self.curvature = np.empty_like(labels)
-        # Pages of zeros take no memory until they are written to.
+        # The pages of these zeros take no memory until something is written to them.
         self.signed_other, self.margin_cost, self.clipped = (
             np.zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
         )
@@ -179,7 +156,7 @@ class BinaryRowTables:
         return np.dtype(self.labels.dtype)
 
     def begin(self, parts: tuple[bool, bool, bool]) -> None:
-        """Say which parts are to be filled; the others become zero."""
+        """Set the parts that are written next; the others become zero."""
         filled = (self.signed_other, self.margin_cost, self.clipped)
         for table, was, is_ in zip(filled, self.parts, parts, strict=True):
             if was and not is_:
@@ -189,18 +166,10 @@ class BinaryRowTables:
     def fill(
         self, rows: slice, own: Array | float, rate: Array | None, cost: Array | None, clipped: Any
     ) -> None:
-        """Fill a block of rows.
+        """Write a block of rows.
 
-        Parameters
-        ----------
-        rows : slice
-            The block.
-        own : ndarray or float
-            Target of the rows' own label, apart from that of rates.
-        rate, cost : ndarray or None
-            Cost of predicting 1 over predicting 0, of the logistic and of the sigmoid proxy.
-        clipped : ndarray or None
-            Coefficient of the clipped loss.
+        `own` is the target of the rows' own label but for rates; `rate` and `cost` are costs of
+        predicting 1 over predicting 0, under the logistic and the sigmoid proxy.
         """
         labels, target = self.labels[rows], self.signed_target[rows]
         signed_own = labels if isinstance(own, float) and own == 1.0 else labels * own
@@ -210,8 +179,8 @@ class BinaryRowTables:
             np.multiply(rate, 1.0 / LOG2, out=target)
             target -= signed_own
         else:
-            # Predicting the own label costs c = rate times label. Of that (c + |c|) / 2 goes to
-            # the other label, and (c - |c|) / 2 from the own one; here times the label, +-1.
+            # Predicting the row's label costs c = rate times label. The part (c + |c|) / 2 is a
+            # target of the other label, and (c - |c|) / 2 one of its own; here times the label.
             half = rate * (0.5 / LOG2)
             size = np.abs(half)
             size *= labels
@@ -251,7 +220,7 @@ class BinaryRowTables:
     kept_rows = rows
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Entries differ from row to row."""
+        """Find nothing: entries differ from row to row."""
         return None
 
 

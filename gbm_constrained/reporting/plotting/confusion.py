@@ -17,7 +17,7 @@ from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.problem.groups import Group, quote_lookalikes
-from gbm_constrained.reporting.plotting.style import literal, matplotlib, one_axes
+from gbm_constrained.reporting.plotting.style import document_plot, get_axes, literal, matplotlib
 
 Normalize = Literal["true", "pred", "all"] | None
 UNITS = {
@@ -26,9 +26,9 @@ UNITS = {
     "all": "fraction of the group",
     None: "rows",
 }
-NOTHING = "\N{EN DASH}"  # where there are no rows to take a fraction of
-SCALE_WIDTH = 0.2  # inches at most of the scale of the colours
-HEADING = 0.7  # height of a group's name, where that of a row of the matrix is one
+NOTHING = "\N{EN DASH}"  # Stands where no rows make a fraction.
+SCALE_WIDTH = 0.2  # Largest width of the colour scale, in inches.
+HEADING = 0.7  # Height of a group's name, where a row of the matrix has height 1.
 
 
 class GroupConfusionDisplay:
@@ -48,17 +48,17 @@ class GroupConfusionDisplay:
     shown_ : ndarray of shape (n_groups, n_classes, n_classes)
         The numbers as they are drawn, normalised.
     text_ : ndarray of matplotlib Text of that shape, or None
-        What is written into the cells.
+        Texts in the cells.
     colorbar_ : matplotlib Colorbar or None
         The scale of the colours.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
 
     See Also
     --------
-    sklearn.metrics.ConfusionMatrixDisplay : That of all rows.
+    sklearn.metrics.ConfusionMatrixDisplay : The confusion matrix of all rows.
     """
 
     shown_: NDArray[Any]
@@ -90,6 +90,7 @@ class GroupConfusionDisplay:
             )
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -111,30 +112,12 @@ class GroupConfusionDisplay:
         estimator : fitted classifier
             Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
             ``random_state=0``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that it was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
         by : str or list of str, default=None
             Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
             make intersections. All sensitive features by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        labels : array-like, default=None
-            The classes and their order; by default those that occur, sorted.
-        display_labels : array-like, default=None
-            What to call them; their labels by default.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-        **options
-            Options of :meth:`plot`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             If there are no such columns, labels, weights and columns are not equally many, or
             `labels` repeat themselves or are none of those here.
@@ -149,6 +132,7 @@ class GroupConfusionDisplay:
         return display.plot(ax, **options)
 
     @classmethod
+    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -166,28 +150,12 @@ class GroupConfusionDisplay:
 
         Parameters
         ----------
-        y_true, y_pred : array-like of shape (n_samples,)
-            Labels, and decisions.
         by : str or list of str, default=None
             Columns of `sensitive_features` that make the groups; several make intersections. All
             of them by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        labels : array-like, default=None
-            The classes and their order; by default those that occur, sorted.
-        display_labels : array-like, default=None
-            What to call them; their labels by default.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-        **options
-            Options of :meth:`plot`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             As :meth:`from_estimator`.
         """
@@ -232,6 +200,7 @@ class GroupConfusionDisplay:
         shown = map(literal, classes) if display_labels is None else display_labels
         return cls(counts, names, display_labels=list(shown))
 
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -246,30 +215,26 @@ class GroupConfusionDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
         normalize : {"true", "pred", "all"}, default="true"
             Numbers as fractions of the rows of a group: of the true class, of the predicted
             class, or of all; None for the numbers themselves.
         include_values : bool, default=True
-            Whether they are written into the cells.
+            Whether the numbers are written into the cells.
         values_format : str, default=None
-            How; by default three decimals for fractions, ``",d"`` for numbers of rows and
-            ``",.6g"`` for sums of weights.
+            Format of the numbers; by default three decimals for fractions, ``",d"`` for numbers of
+            rows and ``",.6g"`` for sums of weights.
         cmap : str or matplotlib Colormap, default="Blues"
-            The colours.
+            Colours of the cells.
         colorbar : bool, default=True
             Whether there is a scale of the colours.
 
         Returns
         -------
         GroupConfusionDisplay
-            Itself.
+            The display itself.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             If `normalize` is something else.
         """
@@ -282,7 +247,7 @@ class GroupConfusionDisplay:
         colours = matplotlib("cm").ScalarMappable(
             matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
         )
-        ax = one_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
+        ax = get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         tops = np.arange(n_groups) * (n + HEADING) + HEADING
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
         counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio
@@ -21,15 +22,17 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
+    document_plot,
+    find_unit,
+    finish_axes,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
-    tidy,
-    unit_of,
 )
 
-GID = "group_rates"  # marks the points of a model, so that the next one goes beside them
-APART = 0.22  # between two models, where groups are 1 apart
+GID = "group_rates"  # Marks the points of a model, so that the next one goes beside them.
+APART = 0.22  # Distance between two models, where groups are 1 apart.
+Ends: TypeAlias = tuple[float, float]
 COLUMNS = ("group", "rows", "rate", "low", "high")
 
 
@@ -50,14 +53,14 @@ class GroupRatesDisplay:
         ``high``.
     rate_name : str
         Name of the rate.
-    rule : Constraint, default=None
+    constraint : Constraint, default=None
         The constraint whose bound is drawn.
     reference : float, default=None
         The rate that groups are compared with, for a constraint with a reference.
     level : float, default=0.95
         Level of the intervals.
     name : str, default="rates"
-        What the legend calls the model.
+        Name of the model in the legend.
 
     Attributes
     ----------
@@ -66,9 +69,9 @@ class GroupRatesDisplay:
     bars_ : matplotlib ErrorbarContainer
         Rates and intervals.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
     """
 
     bars_: Any
@@ -80,7 +83,7 @@ class GroupRatesDisplay:
         rates: pd.DataFrame,
         rate_name: str = "rate",
         *,
-        rule: Constraint | None = None,
+        constraint: Constraint | None = None,
         reference: float | None = None,
         level: float = 0.95,
         name: str = "rates",
@@ -88,19 +91,22 @@ class GroupRatesDisplay:
         missing = [column for column in COLUMNS if column not in rates]
         if missing:
             raise ValueError(f"rates must have the columns {list(COLUMNS)}, it lacks {missing}.")
-        self.rates, self.rate_name, self.rule = rates, rate_name, rule
+        self.rates, self.rate_name, self.constraint = rates, rate_name, constraint
         self.level, self.name = level, name
         self.allowed = None
-        if rule is not None:
-            self.allowed = _allowed(rule.expression, rule, rates["rate"].to_numpy(), reference)
+        if constraint is not None:
+            self.allowed = _find_allowed(
+                constraint.expression, constraint, rates["rate"].to_numpy(), reference
+            )
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
         X: Any,
         y: Any,
-        rule: Any = None,
+        constraint: Any = None,
         *,
         positive: Hashable | None = None,
         sensitive_features: Any = None,
@@ -115,49 +121,33 @@ class GroupRatesDisplay:
         ----------
         estimator : fitted classifier
             Anything with ``predict``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that it was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
-        rule : Constraint or comparison of groups, default=None
+        constraint : Constraint or comparison of groups, default=None
             Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
             whose bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``. By default the estimator's own constraint between groups.
-        positive : label, default=None
-            The positive class of a rate that names none, as in
-            :func:`gbm_constrained.reporting.audit.audit`.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that make groups, next to those of `X` when it is a DataFrame.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        level : float, default=0.95
-            Level of each interval.
         name : str, default=None
-            What the legend calls the model; its class by default.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Name of the model in the legend; its class by default.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
-            If `rule` compares no groups, or something else does not fit; see
+            If `constraint` compares no groups, or something else does not fit; see
             :func:`gbm_constrained.reporting.audit.audit`.
         """
         matplotlib("axes")
-        found = _own_constraint(estimator) if rule is None else rule
+        found = _own_constraint(estimator) if constraint is None else constraint
         rows = AuditRows(X, y, sensitive_features, sample_weight)
         name = type(estimator).__name__ if name is None else name
         display = cls._measure(estimator, rows, found, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
+    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
         y_pred: Any,
-        rule: Any,
+        constraint: Any,
         *,
         positive: Hashable | None = None,
         sensitive_features: Any,
@@ -170,29 +160,15 @@ class GroupRatesDisplay:
 
         Parameters
         ----------
-        y_true, y_pred : array-like of shape (n_samples,)
-            Labels, and decisions.
-        rule : Constraint or comparison of groups
+        constraint : Constraint or comparison of groups
             Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
             whose bound is drawn too, or a comparison without a bound, such as
             ``each(fpr(), by="sex")``.
-        positive : label, default=None
-            The positive class of a rate that names none; the last of two sorted labels by default.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like
-            Columns that make groups.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        level : float, default=0.95
-            Level of each interval.
         name : str, default="predictions"
-            What the legend calls the decisions.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Name of the decisions in the legend.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
             As :meth:`from_estimator`.
         """
@@ -200,17 +176,16 @@ class GroupRatesDisplay:
         true, decided = labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        compared = _comparison_of(rule)
-        expression = compared.expression
+        compared = _comparison_of(constraint)
         if compared.has_loss:
             raise TypeError(
-                f"{expression} needs probabilities, which decisions do not tell: use "
+                f"{compared.expression} needs probabilities, which decisions do not have: use "
                 f"GroupRatesDisplay.from_estimator."
             )
         X = np.zeros((decided.size, 0))
         rows = AuditRows(X, true, sensitive_features, sample_weight)
         model = _FixedDecisions(decided)
-        display = cls._measure(model, rows, rule, name, positive=positive, level=level)
+        display = cls._measure(model, rows, constraint, name, positive=positive, level=level)
         return display.plot(ax)
 
     @classmethod
@@ -234,7 +209,7 @@ class GroupRatesDisplay:
             reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
         return cls(
             found.groups[list(COLUMNS)], literal(comparison.rates[0]),
-            rule=drawn[0] if drawn else None, reference=reference, level=options["level"],
+            constraint=drawn[0] if drawn else None, reference=reference, level=options["level"],
             name=name,
         )  # fmt: skip
 
@@ -244,23 +219,18 @@ class GroupRatesDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default. Axes that already hold rates of groups get
+            Axes to draw into; a new figure by default. Axes that already hold rates of groups get
             these beside them, in another colour.
 
         Returns
         -------
         GroupRatesDisplay
-            Itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
+            The display itself.
         """
         sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
         labels = [literal(f"{group} (n={size:,})") for group, size in sizes]
         longest = max(map(len, labels), default=0)
-        ax = one_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
+        ax = get_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         before = [line for line in ax.get_lines() if line.get_gid() == GID]
         colour, marker = colour_and_marker(len(before))
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
@@ -277,22 +247,21 @@ class GroupRatesDisplay:
         ax.plot(rate, at, marker, color=colour, markersize=6, label=label, gid=GID)
         ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)
         ax.set_ylim(len(shown) - 1 + APART * len(before) + 0.5, -0.5)
-        ax.set_xlabel(self.rate_name + unit_of([self.rate_name]))
         # Above, where no rate can be; beyond the names on the left there is room for long texts.
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
-        tidy(ax)
+        finish_axes(ax, self.rate_name + find_unit([self.rate_name]), "")
         ax.grid(False, axis="y")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
     def _draw_bound(self, ax: Any, colour: str) -> None:
-        """Draw what the constraint allows."""
-        assert self.rule is not None
+        """Draw the bound of the constraint, and the band that the bound allows."""
+        assert self.constraint is not None
         assert self.allowed is not None
         ends = [end for end in self.allowed if math.isfinite(end)]
         line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
         for i, end in enumerate(ends):
-            ax.axvline(end, label=literal(self.rule) if i == 0 else None, **line)
+            ax.axvline(end, label=literal(self.constraint) if i == 0 else None, **line)
         if len(ends) == 2:
             ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
 
@@ -314,7 +283,7 @@ def _own_constraint(estimator: Any) -> Constraint:
     if len(grouped) != 1:
         raise ValueError(
             f"{type(estimator).__name__} has {len(grouped)} constraints that compare groups, and "
-            f'one is drawn: give it as rule=, such as each(fpr(), by="sex").'
+            f'one is drawn: give it as constraint=, such as each(fpr(), by="sex").'
         )
     return grouped[0]
 
@@ -324,8 +293,8 @@ def _comparison_of(given: Any) -> Any:
     expression = given.expression if isinstance(given, Constraint) else given
     if not getattr(expression, "compares_groups", False):
         raise TypeError(
-            f"rule must compare groups, as gap(fpr(), by='sex') <= 0.02 and each(fpr(), by='sex') "
-            f"do, got {given!r}."
+            f"constraint must compare groups, as gap(fpr(), by='sex') <= 0.02 and "
+            f"each(fpr(), by='sex') do, got {given!r}."
         )
     return given if isinstance(given, Constraint) else _with_vacuous_bound(expression)
 
@@ -338,25 +307,19 @@ def _with_vacuous_bound(expression: Expression) -> Constraint:
 
 
 @singledispatch
-def _allowed(
-    e: Any, constraint: Constraint, rates: NDArray[Any], reference: float | None
-) -> tuple[float, float]:
+def _find_allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     """Find the ends between which a constraint allows the rates of groups to be."""
     raise TypeError(f"A {type(e).__name__} compares no groups.")
 
 
-@_allowed.register
-def _(
-    e: Each, constraint: Constraint, rates: NDArray[Any], reference: float | None
-) -> tuple[float, float]:
+@_find_allowed.register
+def _(e: Each, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b = constraint.bound
     return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
 
 
-@_allowed.register
-def _(
-    e: Gap, constraint: Constraint, rates: NDArray[Any], reference: float | None
-) -> tuple[float, float]:
+@_find_allowed.register
+def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b = constraint.bound
     if reference is not None:
         return reference - b, reference + b
@@ -364,10 +327,8 @@ def _(
     return middle - b / 2, middle + b / 2
 
 
-@_allowed.register
-def _(
-    e: Ratio, constraint: Constraint, rates: NDArray[Any], reference: float | None
-) -> tuple[float, float]:
+@_find_allowed.register
+def _(e: Ratio, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
     b, high = constraint.bound, float(rates.max())
     if reference is None:
         return b * high - e.slack, high

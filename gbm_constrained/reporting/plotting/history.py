@@ -1,9 +1,9 @@
-"""How constrained values and multipliers moved while a model was trained."""
+"""Histories of a fit: constrained values and multipliers over the boosting rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -13,22 +13,24 @@ from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
     colour_and_marker,
+    document_plot,
+    find_unit,
+    finish_axes,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
-    split_rule,
-    tidy,
-    unit_of,
+    split_constraint,
 )
 
 ROUNDS = "boosting rounds"
 
 
 class _HistoryDisplay:
-    """What both displays of a history share."""
+    """Base of the displays of a history."""
 
     ax_: Any
     figure_: Any
+    plot: Callable[..., Any]
 
     def __init__(self, history: pd.DataFrame, step: str = ROUNDS) -> None:
         if not isinstance(history, pd.DataFrame):
@@ -46,8 +48,33 @@ class _HistoryDisplay:
         if not self.constraints:
             raise ValueError("The history holds no constraint: it has no column value[...].")
 
-    def _of(self, kind: str, constraint: str) -> NDArray[np.float64]:
-        """Values of a column over the rounds; NaN where there is none."""
+    @classmethod
+    @document_plot
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
+        """Draw the history of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted constrained classifier
+            The estimator.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no history: it is not fitted, or has no constraints.
+        """
+        history = getattr(estimator, "history_", None)
+        if not isinstance(history, pd.DataFrame):
+            raise TypeError(
+                f"{type(estimator).__name__} has no history_: give an estimator that was fitted "
+                f"with constraints."
+            )
+        step = "iterations" if hasattr(estimator, "n_iterations") else ROUNDS
+        display: Self = cls(history, step).plot(ax, **options)
+        return display
+
+    def _column(self, kind: str, constraint: str) -> NDArray[np.float64]:
+        """Read a column over the rounds, NaN where the history has none."""
         name = f"{kind}[{constraint}]"
         if name not in self.history:
             return np.full(len(self.history), np.nan)
@@ -57,41 +84,27 @@ class _HistoryDisplay:
         """Name the constraints as the legend does."""
         return [(names or {}).get(name, literal(name)) for name in self.constraints]
 
-    def _finish(self, ax: Any) -> None:
-        ax.set_xlabel(self.step)
-        tidy(ax)
+    def _finish(self, ax: Any, ylabel: str) -> Self:
+        finish_axes(ax, self.step, ylabel)
         self.ax_, self.figure_ = ax, ax.figure
+        return self
 
 
-def _look(j: int) -> dict[str, Any]:
-    """Look of the j-th constraint: a colour, and markers once there are no more colours."""
+def _line_style(j: int) -> dict[str, Any]:
+    """Choose the colour of the j-th constraint, and a marker where colours repeat."""
     colour, marker = colour_and_marker(j)
     if j < len(COLOURS):
         return {"color": colour}
     return {"color": colour, "marker": marker, "markersize": 4, "markevery": 0.1}
 
 
-def _with_room(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Axes, and where their legend goes: in a figure of its own beside them, where it hides none.
-
-    Axes that are given have no room beside them that is known of.
-    """
+def _place_legend(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Get axes and the options of their legend, which goes beside the axes of a new figure."""
     if ax is not None:
-        return one_axes(ax), {"framealpha": 0.9}
+        return get_axes(ax), {"framealpha": 0.9}
     beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
     size = 5.7 + 0.085 * max(map(len, labels)), max(4.0, 0.5 + 0.21 * len(labels))
-    return one_axes(None, size), beside
-
-
-def _arguments(estimator: Any) -> tuple[pd.DataFrame, str]:
-    """History of an estimator, and what its rounds are."""
-    history = getattr(estimator, "history_", None)
-    if not isinstance(history, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no history_: give an estimator that was fitted with "
-            f"constraints."
-        )
-    return history, "iterations" if hasattr(estimator, "n_iterations") else ROUNDS
+    return get_axes(None, size), beside
 
 
 class ConstraintHistoryDisplay(_HistoryDisplay):
@@ -113,9 +126,9 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     constraints : tuple of str
         The constraints, as they print.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
 
     Raises
     ------
@@ -127,30 +140,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     MultipliersDisplay : The multipliers over the same rounds.
     """
 
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, **options: Any
-    ) -> ConstraintHistoryDisplay:
-        """Draw the history of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : fitted constrained classifier
-            The estimator.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-        **options
-            Options of :meth:`plot`.
-
-        Raises
-        ------
-        TypeError
-            If it has no history: it is not fitted, or has no constraints.
-        ImportError
-            If matplotlib is not installed.
-        """
-        return cls(*_arguments(estimator)).plot(ax, **options)
-
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -159,30 +149,21 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         train_name: str = "training rows",
         held_out_name: str = "held-out rows",
         names: Mapping[str, str] | None = None,
-    ) -> ConstraintHistoryDisplay:
+    ) -> Self:
         r"""Draw the values.
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
         violation : bool, default=False
             Draw :math:`\max(\text{value} - \text{bound}, 0)` instead of value and bound: with
             several constraints that is easier to read.
         train_name, held_out_name : str
             What the legend calls the rows.
-        names : mapping from str to str, default=None
-            What the legend calls a constraint, by the constraint as it prints.
 
         Returns
         -------
         ConstraintHistoryDisplay
-            Itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
+            The display itself.
 
         Notes
         -----
@@ -191,7 +172,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         the last ones.
         """
         labels = self._labels(names)
-        ax, place = _with_room(ax, [*labels, train_name, held_out_name, "bound"])
+        ax, place = _place_legend(ax, [*labels, train_name, held_out_name, "bound"])
         line_2d = matplotlib("lines").Line2D
         rounds = self.history["rounds"].to_numpy()
         rows = {
@@ -202,14 +183,14 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         kinds: dict[str, dict[str, Any]] = {}
         handles = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
-            look = _look(j)
-            bound = self._of("bound", constraint)
+            look = _line_style(j)
+            bound = self._column("bound", constraint)
             for name, (column, style) in rows.items():
-                value = self._of(column, constraint)
+                value = self._column(column, constraint)
                 if np.isnan(value).all():
                     continue
                 kinds[name] = style
-                drawn = _beyond(constraint, value, bound) if violation else value
+                drawn = _violation(constraint, value, bound) if violation else value
                 ax.plot(rounds, drawn, **look, **style)
             if not violation:
                 kinds["bound"] = dotted
@@ -217,23 +198,21 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             handles.append(line_2d([], [], **look, linewidth=1.8, label=label))
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
-        ax.set_ylabel(self._value_label(violation))
         ax.legend(handles=handles, **place)
-        self._finish(ax)
-        return self
+        return self._finish(ax, self._value_label(is_violation=violation))
 
-    def _value_label(self, violation: bool) -> str:
-        """Name and unit of the vertical axis."""
-        unit = unit_of(self.constraints)
-        if violation:
+    def _value_label(self, *, is_violation: bool) -> str:
+        """Write the name and the unit of the vertical axis."""
+        unit = find_unit(self.constraints)
+        if is_violation:
             return "violation" + unit
         if len(self.constraints) > 1:
             return "constrained values" + unit
-        return literal(split_rule(self.constraints[0])[0]) + unit
+        return literal(split_constraint(self.constraints[0])[0]) + unit
 
     def _scale(self, ax: Any) -> None:
-        """Linear up to the smallest bound, logarithmic beyond, with round numbers as ticks."""
-        sizes = np.abs([self._of("bound", c) for c in self.constraints])
+        """Scale the axis linearly up to the smallest bound, logarithmically beyond."""
+        sizes = np.abs([self._column("bound", c) for c in self.constraints])
         sizes = sizes[sizes > 0]
         linear = float(sizes.min()) if sizes.size else 1e-2
         drawn = np.concatenate([[0.0], *(line.get_ydata() for line in ax.get_lines())])
@@ -249,13 +228,13 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         def in_sight(values: Any) -> Any:
             return values[(values >= bottom) & (values <= top)]
 
-        for digits in ([1], [1, 2, 5], range(1, 10)):  # as few as there may be
+        for digits in ([1], [1, 2, 5], range(1, 10)):  # Few round numbers are tried first.
             sizes = np.ravel(np.outer(decades, digits))
             sizes = sizes[sizes >= linear * (1 - 1e-9)]
             ticks = in_sight(np.concatenate([-sizes[::-1], [0.0], sizes]))
             if ticks.size > 3:
                 break
-        if ticks.size <= 3 and furthest <= 2.0 * linear:  # hardly beyond what is linear
+        if ticks.size <= 3 and furthest <= 2.0 * linear:  # Nearly all is linear.
             locator = matplotlib("ticker").MaxNLocator(5, steps=[1, 2, 5, 10])
             ticks = in_sight(locator.tick_values(bottom, top))
         ax.set_yticks(ticks)
@@ -264,9 +243,9 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
 
 
 class MultipliersDisplay(_HistoryDisplay):
-    """Multipliers over the boosting rounds: what each rule weighs in the objective.
+    """Multipliers over the boosting rounds: the weight of each constraint in the objective.
 
-    A rule that compiles to several rows, such as a gap, has the sum of theirs.
+    A constraint that compiles to several rows, such as a gap, has the sum of their multipliers.
 
     Parameters
     ----------
@@ -282,9 +261,9 @@ class MultipliersDisplay(_HistoryDisplay):
     lines_ : list of matplotlib Line2D
         The line of each.
     ax_ : matplotlib Axes
-        What was drawn into.
+        Axes of the figure.
     figure_ : matplotlib Figure
-        Its figure.
+        The figure.
 
     Raises
     ------
@@ -298,73 +277,41 @@ class MultipliersDisplay(_HistoryDisplay):
 
     lines_: list[Any]
 
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, ax: Any = None, **options: Any
-    ) -> MultipliersDisplay:
-        """Draw the multipliers of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : fitted constrained classifier
-            The estimator.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-        **options
-            Options of :meth:`plot`.
-
-        Raises
-        ------
-        TypeError
-            If it has no history: it is not fitted, or has no constraints.
-        ImportError
-            If matplotlib is not installed.
-        """
-        return cls(*_arguments(estimator)).plot(ax, **options)
-
+    @document_plot
     def plot(
         self, ax: Any = None, *, names: Mapping[str, str] | None = None, legend: bool = True
-    ) -> MultipliersDisplay:
+    ) -> Self:
         """Draw the multipliers.
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-        names : mapping from str to str, default=None
-            What the legend calls a constraint, by the constraint as it prints.
         legend : bool, default=True
             Whether there is one: below a :class:`ConstraintHistoryDisplay` its legend will do.
 
         Returns
         -------
         MultipliersDisplay
-            Itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
+            The display itself.
         """
         labels = self._labels(names)
-        ax, place = _with_room(ax, labels) if legend else (one_axes(ax), {})
+        ax, place = _place_legend(ax, labels) if legend else (get_axes(ax), {})
         rounds = self.history["rounds"].to_numpy()
         self.lines_ = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
-            multiplier = self._of("multiplier", constraint)
-            self.lines_ += ax.plot(rounds, multiplier, **_look(j), linewidth=1.8, label=label)
+            multiplier = self._column("multiplier", constraint)
+            self.lines_ += ax.plot(
+                rounds, multiplier, **_line_style(j), linewidth=1.8, label=label
+            )
         # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
         ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
-        ax.set_ylabel("multiplier")
         if legend:
             ax.legend(**place)
-        self._finish(ax)
-        return self
+        return self._finish(ax, "multiplier")
 
 
-def _beyond(
+def _violation(
     constraint: str, value: NDArray[np.float64], bound: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How far values are on the wrong side of a bound."""
-    over = bound - value if split_rule(constraint)[1] == ">=" else value - bound
+    """Compute ``max(value - bound, 0)``, or its mirror image for lower bounds."""
+    over = bound - value if split_constraint(constraint)[1] == ">=" else value - bound
     return np.maximum(over, 0.0)

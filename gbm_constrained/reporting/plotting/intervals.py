@@ -11,9 +11,10 @@ from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     check_columns,
+    document_plot,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
     shorten,
 )
 
@@ -26,7 +27,7 @@ LOOKS = {
     "cannot be met": (COLOURS[1], "X"),
 }
 COLUMNS = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
-MAX_CHARACTERS = 92  # Of a constraint and its verdict, in a line of the figure's own width.
+MAX_CHARACTERS = 92  # Most characters of a constraint and its verdict that fit a new figure.
 
 
 class ConstraintIntervalsDisplay:
@@ -64,6 +65,7 @@ class ConstraintIntervalsDisplay:
         self.frame = frame
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -82,25 +84,13 @@ class ConstraintIntervalsDisplay:
         ----------
         estimator : fitted classifier
             Anything with ``predict``.
-        X : array-like of shape (n_samples, n_features)
-            Features of rows that the classifier was not trained on.
-        y : array-like of shape (n_samples,)
-            Labels.
         constraints : Constraint or sequence of them
             The constraints.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns that constraints look at, next to those of `X` when it is a DataFrame.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
         **options
             ``positive`` and ``level``, as in :func:`gbm_constrained.audit`.
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         TypeError, ValueError
             As :func:`gbm_constrained.audit`.
         """
@@ -114,20 +104,15 @@ class ConstraintIntervalsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default. The axes are emptied and divided.
+            Axes to draw into; a new figure by default. The axes are emptied and divided.
 
         Returns
         -------
         ConstraintIntervalsDisplay
             The display itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed.
         """
         n = len(self.frame)
-        ax = one_axes(ax, (7.2, 0.25 + 0.8 * n))
+        ax = get_axes(ax, (7.2, 0.25 + 0.8 * n))
         ax.set_axis_off()
         self.axes_ = []
         for i, record in enumerate(self.frame.to_dict("records")):

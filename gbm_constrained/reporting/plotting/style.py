@@ -1,4 +1,4 @@
-"""What all figures share: matplotlib on demand, colours, axes of their own, grids."""
+"""Shared parts of all figures: matplotlib on demand, colours, axes, labels and grids."""
 
 from __future__ import annotations
 
@@ -6,30 +6,56 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-# Okabe and Ito's palette, told apart with any colour vision; Tol's wine in the place of its black,
-# which dark styles hide, and without its yellow, which light ones hide.
+from gbm_constrained._docstrings import Function, document_parameters
+
+# Okabe and Ito's palette differs for any colour vision. Tol's wine is in the place of its black,
+# which dark styles hide, and its yellow is left out, which light styles hide.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
+_SHARED_PARAMETERS = {
+    "X": """X : array-like of shape (n_samples, n_features)
+    Features of rows that the classifier was not trained on.""",
+    "y": """y : array-like of shape (n_samples,)
+    Labels.""",
+    "y_true": """y_true, y_pred : array-like of shape (n_samples,)
+    Labels, and decisions.""",
+    "positive": """positive : label, default=None
+    The positive class of a rate that names none, as in :func:`gbm_constrained.audit`.""",
+    "sensitive_features": """sensitive_features : Series, DataFrame, dict of arrays or array-like
+    Columns that make groups, next to those of a DataFrame `X`.""",
+    "sample_weight": """sample_weight : array-like of shape (n_samples,), default=None
+    Weights of the rows.""",
+    "level": """level : float, default=0.95
+    Level of each interval.""",
+    "labels": """labels : array-like, default=None
+    The classes and their order; by default those that occur, sorted.""",
+    "display_labels": """display_labels : array-like, default=None
+    Names of the classes; their labels by default.""",
+    "names": """names : mapping from str to str, default=None
+    Names of constraints in the legend, by the constraints as they print.""",
+    "ax": """ax : matplotlib Axes, default=None
+    Axes to draw into; a new figure by default.""",
+    "options": """**options
+    Options of :meth:`plot`.""",
+}
+
+
+def document_plot(function: Function) -> Function:
+    """Describe the parameters that the functions which draw share."""
+    return document_parameters(function, _SHARED_PARAMETERS)
 
 
 def colour_and_marker(i: int) -> tuple[str, str]:
-    """Look of the i-th of several; no two of them look alike up to the 49th."""
+    """Choose the colour and the marker of the i-th series; the first 49 differ."""
     again, j = divmod(i, len(COLOURS))
     return COLOURS[j], MARKERS[(j + again) % len(MARKERS)]
 
 
 def import_optional(module: str, user: str, extra: str) -> Any:
-    """Import a module that is an optional dependency, or name the extra that installs it.
+    """Import a module that is an optional dependency, or name the extra that installs the module.
 
-    Parameters
-    ----------
-    module : str
-        Name of the module.
-    user : str
-        What needs the module, as the first word of the error message.
-    extra : str
-        Extra of this package that installs the module.
+    `user` is the first word of the error message: "Plots need matplotlib".
     """
     try:
         return importlib.import_module(module)
@@ -54,8 +80,8 @@ def check_columns(table: Any, **columns: str | None) -> None:
             )
 
 
-def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
-    """Take the axes given, or those of a new figure."""
+def get_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
+    """Return the given axes, or those of a new figure of a size in inches."""
     if ax is not None:
         if not hasattr(ax, "plot"):
             raise TypeError(
@@ -66,9 +92,11 @@ def one_axes(ax: Any, size: tuple[float, float] = (5.5, 4.0)) -> Any:
     return matplotlib("pyplot").subplots(figsize=size, layout="constrained")[1]
 
 
-def tidy(ax: Any) -> None:
-    """Give axes a grid behind everything, and no frame above and on the right."""
-    ax.grid(True, color="0.5", alpha=0.2, linewidth=0.6)  # faint on light and on dark
+def finish_axes(ax: Any, xlabel: str, ylabel: str) -> None:
+    """Label axes, draw a grid behind everything, and remove the frame above and on the right."""
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    ax.grid(True, color="0.5", alpha=0.2, linewidth=0.6)  # Faint on light and dark styles.
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
@@ -83,20 +111,20 @@ def literal(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
-def split_rule(rule: str) -> tuple[str, str]:
-    """Split a constraint as it prints into what is bounded and the sense of the bound."""
-    sense = max("<=", ">=", key=lambda sign: rule.rfind(f" {sign} "))
-    return rule.rpartition(f" {sense} ")[0], sense
+def split_constraint(constraint: str) -> tuple[str, str]:
+    """Split a printed constraint into the bounded expression and the sense of the bound."""
+    sense = max("<=", ">=", key=lambda sign: constraint.rfind(f" {sign} "))
+    return constraint.rpartition(f" {sense} ")[0], sense
 
 
-def unit_of(rules: Iterable[str]) -> str:
-    """Name the unit of what constraints bound; empty where there are several, or none."""
-    units = {_unit(rule) for rule in rules}
+def find_unit(constraints: Iterable[str]) -> str:
+    """Name the unit of printed expressions; empty where they have several units, or none."""
+    units = {_unit(constraint) for constraint in constraints}
     return units.pop() if len(units) == 1 else ""
 
 
-def _unit(rule: str) -> str:
-    """Quotients of two rates, such as wins over losses, may be any number and have no unit."""
-    if rule.startswith(("(", "ratio(")):
+def _unit(constraint: str) -> str:
+    """Name the unit of one expression; quotients of two rates have none."""
+    if constraint.startswith(("(", "ratio(")):
         return ""
-    return " (nats)" if "log_loss" in rule else " (fraction)"
+    return " (nats)" if "log_loss" in constraint else " (fraction)"

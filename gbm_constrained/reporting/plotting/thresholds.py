@@ -12,7 +12,7 @@ from sklearn.metrics import roc_curve
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.evaluation.np_roc import np_roc_band
-from gbm_constrained.reporting.plotting.style import COLOURS, GREY, one_axes, tidy
+from gbm_constrained.reporting.plotting.style import COLOURS, GREY, finish_axes, get_axes
 
 
 def plot_threshold_curve(
@@ -25,8 +25,8 @@ def plot_threshold_curve(
 ) -> Any:
     """Plot false alarm rate against miss rate for every threshold on a score, binary.
 
-    The line goes through the rates of every threshold, and between two of them by the rates that
-    are worse: what is above and to the right of it can be had, or better, and nothing below.
+    The line goes through the rates of every threshold, and between two of them by the worse rates.
+    So some threshold reaches each point above and to the right, or a better one.
 
     Parameters
     ----------
@@ -35,31 +35,25 @@ def plot_threshold_curve(
     score : array-like of shape (n_samples,)
         Scores or probabilities of the positive class.
     ax : matplotlib axes, default=None
-        Where to draw; a new figure by default. Names that its axes have already stay.
+        Axes to draw into; a new figure by default. Names that its axes have already stay.
     label : str
-        What a legend calls the curve.
+        Name of the curve in a legend.
     **line
         Properties of the line, such as ``color``.
 
     Returns
     -------
     matplotlib axes
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     check_alignment({"y_true": y_true, "score": score})
     false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
-    ax = one_axes(ax)
+    ax = get_axes(ax)
     # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
     # corner of more of both errors.
     style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}
     ax.plot(1.0 - hits, false_alarms, label=label, **style)
-    ax.set_xlabel(ax.get_xlabel() or "miss rate (fraction)")
-    ax.set_ylabel(ax.get_ylabel() or "false alarm rate (fraction)")
-    tidy(ax)
+    ylabel = ax.get_ylabel() or "false alarm rate (fraction)"
+    finish_axes(ax, ax.get_xlabel() or "miss rate (fraction)", ylabel)
     return ax
 
 
@@ -79,7 +73,7 @@ def plot_np_roc(
     the true positive rate, that the threshold for this bound has: with probability ``1 - delta``
     the false positive rate is below the bound, and with that probability the true positive rate
     is in the band. The empirical curve (dotted) has its false positive rate on these rows across,
-    which promises nothing; it too is of thresholds, of which none tells tied scores apart.
+    which promises nothing. It, too, is of thresholds, which decide tied scores alike.
 
     Parameters
     ----------
@@ -95,9 +89,9 @@ def plot_np_roc(
         The positive class, which given scores are of. By default the one that the model was
         trained with (its parameter ``positive``), else the last of the sorted labels.
     ax : matplotlib axes, default=None
-        Where to draw; a new figure by default. Several bands can share axes.
+        Axes to draw into; a new figure by default. Several bands can share axes.
     label : str, default=None
-        What the legend calls the model; its class by default.
+        Name of the model in the legend; its class by default.
 
     Returns
     -------
@@ -105,8 +99,6 @@ def plot_np_roc(
 
     Raises
     ------
-    ImportError
-        If matplotlib is not installed.
     TypeError, ValueError
         If there are no scores to be had, or these and the labels do not fit together.
 
@@ -121,7 +113,7 @@ def plot_np_roc(
     if label is None:
         given = hasattr(model_or_scores, "predict")
         label = type(model_or_scores).__name__ if given else "scores"
-    ax = one_axes(ax)
+    ax = get_axes(ax)
     bands = sum(line.get_gid() == "np_roc" for line in ax.get_lines())
     colour = COLOURS[bands % len(COLOURS)]
     alpha = np.append(band["alpha"], 1.0)
@@ -136,15 +128,14 @@ def plot_np_roc(
     alarms, hits, _ = roc_curve(is_positive, scores, drop_intermediate=False)
     empirical = {"linewidth": 1.2, "linestyle": ":", "label": f"{label}, empirical"}
     ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
-    ax.set_xlabel("bound of the type I error (false positive rate)")
-    ax.set_ylabel("1 - type II error (true positive rate)")
     ax.legend(loc="lower right", framealpha=0.9)
-    tidy(ax)
+    xlabel = "bound of the type I error (false positive rate)"
+    finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
     return ax
 
 
 def _scores(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArray[np.float64]:
-    """Scores of the positive class, by default the last of two."""
+    """Read or compute the scores of the positive class, by default the last of two."""
     for method in ("decision_function", "predict_proba"):
         score = getattr(model_or_scores, method, None)
         if score is not None:

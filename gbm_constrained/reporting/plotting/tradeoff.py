@@ -13,12 +13,13 @@ from gbm_constrained.reporting.plotting.style import (
     GREY,
     check_columns,
     colour_and_marker,
+    document_plot,
+    find_unit,
+    finish_axes,
+    get_axes,
     literal,
     matplotlib,
-    one_axes,
-    split_rule,
-    tidy,
-    unit_of,
+    split_constraint,
 )
 from gbm_constrained.tradeoff import tradeoff_curve
 
@@ -51,6 +52,7 @@ class TradeoffDisplay:
         self.curve = curve
 
     @classmethod
+    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -72,8 +74,6 @@ class TradeoffDisplay:
             Training rows.
         bounds : sequence of float
             Bounds, in any order.
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
         plot_options : mapping, default=None
             Options of :meth:`plot`.
         **options
@@ -91,6 +91,7 @@ class TradeoffDisplay:
         curve = tradeoff_curve(estimator, X, y, bounds, **options)
         return cls(curve).plot(ax, **(plot_options or {}))
 
+    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -107,8 +108,6 @@ class TradeoffDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
         x, y : str
             Columns for the axes. Where a column has its interval in two others, such as
             ``value_low`` and ``value_high``, that is drawn as a bar.
@@ -132,8 +131,6 @@ class TradeoffDisplay:
 
         Raises
         ------
-        ImportError
-            If matplotlib is not installed.
         ValueError
             If the curve lacks one of the columns.
         """
@@ -143,7 +140,7 @@ class TradeoffDisplay:
         has_bounds = bound is not None and bool(bounded)
         if has_bounds:
             check_columns(curve, bound=bound)
-        ax = one_axes(ax)
+        ax = get_axes(ax)
         if has_bounds:
             dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
             draw_line = ax.axvline if bounded[0] == x else ax.axhline
@@ -163,31 +160,29 @@ class TradeoffDisplay:
             colour = ax.xaxis.label.get_color()  # Dark styles show it, too.
             ax.plot(*plain, color=colour, label="without the constraint", **cross)
         ax.margins(0.12)  # Room for the labels.
-        ax.set_xlabel(self._name(x))
-        ax.set_ylabel(self._name(y))
         if any(not text.startswith("_") for text in ax.get_legend_handles_labels()[1]):
             ax.legend(framealpha=0.9)
-        tidy(ax)
+        finish_axes(ax, self._name(x), self._name(y))
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
     def _series(self, series: str | None) -> list[tuple[Any, pd.DataFrame]]:
-        """Names of the lines, and their points."""
+        """List the names of the lines, and their points."""
         if series is not None:
             return list(self.curve.groupby(series, sort=False))
-        rules = self._rules()
-        if rules is None or rules.nunique() == 1:
+        bounded = self._bounded_expressions()
+        if bounded is None or bounded.nunique() == 1:
             return [("", self.curve)]
-        return list(self.curve.groupby(rules, sort=False))
+        return list(self.curve.groupby(bounded, sort=False))
 
-    def _rules(self) -> pd.Series[str] | None:
-        """Find what the constraint of each point bounds, where the curve names it."""
+    def _bounded_expressions(self) -> pd.Series[str] | None:
+        """Read the bounded expression of each point, where the curve names constraints."""
         if "constraint" not in self.curve:
             return None
-        return self.curve["constraint"].map(lambda rule: split_rule(rule)[0])
+        return self.curve["constraint"].map(lambda constraint: split_constraint(constraint)[0])
 
     def _name(self, column: str) -> str:
-        """Name of an axis, with its unit."""
+        """Write the name of an axis, with its unit."""
         if column not in ("value", "accuracy"):
             return column
         rows = list(self.curve["rows"].dropna().unique()) if "rows" in self.curve else []
@@ -195,11 +190,11 @@ class TradeoffDisplay:
         if len(rows) == 1:
             known = {"test": ", test rows", "holdout": ", holdout rows"}
             where = known.get(rows[0], f", {rows[0]}")
-        rules = self._rules()
-        if column == "accuracy" or rules is None:
+        bounded = self._bounded_expressions()
+        if column == "accuracy" or bounded is None:
             return f"{column}{where} (fraction)"
-        name = literal(rules.iloc[0]) if rules.nunique() == 1 else "value"
-        return f"{name}{where}{unit_of(rules)}"
+        name = literal(bounded.iloc[0]) if bounded.nunique() == 1 else "value"
+        return f"{name}{where}{find_unit(bounded)}"
 
 
 def plot_tradeoff(curve: pd.DataFrame, ax: Any = None, **options: Any) -> Any:
@@ -210,18 +205,13 @@ def plot_tradeoff(curve: pd.DataFrame, ax: Any = None, **options: Any) -> Any:
     curve : DataFrame
         One row per model, as of :func:`gbm_constrained.tradeoff_curve`.
     ax : matplotlib Axes, default=None
-        Where to draw; a new figure by default.
+        Axes to draw into; a new figure by default.
     **options
         Options of :meth:`TradeoffDisplay.plot`.
 
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     return TradeoffDisplay(curve).plot(ax, **options).ax_
 
@@ -257,7 +247,7 @@ def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) 
 
 
 def _distances(points: pd.DataFrame, name: str) -> NDArray[np.float64] | None:
-    """Lengths of the bars to both ends of a column's interval; None where it has none.
+    """Compute the lengths of the bars to both ends of a column's interval, if it has one.
 
     Wins over no losses are infinite, and no bar reaches them.
     """

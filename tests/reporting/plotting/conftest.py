@@ -25,7 +25,7 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def two_rules(data):
+def two_constraints(data):
     return fitted(data, [gc.fnr() <= 0.05, gc.fpr() <= 0.2])
 
 

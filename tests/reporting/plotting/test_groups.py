@@ -50,26 +50,28 @@ def test_group_rates_have_exact_intervals(decided):
 def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
     y, predicted, columns, weight = decided
     X = pd.DataFrame({"g": columns["g"], "x": 0.0})
-    rule = gc.gap(gc.fpr(), by="g") <= 0.1
-    of_model = GroupRatesDisplay.from_estimator(Fixed(predicted), X, y, rule, sample_weight=weight)
+    constraint = gc.gap(gc.fpr(), by="g") <= 0.1
+    of_model = GroupRatesDisplay.from_estimator(
+        Fixed(predicted), X, y, constraint, sample_weight=weight
+    )
     of_decisions = GroupRatesDisplay.from_predictions(
-        y, predicted, rule, sensitive_features=columns, sample_weight=weight
+        y, predicted, constraint, sensitive_features=columns, sample_weight=weight
     )
     pd.testing.assert_frame_equal(of_model.rates, of_decisions.rates)
     assert of_model.name == "Fixed"
-    own = Fixed(predicted, [gc.fnr() <= 0.1, rule])
+    own = Fixed(predicted, [gc.fnr() <= 0.1, constraint])
     by_itself = GroupRatesDisplay.from_estimator(own, X, y, sample_weight=weight)
     pd.testing.assert_frame_equal(of_model.rates, by_itself.rates)
-    assert by_itself.rule == rule
-    for several in ([], [rule, rule]):
+    assert by_itself.constraint == constraint
+    for several in ([], [constraint, constraint]):
         with pytest.raises(ValueError, match="constraints that compare groups"):
             GroupRatesDisplay.from_estimator(Fixed(predicted, several), X, y)
-    with pytest.raises(TypeError, match="rule must compare groups"):
+    with pytest.raises(TypeError, match="constraint must compare groups"):
         GroupRatesDisplay.from_estimator(own, X, y, gc.fpr() <= 0.1)
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "constraint",
     [
         gc.each(gc.fpr(), by="g") <= 0.25,
         gc.each(gc.fpr(), by="g") >= 0.25,
@@ -82,8 +84,8 @@ def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
     ],
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_a_rule_holds_where_all_rates_are_in_its_band(rule, seed):
-    """The band says the same as the rule's own value, whatever the decisions."""
+def test_a_constraint_holds_where_all_rates_are_in_its_band(constraint, seed):
+    """The band says the same as the constraint's own value, whatever the decisions."""
     rng = np.random.default_rng(seed)
     n = 900
     group = rng.choice(["a", "b", "c"], n)
@@ -92,16 +94,16 @@ def test_a_rule_holds_where_all_rates_are_in_its_band(rule, seed):
     y = np.zeros(n, dtype=int)
     y[::30] = 1
     given = {"sensitive_features": {"g": group}}
-    display = GroupRatesDisplay.from_predictions(y, predicted, rule, **given)
+    display = GroupRatesDisplay.from_predictions(y, predicted, constraint, **given)
     low, high = display.allowed
     inside = display.rates["rate"].between(low - 1e-12, high + 1e-12).all()
     from gbm_constrained.reporting.audit import audit
 
-    found = audit(Fixed(predicted), np.zeros((n, 1)), y, [rule], **given)
+    found = audit(Fixed(predicted), np.zeros((n, 1)), y, [constraint], **given)
     assert inside == bool(found.frame["satisfied"].iloc[0])
     drawn = {round(x, 9) for line in display.ax_.get_lines() for x in line.get_xdata()}
     assert {round(end, 9) for end in (low, high) if np.isfinite(end)} <= drawn
-    assert labels(display.ax_)[0] == str(rule)
+    assert labels(display.ax_)[0] == str(constraint)
 
 
 def test_rates_of_several_models_share_axes(decided):
@@ -124,7 +126,7 @@ def test_rates_of_several_models_share_axes(decided):
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "constraint",
     [
         gc.gap(gc.fpr(), by="g"),
         gc.ratio(gc.fpr(), by="g"),
@@ -132,7 +134,7 @@ def test_rates_of_several_models_share_axes(decided):
         gc.each(gc.log_loss(on=gc.label(1)), by="g"),
     ],
 )
-def test_comparisons_without_a_bound(rule, decided):
+def test_comparisons_without_a_bound(constraint, decided):
     y, _, columns, _ = decided
 
     class Sure(Fixed):
@@ -142,10 +144,10 @@ def test_comparisons_without_a_bound(rule, decided):
             return np.column_stack([np.where(columns["g"] == "a", 0.5, 0.25)] * 2) * [1, 1]
 
     display = GroupRatesDisplay.from_estimator(
-        Sure(y), np.zeros((y.size, 1)), y, rule, sensitive_features=columns
+        Sure(y), np.zeros((y.size, 1)), y, constraint, sensitive_features=columns
     )
     assert display.allowed is None
-    if "log_loss" in str(rule):
+    if "log_loss" in str(constraint):
         np.testing.assert_allclose(display.rates["rate"], -np.log([0.5, 0.25, 0.25]))
         assert display.ax_.get_xlabel().endswith("(nats)")
 
@@ -174,12 +176,12 @@ def test_decisions_that_are_none(y_true, y_pred, message):
         GroupRatesDisplay.from_predictions(y_true, y_pred, gc.each(gc.fpr(), by="g"), **given)
 
 
-def test_decisions_tell_no_losses(decided):
+def test_decisions_have_no_losses(decided):
     y, predicted, columns, _ = decided
-    rule = gc.each(gc.log_loss(), by="g") <= 0.5
-    message = r"each\(log_loss, by='g'\) needs probabilities, which decisions do not tell: use "
+    constraint = gc.each(gc.log_loss(), by="g") <= 0.5
+    message = r"each\(log_loss, by='g'\) needs probabilities, which decisions do not have: use "
     with pytest.raises(TypeError, match=message + "GroupRatesDisplay.from_estimator"):
-        GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+        GroupRatesDisplay.from_predictions(y, predicted, constraint, sensitive_features=columns)
 
 
 def test_group_displays_draw_into_the_axes_given(decided):
@@ -202,8 +204,10 @@ def test_nothing_overlaps_in_a_figure_of_its_own(adult):
     _, _, X, y = adult
     columns = X[["sex", "race"]].astype(str)
     predicted = (X["education-num"] > 12).astype(int).to_numpy()
-    rule = gc.gap(gc.fpr(), by=["sex", "race"], min_group_size=1) <= 0.05
-    display = GroupRatesDisplay.from_predictions(y, predicted, rule, sensitive_features=columns)
+    constraint = gc.gap(gc.fpr(), by=["sex", "race"], min_group_size=1) <= 0.05
+    display = GroupRatesDisplay.from_predictions(
+        y, predicted, constraint, sensitive_features=columns
+    )
     inside = display.figure_.bbox
     display.figure_.canvas.draw()
     renderer = display.figure_.canvas.get_renderer()

@@ -11,42 +11,44 @@ import gbm_constrained as gc
 from gbm_constrained.plotting import COLOURS, ConstraintHistoryDisplay, MultipliersDisplay
 
 
-def test_history_lines_are_the_columns_of_the_history(two_rules):
-    history = two_rules.history_
-    display = ConstraintHistoryDisplay.from_estimator(two_rules)
+def test_history_lines_are_the_columns_of_the_history(two_constraints):
+    history = two_constraints.history_
+    display = ConstraintHistoryDisplay.from_estimator(two_constraints)
     assert isinstance(display, ConstraintHistoryDisplay)
     assert display.figure_ is display.ax_.figure
     assert display.constraints == ("fnr <= 0.05", "fpr <= 0.2")
     lines = iter(display.ax_.get_lines())
-    for rule, colour in zip(display.constraints, COLOURS[:2], strict=True):
+    for constraint, colour in zip(display.constraints, COLOURS[:2], strict=True):
         for column, style in (("value", "-"), ("held_out", "--"), ("bound", ":")):
             line = next(lines)
-            assert_line(line, history["rounds"], history[f"{column}[{rule}]"])
+            assert_line(line, history["rounds"], history[f"{column}[{constraint}]"])
             assert line.get_linestyle() == style
             assert line.get_color() == colour
     assert list(lines) == []
 
 
-def test_rules_that_print_alike_have_histories_of_their_own(data):
+def test_constraints_that_print_alike_have_histories_of_their_own(data):
     """Two masks of as many rows print alike."""
     first = np.arange(300) < 150
-    rules = [
+    constraints = [
         gc.selection_rate(on=first) <= 0.1,
         gc.fnr() <= 0.5,
         gc.selection_rate(on=~first) <= 0.3,
     ]
     seen = []
     X, y = data[:2]
-    model = gc.ConstrainedXGBClassifier(constraints=rules, n_estimators=12, measure_on="train")
+    model = gc.ConstrainedXGBClassifier(
+        constraints=constraints, n_estimators=12, measure_on="train"
+    )
     model.fit(X, y, constraint_callbacks=[seen.append])
-    rule = "selection_rate[mask of 150 rows] <= 0."
-    names = (f"{rule}1", "fnr <= 0.5", f"{rule}3")
+    constraint = "selection_rate[mask of 150 rows] <= 0."
+    names = (f"{constraint}1", "fnr <= 0.5", f"{constraint}3")
     same = fitted(data, [gc.selection_rate(on=m) <= 0.1 for m in (first, ~first)], held_out=False)
     assert tuple(seen[0].values.index) == names
     assert seen[0].rates.index.tolist() == [
         "selection_rate[mask of 150 rows]", "fnr", "selection_rate[mask of 150 rows] #2"
     ]  # fmt: skip
-    names = (f"{rule}1", f"{rule}1 #2")
+    names = (f"{constraint}1", f"{constraint}1 #2")
     assert same.multipliers_.index.tolist() == list(names)
     chosen = same.predict(X)
     last = same.history_.iloc[-1]
@@ -57,12 +59,14 @@ def test_rules_that_print_alike_have_histories_of_their_own(data):
     assert MultipliersDisplay.from_estimator(same).constraints == names
 
 
-def test_multipliers_are_the_columns_of_the_history(two_rules):
-    history = two_rules.history_
-    display = MultipliersDisplay.from_estimator(two_rules, names={"fpr <= 0.2": "alarms"})
+def test_multipliers_are_the_columns_of_the_history(two_constraints):
+    history = two_constraints.history_
+    display = MultipliersDisplay.from_estimator(two_constraints, names={"fpr <= 0.2": "alarms"})
     assert display.lines_ == list(display.ax_.get_lines())
-    for line, rule, colour in zip(display.lines_, display.constraints, COLOURS[:2], strict=True):
-        assert_line(line, history["rounds"], history[f"multiplier[{rule}]"])
+    for line, constraint, colour in zip(
+        display.lines_, display.constraints, COLOURS[:2], strict=True
+    ):
+        assert_line(line, history["rounds"], history[f"multiplier[{constraint}]"])
         assert line.get_color() == colour  # as in the history of values
     assert labels(display.ax_) == ["fnr <= 0.05", "alarms"]
     assert display.ax_.get_ylabel() == "multiplier"
@@ -86,13 +90,13 @@ def test_multipliers_of_several_rows_are_added(data):
     assert len(model.multipliers_) == 2
 
 
-def test_history_labels(two_rules):
-    ax = ConstraintHistoryDisplay.from_estimator(two_rules).ax_
+def test_history_labels(two_constraints):
+    ax = ConstraintHistoryDisplay.from_estimator(two_constraints).ax_
     assert labels(ax) == ["fnr <= 0.05", "fpr <= 0.2", "training rows", "held-out rows", "bound"]
     assert ax.get_ylabel() == "constrained values (fraction)"
     assert ax.get_xlabel() == "boosting rounds"
     ax = ConstraintHistoryDisplay.from_estimator(
-        two_rules,
+        two_constraints,
         train_name="train",
         held_out_name="test",
         names={"fnr <= 0.05": "missed frauds"},
@@ -109,28 +113,28 @@ def test_history_of_a_linear_model_counts_iterations(data):
         assert display.from_estimator(model).ax_.get_xlabel() == "iterations"
 
 
-def test_one_rule_names_the_axis(data):
-    for rule, name in (
+def test_one_constraint_names_the_axis(data):
+    for constraint, name in (
         (gc.fnr() <= 0.05, "fnr"),
         (gc.recall(on={"g": "<= b"}) >= 0.9, "recall[g=<= b]"),
     ):
         groups = {"g": np.repeat(["<= b", "c"], 150)}
         X, y, *_ = data
         model = gc.ConstrainedXGBClassifier(
-            constraints=[rule], n_estimators=4, n_jobs=1, measure_on="train"
+            constraints=[constraint], n_estimators=4, n_jobs=1, measure_on="train"
         ).fit(X, y, sensitive_features=groups, verbose=False)
         display = ConstraintHistoryDisplay.from_estimator(model)
         assert display.ax_.get_ylabel() == f"{name} (fraction)"
 
 
 def test_violation_is_the_part_beyond_the_bound(data):
-    rules = [gc.fnr() <= 0.05, gc.precision() >= 0.8]
-    history = fitted(data, rules).history_
+    constraints = [gc.fnr() <= 0.05, gc.precision() >= 0.8]
+    history = fitted(data, constraints).history_
     ax = ConstraintHistoryDisplay(history).plot(violation=True).ax_
     lines = iter(ax.get_lines())
-    for rule, sign in zip(rules, (1, -1), strict=True):
+    for constraint, sign in zip(constraints, (1, -1), strict=True):
         for column in ("value", "held_out"):
-            beyond = sign * (history[f"{column}[{rule}]"] - history[f"bound[{rule}]"])
+            beyond = sign * (history[f"{column}[{constraint}]"] - history[f"bound[{constraint}]"])
             assert_line(next(lines), history["rounds"], beyond.clip(lower=0.0))
     assert list(lines) == []
     assert "bound" not in labels(ax)
@@ -145,7 +149,7 @@ def test_without_held_out_rows_there_is_no_dashed_line(data):
 
 
 @pytest.mark.parametrize(
-    ("rules", "shown"),
+    ("constraints", "shown"),
     [
         ([gc.log_loss(on=gc.label(1)) <= 0.2], "log_loss[y=1] (nats)"),
         ([gc.gap(gc.log_loss(), by="g") <= 0.2], "gap(log_loss, by='g') (nats)"),
@@ -158,18 +162,22 @@ def test_without_held_out_rows_there_is_no_dashed_line(data):
         ([gc.fnr() <= 0.1, gc.fpr() <= 0.3], "constrained values (fraction)"),
     ],
 )
-def test_units(rules, shown):
+def test_units(constraints, shown):
     """Losses are in nats, rates are fractions, and what may be any number has no unit."""
-    columns = {f"{kind}[{rule}]": [0.3, 0.2] for rule in rules for kind in ("value", "bound")}
+    columns = {
+        f"{kind}[{constraint}]": [0.3, 0.2]
+        for constraint in constraints
+        for kind in ("value", "bound")
+    }
     history = pd.DataFrame({"rounds": [0, 1], **columns})
     assert ConstraintHistoryDisplay(history).plot().ax_.get_ylabel() == shown
 
 
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
-def test_history_draws_into_the_axes_given(display, two_rules):
+def test_history_draws_into_the_axes_given(display, two_constraints):
     _, axes = plt.subplots(1, 2)
     before = dict(matplotlib.rcParams)
-    drawn = display.from_estimator(two_rules, ax=axes[1])
+    drawn = display.from_estimator(two_constraints, ax=axes[1])
     assert drawn.ax_ is axes[1]
     assert not axes[0].lines
     assert drawn.plot(axes[0]) is drawn
@@ -227,8 +235,8 @@ def test_differences_below_zero_are_in_sight(values, bound):
 
 
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
-def test_fits_that_share_axes_are_all_in_sight(display, two_rules):
-    larger = two_rules.history_
+def test_fits_that_share_axes_are_all_in_sight(display, two_constraints):
+    larger = two_constraints.history_
     numbers = larger.filter(regex="value|held_out|multiplier").columns
     smaller = larger.assign(**{name: 0.1 * larger[name] for name in numbers})
     for order in ((smaller, larger), (larger, smaller)):
@@ -254,7 +262,7 @@ def test_history_of_nothing(display, data):
 
 
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
-def test_rules_of_many_classes_are_told_apart(display):
+def test_constraints_of_many_classes_are_told_apart(display):
     columns = {"rounds": range(30)}
     for k in range(28):
         for kind in ("value", "bound", "multiplier"):
@@ -271,12 +279,14 @@ def test_rules_of_many_classes_are_told_apart(display):
 @pytest.mark.parametrize("display", [ConstraintHistoryDisplay, MultipliersDisplay])
 def test_legends_of_histories_hide_nothing_in_figures_of_their_own(display, n_rules):
     """Lines that go everywhere leave no corner for a legend."""
-    rules = [gc.gap(gc.fpr(), by=["sex", f"column {j}"]) <= 0.1 for j in range(n_rules)]
+    constraints = [gc.gap(gc.fpr(), by=["sex", f"column {j}"]) <= 0.1 for j in range(n_rules)]
     values = np.random.default_rng(0).random((20, n_rules))
     columns = {"rounds": range(20)}
-    for rule, column in zip(rules, values.T, strict=True):
-        columns |= {f"{kind}[{rule}]": column for kind in ("value", "held_out", "multiplier")}
-        columns[f"bound[{rule}]"] = rule.bound
+    for constraint, column in zip(constraints, values.T, strict=True):
+        columns |= {
+            f"{kind}[{constraint}]": column for kind in ("value", "held_out", "multiplier")
+        }
+        columns[f"bound[{constraint}]"] = constraint.bound
     ax = display(pd.DataFrame(columns)).plot().ax_
     ax.figure.canvas.draw()
     legend, axes, inside = (

@@ -77,9 +77,9 @@ def test_names_in_data_are_no_mathematics(data):
     column = {"paid in $": np.where(X[:, 0] > 0, PRICES, "free")}
     group = f"paid in $={PRICES}"
     rate = f"fpr[{group}]"
-    rule = gc.fpr(on={"paid in $": PRICES}) <= 0.4
+    constraint = gc.fpr(on={"paid in $": PRICES}) <= 0.4
     model = gc.ConstrainedXGBClassifier(
-        constraints=[rule], n_estimators=4, n_jobs=1, measure_on="train"
+        constraints=[constraint], n_estimators=4, n_jobs=1, measure_on="train"
     ).fit(X, y, sensitive_features=column, verbose=False)
     for display in (ConstraintHistoryDisplay, MultipliersDisplay):
         assert f"{rate} <= 0.4" in written(display.from_estimator(model).ax_)
@@ -123,30 +123,30 @@ def test_many_series_and_models_are_told_apart(decided):
     assert len({(line.get_color(), line.get_marker()) for line in models}) == 9
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_rules):
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch, two_constraints):
     for module in ("matplotlib", "matplotlib.pyplot", "matplotlib.lines", "matplotlib.axes"):
         monkeypatch.setitem(sys.modules, module, None)
     remedy = r'pip install "gbm_constrained\[plot\]"'
     for display in (ConstraintHistoryDisplay, MultipliersDisplay):
         with pytest.raises(ImportError, match=remedy):
-            display.from_estimator(two_rules)
+            display.from_estimator(two_constraints)
     given = {"sensitive_features": {"g": [0, 1]}}
     with pytest.raises(ImportError, match=remedy):
         GroupRatesDisplay.from_predictions([0, 1], [0, 1], gc.each(gc.fpr(), by="g"), **given)
     with pytest.raises(ImportError, match=remedy):
-        GroupRatesDisplay.from_estimator(two_rules, None, None)
+        GroupRatesDisplay.from_estimator(two_constraints, None, None)
     with pytest.raises(ImportError, match=remedy):
         GroupConfusionDisplay.from_predictions([0, 1], [0, 1], **given)
     with pytest.raises(ImportError, match=remedy):
-        GroupConfusionDisplay.from_estimator(two_rules, None, None)
+        GroupConfusionDisplay.from_estimator(two_constraints, None, None)
     with pytest.raises(ImportError, match=remedy):
-        TradeoffDisplay.from_estimator(two_rules, None, None, [0.1])
+        TradeoffDisplay.from_estimator(two_constraints, None, None, [0.1])
     with pytest.raises(ImportError, match=remedy):
         plot_threshold_curve([0, 1], [0.2, 0.8])
     with pytest.raises(ImportError, match=remedy):
         plot_tradeoff(curve())
     with pytest.raises(ImportError, match=remedy):
-        ConstraintIntervalsDisplay.from_estimator(two_rules, None, None, None)
+        ConstraintIntervalsDisplay.from_estimator(two_constraints, None, None, None)
 
 
 def test_module_is_importable_without_matplotlib():

@@ -22,9 +22,9 @@ def test_grids_are_faint_on_any_background(style):
         assert 0.05 < alpha * np.abs(to_rgb(line.get_color()) - back).max() < 0.15
 
 
-def test_threshold_curve_is_the_roc_curve(two_rules, data):
+def test_threshold_curve_is_the_roc_curve(two_constraints, data):
     _, _, X, y = data
-    score = two_rules.predict_proba(X)[:, 1]
+    score = two_constraints.predict_proba(X)[:, 1]
     ax = plot_threshold_curve(y, score, label="plain", linestyle="--")
     false_alarms, hits, _ = roc_curve(y, score, drop_intermediate=False)
     (line,) = ax.get_lines()

@@ -126,7 +126,7 @@ def test_tradeoff_of_an_estimator_is_its_curve(data):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_tradeoff_of_several_rules_has_a_line_for_each(data):
+def test_tradeoff_of_several_constraints_has_a_line_for_each(data):
     X, y, *_ = data
     model = gc.ConstrainedXGBClassifier(n_estimators=4, max_depth=2, n_jobs=1, n_folds=2)
     display = TradeoffDisplay.from_estimator(

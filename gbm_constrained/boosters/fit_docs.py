@@ -1,0 +1,49 @@
+"""Documentation of the arguments that ``fit`` of both classifiers adds to the parent's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+FIT_ARGUMENTS_DOC = """\
+sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+    Columns, one value per training row, that constraints may group by. Columns of X are found
+    there when X is a DataFrame. Prediction never needs them.
+datasets : dict from name to X or (X, y), default=None
+    Further rows that a constraint may be taken over, with ``on=dataset(name)``. The objective
+    leaves them out. Their X is prepared as the training X is, for no step of a ``Pipeline``
+    transforms it; their groups are columns of X.
+sensitive_features_eval_set : list, default=None
+    Sensitive features of each evaluation set. Groups without training rows take part in the
+    values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
+    evaluation set with such groups.
+groups : array-like of shape (n_samples,), default=None
+    Rows of one group are kept together where rows are split to measure constraints.
+constraint_callbacks : sequence of callable, default=None
+    Called in each outer iteration with a
+    :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, training
+    ends with that iteration.
+checkpoint : str or path-like, default=None
+    File that the boosters of the folds are saved to after each pass. An interrupted fit that is
+    called again with the same arguments resumes from there and gives the model of an
+    uninterrupted fit. The file is removed when the fit is done.
+time_limit : float, default=None
+    Seconds after which measuring and training end, at the next outer iteration. Part of them is
+    kept for training the model for as many rounds as were measured, and for the reports;
+    ``stopping_message_`` and a warning say what was given up. A resumed fit has the whole limit
+    again.
+
+Raises
+------
+TypeError, ValueError
+    If constraints, labels or weights do not fit together; before training starts."""
+
+
+def document_fit(method: Method) -> Method:
+    """Complete the docstring of a ``fit``, which has ``{fit_arguments}`` in their place."""
+    doc = inspect.cleandoc(method.__doc__ or "")  # Python 3.13 has removed the indentation already
+    method.__doc__ = doc.replace("{fit_arguments}", FIT_ARGUMENTS_DOC)
+    return method

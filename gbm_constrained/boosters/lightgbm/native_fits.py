@@ -1,0 +1,95 @@
+"""Classifiers that LightGBM trains by its own means, for decisions that optimise a metric."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._dataframes import take_rows
+from gbm_constrained._typing import Array, Codes
+from gbm_constrained.boosters.lightgbm.callbacks import is_early_stopping
+from gbm_constrained.boosters.lightgbm.merging import merge_boosters
+from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
+from gbm_constrained.boosters.metric import PartRows, clone_plain
+
+
+@dataclass(frozen=True, eq=False)
+class NativeLGBMModel:
+    """A trained classifier."""
+
+    model: Any
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        """Score rows of X."""
+        return np.asarray(self.model._raw_margin(X))
+
+    def to_bytes(self) -> bytes:
+        """Write the booster as LightGBM's text."""
+        text: str = self.model.booster_.model_to_string()
+        return text.encode()
+
+
+def fit_part(
+    model: Any, X: Any, y: Any, arguments: Mapping[str, Any], part: PartRows
+) -> NativeLGBMModel:
+    """Train a clone of a classifier on some of the rows; `arguments` hold the sample weights."""
+    if arguments["init_model"] is not None:
+        raise ValueError(
+            "init_model continues a model that has seen all rows, and a metric is optimised on "
+            "rows that boosters have not seen: leave init_model out."
+        )
+    plain = clone_plain(model)
+    given = dict(arguments)
+    given["callbacks"] = [c for c in given["callbacks"] or () if is_early_stopping(c)] or None
+    if part.is_joint:
+        plain.set_params(objective=None, class_weight=None)
+        given = {name: given[name] for name in ("feature_name", "categorical_feature")}
+        given["sample_weight"] = arguments["sample_weight"]
+    for name in ("sample_weight", "init_score"):
+        if given.get(name) is not None:
+            given[name] = take_rows(given[name], part.rows)
+    plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
+    return NativeLGBMModel(plain)
+
+
+def merge(models: Sequence[NativeLGBMModel]) -> NativeLGBMModel:
+    """Merge models into one whose raw score is the mean of theirs."""
+    model = copy.copy(models[0].model)
+    model._Booster = merge_boosters([one.model.booster_ for one in models])
+    # All that one of them knows of its evaluation sets is its own.
+    model._best_iteration, model._evals_result = model._Booster.best_iteration, {}
+    model._best_score = model._Booster.best_score = defaultdict(OrderedDict)
+    return NativeLGBMModel(model)
+
+
+def can_fold(model: Any) -> bool:
+    """Whether a shift of scores can be added to the trained model."""
+    kind = find_parameter(model, "boosting", "gbdt")
+    is_sum = kind not in ("rf", "random_forest")
+    return is_sum and not callable(find_objective(model))
+
+
+def average_scores(model: Any, booster: Any, scores: Array, rounds: int | None = None) -> Array:
+    """Average the scores of a random forest, which LightGBM adds up; others stay as they are.
+
+    Parameters
+    ----------
+    model : LGBMClassifier
+        The classifier.
+    booster : Booster
+        The booster that scored the rows.
+    scores : ndarray
+        Raw scores of its first rounds.
+    rounds : int, default=None
+        The number of these; those up to the best iteration by default.
+    """
+    if find_parameter(model, "boosting", "gbdt") not in ("rf", "random_forest"):
+        return scores
+    best = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+    asked = rounds if rounds is not None and rounds > 0 else best
+    return scores / min(asked, booster.current_iteration())

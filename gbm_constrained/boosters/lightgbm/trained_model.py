@@ -1,0 +1,119 @@
+"""The booster of a finished fit of LightGBM, and a classifier that is read from a file."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from sklearn.preprocessing import LabelEncoder
+
+from gbm_constrained._dataframes import take_rows
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters.lightgbm.callbacks import Observer
+from gbm_constrained.boosters.lightgbm.model_text import (
+    add_intercept,
+    restore_objective,
+    shift_intercept,
+)
+from gbm_constrained.boosters.lightgbm.parameters import find_objective
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.training.fit import ConstrainedFit
+
+
+class TrainedLGBMModel:
+    """The booster of a finished fit, as a ``TrainedModel`` of the training.
+
+    Parameters
+    ----------
+    parent : ConstrainedLGBMClassifier
+        The classifier that has the booster.
+    fit : ConstrainedFit
+        The fit.
+    observer : Observer
+        The observer of the fit, which knows the rounds that grew a tree.
+    held : dict from EvaluationSet to X
+        The evaluation sets.
+    """
+
+    def __init__(
+        self, parent: Any, fit: ConstrainedFit, observer: Observer, held: dict[EvaluationSet, Any]
+    ) -> None:
+        self.parent, self.fit, self.observer, self.held = parent, fit, observer, held
+
+    def margin(self, rounds: int) -> Array:
+        return self._margin(self.fit.data.combined.X, rounds)
+
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
+        if rows not in self.held:  # Certification rows are no evaluation set of the user.
+            self.held[rows] = take_rows(self.fit.data.whole.X, self.fit.data.certification)
+        return self._margin(self.held[rows], rounds)
+
+    def _margin(self, X: Any, rounds: int) -> Array:
+        """Score rows under a prefix as ``predict`` does: without scores of the user."""
+        grown = self.observer.grown_after(rounds)
+        with warnings.catch_warnings():  # Training took the same kinds of tables silently.
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
+            raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
+        return np.asarray(raw)
+
+    def truncate(self, rounds: int) -> None:
+        """Keep the first rounds, and make all attributes of LightGBM describe these."""
+        model, n_trees = self.parent, self.observer.grown_after(rounds)
+        whole = model._Booster
+        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=n_trees))
+        kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
+        kept.best_score = defaultdict(OrderedDict)
+        for data, metrics in model._evals_result.items():
+            for metric, values in metrics.items():
+                kept.best_score[data][metric] = values[rounds - 1]
+        kept.params = whole.params
+        model._Booster = kept
+        model._best_iteration, model._best_score = kept.best_iteration, kept.best_score
+
+    def add_to_margin(self, shift: Array) -> None:
+        self.parent._Booster = shift_intercept(self.parent._Booster, shift)
+
+
+def make_native(model: Any, n_classes: int, intercept: Array) -> None:
+    """Replace the booster by the one that LightGBM would have written under its own objective."""
+    trained = model._Booster
+    text = add_intercept(trained.model_to_string(num_iteration=-1), list(intercept))
+    objective = "binary sigmoid:1" if n_classes == 2 else f"multiclass num_class:{n_classes}"
+    native = lgb.Booster(model_str=restore_objective(text, objective))
+    native.best_iteration, native.best_score = trained.best_iteration, trained.best_score
+    name = objective.partition(" ")[0]
+    native.params = {**trained.params, "objective": name}
+    model._Booster, model._objective = native, find_objective(model) or name
+
+
+def adopt_file(
+    model: Any, booster: lgb.Booster, objective: str, note: Any, n_classes: int
+) -> None:
+    """Give a classifier the attributes of a fitted one, from a file and its note, if any."""
+    generic_names = [f"Column_{j}" for j in range(booster.num_feature())]
+    own = {
+        "_objective": objective,
+        "_fitted_with_feature_names": booster.feature_name() != generic_names,
+        "_evals_result": {},
+        "_best_iteration": booster.best_iteration,
+        "_best_score": booster.best_score,
+    }
+    encoder = LabelEncoder()
+    encoder.classes_ = np.arange(n_classes)
+    if note is not None:
+        note.restore(model)
+        encoder.classes_ = note.classes
+        own.update({name: note.library[name] for name in own if name in note.library})
+    # LightGBM 4.6 does not know all of these attributes.
+    model.__dict__.update({name: own[name] for name in own if name in vars(model)})
+    booster.best_iteration, booster.best_score = model._best_iteration, model._best_score
+    model._Booster, model.fitted_ = booster, True
+    model._n_features = model._n_features_in = booster.num_feature()
+    model._le, model._class_weight = encoder, None
+    model._classes, model._n_classes = encoder.classes_, n_classes
+    codes = encoder.transform(encoder.classes_)
+    model._class_map = dict(zip(encoder.classes_, codes, strict=True))

@@ -1,0 +1,72 @@
+"""Classifiers that XGBoost trains by its own means, for decisions that optimise a metric."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._dataframes import take_rows
+from gbm_constrained._typing import Array, Codes
+from gbm_constrained.boosters.metric import PartRows, clone_plain
+from gbm_constrained.boosters.xgboost.merging import merge_boosters
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees
+
+OF_EVALUATION = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set")
+
+
+@dataclass(frozen=True, eq=False)
+class NativeXGBModel:
+    """A trained classifier, and the scores that its training started from, if any were given."""
+
+    model: Any
+    base_margin: Any
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        """Score rows of X, whose positions among the training rows are `rows`."""
+        start = None if self.base_margin is None else take_rows(self.base_margin, rows)
+        return np.asarray(self.model.predict(X, output_margin=True, base_margin=start))
+
+    def to_bytes(self) -> bytes:
+        """Write the booster as UBJSON."""
+        return bytes(self.model.get_booster().save_raw("ubj"))
+
+
+def fit_part(
+    model: Any, X: Any, y: Any, arguments: Mapping[str, Any], part: PartRows
+) -> NativeXGBModel:
+    """Train a clone of a classifier on some of the rows."""
+    if arguments["xgb_model"] is not None:
+        raise ValueError(
+            "xgb_model continues a model that has seen all rows, and a metric is optimised on "
+            "rows that boosters have not seen: leave xgb_model out."
+        )
+    plain = clone_plain(model)
+    given = {**arguments, "verbose": False}
+    if part.is_joint:
+        plain.set_params(
+            objective="multi:softprob", scale_pos_weight=None, eval_metric=None,
+            early_stopping_rounds=None, callbacks=None,
+        )  # fmt: skip
+        given.update(dict.fromkeys((*OF_EVALUATION, "base_margin")))
+    for name in ("sample_weight", "base_margin"):
+        given[name] = None if given[name] is None else take_rows(given[name], part.rows)
+    plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
+    return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
+
+
+def merge(models: Sequence[NativeXGBModel]) -> NativeXGBModel:
+    """Merge models into one whose raw score is the mean of theirs."""
+    model = copy.copy(models[0].model)
+    model._Booster = merge_boosters([one.model.get_booster() for one in models])
+    model.__dict__.pop("evals_result_", None)  # of one of them alone
+    return NativeXGBModel(model, models[0].base_margin)
+
+
+def can_fold(model: Any) -> bool:
+    """Whether a shift of scores can be added to the trained model."""
+    is_forest = model.booster in (None, "gbtree") and not has_dropped_trees(model.get_booster())
+    return is_forest and not callable(model.objective)

@@ -1,0 +1,93 @@
+"""Rows of random cells, and references of their kernels."""
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from gbm_constrained.problem.kernels.base import Block
+from gbm_constrained.problem.kernels.binary import BinaryKernel
+from gbm_constrained.problem.kernels.proxies import PROXIES
+from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
+from gbm_constrained.problem.kernels.tables import KernelTables
+
+CLASS_COUNTS = [2, 3, 7]
+DTYPES = [np.float32, np.float64]
+PARTS = ["target", "cost", "clipped", "all"]
+CAP = 1.3
+N = 60
+
+
+class Rows:
+    """Rows of random cells, at scores that stay away from the kink of the clipped loss."""
+
+    def __init__(self, n_classes, parts="all", seed=0, dtype=np.float64, factor=1.0):
+        rng = np.random.default_rng(seed)
+        n_cells = 2 * n_classes
+        on = {part: parts in (part, "all") for part in PARTS}
+        self.tables = KernelTables(
+            rng.gamma(1.0, size=(n_cells, n_classes)) * on["target"],
+            3.0 * rng.normal(size=(n_cells, n_classes)) * on["cost"],
+            rng.gamma(1.0, size=n_cells) * on["clipped"],
+            np.repeat(np.arange(n_classes), 2),
+            np.dtype(dtype),
+        )
+        self.n_classes = n_classes
+        self.kernel = BinaryKernel() if n_classes == 2 else SoftmaxKernel(factor)
+        self.codes = rng.integers(0, n_cells, N)
+        self.y = self.tables.cell_labels[self.codes]
+        self.labels = self.kernel.encode(self.y, np.dtype(dtype))
+        self.margin = 2 * rng.normal(size=N if n_classes == 2 else (N, n_classes)).astype(dtype)
+        near = np.abs(reference_loss(self.margin, self.y) - CAP) < 1e-2
+        self.margin[near] = 0.0
+
+    def probability(self, margin):
+        p = np.empty_like(margin)
+        with np.errstate(over="ignore"):
+            self.kernel.link(margin, self.labels, p)
+        return p
+
+    def block(self, margin):
+        p = self.probability(margin)
+        return Block(p, margin, self.labels, self.codes, self.tables, CAP)
+
+    def value(self, margin):
+        return self.kernel.value(self.block(margin))
+
+    def gradient(self, margin):
+        grad, hess = np.empty_like(margin), np.empty_like(margin)
+        self.kernel.gradient(self.block(margin), grad, hess)
+        return grad, hess
+
+    def product(self, margin, u):
+        return self.kernel.hessian_product(self.block(margin), u)
+
+    def directions(self):
+        """Unit steps of each score of every row at once: rows do not interact."""
+        if self.n_classes == 2:
+            return [np.ones(N)]
+        return [np.tile(e, (N, 1)) for e in np.eye(self.n_classes)]
+
+    def hessians(self):
+        """Exact Hessian of each row, (n, K, K), or (n,) for a binary margin."""
+        columns = [self.product(self.margin, u) for u in self.directions()]
+        return columns[0] if self.n_classes == 2 else np.stack(columns, axis=2)
+
+
+def full(margin):
+    """Scores (0, m) of a binary margin; scores as they are otherwise."""
+    return np.stack([np.zeros_like(margin), margin], 1) if margin.ndim == 1 else margin
+
+
+def chosen(margin):
+    """What stands for the decision: mean of the softmax of scores and of half of them."""
+    scores = full(np.asarray(margin, dtype=np.float64))
+    return (softmax(scores, axis=1) + softmax(scores / 2, axis=1)) / 2
+
+
+def proxy_tables(cost, proxy):
+    """Soft targets and expected costs of a 0-1 rate."""
+    return PROXIES[proxy].coefficients(cost)
+
+
+def reference_loss(margin, y):
+    scores = full(np.asarray(margin, dtype=np.float64))
+    return logsumexp(scores - scores[np.arange(y.size), y][:, None], axis=1)

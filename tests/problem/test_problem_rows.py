@@ -1,0 +1,256 @@
+"""Precision, memory layout, blocks of rows and memory."""
+
+import contextlib
+import sys
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from lagrangians import (
+    CLASS_COUNTS,
+    CLIP,
+    DTYPES,
+    PROXIES,
+    N,
+    build,
+    draw,
+    keep_off_the_cap,
+    kinds,
+    log_probability,
+    sixty_four,
+    spread_over_views,
+    state,
+)
+
+import gbm_constrained as gc
+from gbm_constrained.problem.kernels.binary import BinaryKernel
+from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
+from gbm_constrained.problem.problem_rows import BLOCK
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_scores_of_a_thousand(n_classes, dtype, proxy):
+    """Statistics are exact, everything else is finite, and nothing warns."""
+    y, margin, weight, masks = draw(n_classes)
+    margin = (1e3 * np.sign(margin)).astype(dtype)
+    constraints = kinds(n_classes, masks)["several"]
+    lag = build(y, constraints, weight=weight, proxy=proxy, dtype=dtype)
+    multipliers = np.ones(len(constraints))
+    point = lag.at(margin)
+    statistics = point.statistics()
+    loss = -log_probability(margin.astype(float))[np.arange(N), y]
+    expected = [
+        weight[rows] @ loss[rows] / weight[rows].sum()
+        for rows in (lag.cells.codes == c for c in range(len(lag.cells)))
+        if rows.any()
+    ]
+    occupied = np.bincount(lag.cells.codes, minlength=len(lag.cells)) > 0
+    tolerance = 1e-6 if dtype == np.float32 else 1e-13
+    np.testing.assert_allclose(statistics.loss[occupied], expected, rtol=tolerance, atol=tolerance)
+    anchor = np.zeros_like(margin)
+    assert np.isfinite(point.value(multipliers, anchor, 0.1))
+    grad, hess = point.gradient(multipliers, anchor, 0.1)
+    assert np.isfinite(grad).all()
+    assert np.isfinite(hess).all()
+    assert (hess >= 0).all()
+    assert np.isfinite(point.hessian_product(multipliers, margin, 0.1)).all()
+
+
+@pytest.mark.parametrize("clip", [None, CLIP])
+@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_single_and_double_precision_agree(n_classes, proxy, clip):
+    y, margin, weight, masks = draw(n_classes, n=500)
+    margin = keep_off_the_cap(y, margin).astype(np.float32)
+    constraints = kinds(n_classes, masks)["several"]
+    multipliers = np.linspace(0.1, 1, len(constraints))
+    single, double = (
+        state(build(y, constraints, weight=weight, proxy=proxy, outlier_clip=clip, dtype=dtype),
+              margin.astype(dtype), multipliers, np.ones_like(margin, dtype))
+        for dtype in DTYPES
+    )  # fmt: skip
+    np.testing.assert_allclose(single[0], double[0], rtol=2e-6)
+    assert single[1].dtype == single[2].dtype == np.float32
+    scale = np.abs(double[1]).max()
+    np.testing.assert_allclose(single[1], double[1], rtol=1e-4, atol=1e-6 * scale)
+    np.testing.assert_allclose(single[2], double[2], rtol=1e-4, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("scores", ["equal", "varied"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_statistics_of_a_million_rows_in_single_precision(n_classes, scores):
+    """Relative error below 1e-6, also where all rows are alike and rounding has a direction."""
+    n = 1_000_000
+    rng = np.random.default_rng(8)
+    y = rng.integers(0, n_classes, n)
+    shape = (n,) if n_classes == 2 else (n, n_classes)
+    margin = np.full(shape, 1.7, np.float32) if scores == "equal" else (
+        3 * rng.standard_normal(shape, np.float32)
+    )  # fmt: skip
+    single, double = (
+        build(y, dtype=dtype, outlier_clip=2.0).at(margin.astype(dtype)).statistics()
+        for dtype in DTYPES
+    )
+    np.testing.assert_allclose(single.loss, double.loss, rtol=1e-6)
+    np.testing.assert_allclose(single.clipped_loss, double.clipped_loss, rtol=1e-6)
+    assert np.array_equal(single.predicted, double.predicted)
+
+
+@pytest.mark.parametrize("n_views", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weighted_shares_end_at_one_in_single_precision(dtype, n_views):
+    """Where all rows of a cell are decided alike, also after the kernels became narrower."""
+    y, _, _, masks = draw(2, 5000)
+    columns, selectors = ({}, masks) if n_views == 1 else spread_over_views(masks)
+    weight = 3.3**y * np.random.default_rng(9).random(5000)
+    rules = [gc.error_rate(on=chosen) <= 0.1 for chosen in selectors]
+    lagrangian = build(
+        y, rules, weight=weight, columns=columns, dtype=dtype, gradient_dtype=np.float32
+    )
+    assert len(lagrangian.cells.views) == n_views
+    right = np.where(y == 1, 2.0, -2.0).astype(dtype)
+    for margin in (-right, right, -right):
+        expected = lagrangian.at(margin).statistics().predicted
+        assert np.abs(expected - expected.round()).max() < 1e-13
+        lagrangian.narrow()
+        found = lagrangian.at(margin.astype(np.float32)).statistics().predicted
+        assert np.abs(found - expected.round()).max() < 1e-13
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_gradients_of_another_type_are_those_of_the_kernel_rounded_once(n_classes):
+    """float32 out of float64 kernels, as LightGBM takes them."""
+    y, margin, weight, masks = draw(n_classes)
+    constraints = kinds(n_classes, masks)["several"]
+    at = np.ones(len(constraints)), np.zeros_like(margin), 0.3
+    double = build(y, constraints, weight=weight).at(margin).gradient(*at)
+    mixed = (
+        build(y, constraints, weight=weight, gradient_dtype=np.float32).at(margin).gradient(*at)
+    )
+    for exact, rounded in zip(double, mixed, strict=True):
+        assert rounded.dtype == np.float32
+        assert np.array_equal(rounded, exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_fortran_order_changes_the_layout_alone(proxy):
+    """Scores and gradients class by class in memory, as LightGBM has them."""
+    y, margin, weight, masks = draw(3)
+    constraints = kinds(3, masks)["several"]
+    at = np.ones(len(constraints)), np.zeros((N, 3)), 0.3
+    c = build(y, constraints, weight=weight, proxy=proxy)
+    f = build(y, constraints, weight=weight, proxy=proxy, order="F")
+    rows = c.at(margin)
+    columns = f.at(np.asfortranarray(margin))
+    assert all(g.flags.f_contiguous for g in columns.gradient(*at))
+    np.testing.assert_allclose(columns.gradient(*at), rows.gradient(*at), rtol=1e-12, atol=1e-14)
+    assert columns.value(*at) == pytest.approx(rows.value(*at), rel=1e-13)
+    np.testing.assert_allclose(columns.statistics().loss, rows.statistics().loss, rtol=1e-13)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_blocks_of_rows_are_seamless(n_classes):
+    """Rows repeated over several blocks have the derivatives of the rows in one block."""
+    y, margin, weight, masks = draw(n_classes)
+    repeats = 2 * BLOCK // N + 1
+    constraints = kinds(n_classes, masks)["several"]
+    multipliers = np.ones(len(constraints))
+    one = build(y, constraints, weight=weight, outlier_clip=CLIP)
+    tiled = np.tile(margin, repeats if n_classes == 2 else (repeats, 1))
+    constraints = kinds(n_classes, np.tile(masks, repeats))["several"]
+    several = build(
+        np.tile(y, repeats), constraints, weight=np.tile(weight, repeats), outlier_clip=CLIP
+    )
+    numbers, *derivatives = state(one, margin, multipliers, 0 * margin)
+    found, *repeated = state(several, tiled, multipliers, 0 * tiled)
+    numbers[3] *= repeats  # the total weight
+    np.testing.assert_allclose(found, numbers, rtol=1e-12)
+    derivatives.append(one.at(margin).hessian_product(multipliers, np.ones_like(margin), 0.2))
+    repeated.append(several.at(tiled).hessian_product(multipliers, np.ones_like(tiled), 0.2))
+    for expected, of_all in zip(derivatives, repeated, strict=True):
+        parts = of_all.reshape(repeats, *expected.shape)
+        np.testing.assert_allclose(parts, np.broadcast_to(expected, parts.shape), rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_array_of_rows_times_constraints(n_classes, weighted):
+    """64 constraints: a round allocates a few vectors of one number per row, and blocks."""
+    n = 400_000
+    rng = np.random.default_rng(14)
+    y = rng.integers(0, n_classes, n)
+    masks = rng.random((2, n)) < 0.5
+    constraints = sixty_four(masks, n_classes)
+    weight = rng.gamma(2.0, size=n) if weighted else None
+    lag = build(y, constraints, weight=weight)
+    margin = rng.normal(size=n if n_classes == 2 else (n, n_classes))
+    anchor, multipliers = np.zeros_like(margin), np.ones(64)
+    lag.at(margin).statistics()  # cell codes are packed on first use
+    tracemalloc.start()
+    try:
+        point = lag.at(margin)
+        point.statistics()
+        point.gradient(multipliers, anchor, 0.1)
+        point.value(multipliers, anchor, 0.1)
+        lag.bregman(margin, anchor)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 8 * n
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_building_with_many_constraints_needs_few_vectors(n_classes):
+    n = 200_000
+    rng = np.random.default_rng(15)
+    y = rng.integers(0, n_classes, n)
+    constraints = sixty_four(rng.random((2, n)) < 0.5, n_classes)
+    tracemalloc.start()
+    try:
+        build(y, constraints)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * n * (6 + 3 * n_classes)
+
+
+@contextlib.contextmanager
+def count_calls(functions):
+    """Count the calls of functions by the profiler of Python, which changes nothing."""
+    names = {function.__code__: function.__name__ for function in functions}
+    counts = Counter()
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code in names:
+            counts[names[frame.f_code]] += 1
+
+    sys.setprofile(profile)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_one_fused_pass_whatever_the_number_of_constraints(n_classes):
+    """Each kernel is called once for each block of rows, for 1 constraint as for 64."""
+    n = 2 * BLOCK + 5
+    rng = np.random.default_rng(16)
+    y = rng.integers(0, n_classes, n)
+    margin = rng.normal(size=n if n_classes == 2 else (n, n_classes))
+    masks = rng.random((2, n)) < 0.5
+    kernel = BinaryKernel if n_classes == 2 else SoftmaxKernel
+    functions = [
+        getattr(kernel.gradient, "__func__", kernel.gradient), kernel.link, kernel.loss,
+    ]  # fmt: skip
+    for constraints in ([gc.class_error(0) <= 0.1], sixty_four(masks, n_classes)):
+        lagrangian = build(y, constraints)
+        with count_calls(functions) as counts:
+            point = lagrangian.at(margin)
+            point.statistics()
+            point.gradient(np.ones(len(constraints)))
+        blocks = 3 if n_classes == 2 else 5  # of several scores each, half as many rows
+        assert counts == {"gradient": blocks, "link": blocks, "loss": blocks}
